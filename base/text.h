@@ -1,0 +1,25 @@
+/* A string that grows: reports, JSON and messages are built in one of these and written once. */
+#ifndef MEMPLAN_BASE_TEXT_H
+#define MEMPLAN_BASE_TEXT_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+
+struct text {
+    char *data; /* always NUL-terminated once something was added; NULL while empty */
+    size_t length, room;
+};
+
+void text_add(struct text *text, const char *piece);
+void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_free(struct text *text); /* leaves it empty and usable */
+
+/* Writes the text to `path` ("-" is stdout) so that a reader never sees half of it: temporary name in the same folder,
+ * fsync, rename. A full disk or a closed stdout is an error. */
+int text_write(const struct text *text, const char *path, struct error *err);
+
+/* Reads a whole file, at most `limit` bytes; the caller frees *data, which is NUL-terminated. */
+int text_read_file(const char *path, size_t limit, char **data, size_t *length, struct error *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* A device: memory with a real capacity, copies, and an exact ledger of who holds what. A table of functions with one back
+ * end per file (device_cpu.c; CUDA comes in its own library).
+ *
+ * The ledger is the measured side of every comparison: it counts bytes where they are taken and given back, and knows
+ * nothing of the step program. One device belongs to one rank; allocation calls come from that rank's thread only. */
+#ifndef MEMPLAN_DEVICE_DEVICE_H
+#define MEMPLAN_DEVICE_DEVICE_H
+
+#include "base/error.h"
+#include "device/observe.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Every tensor starts on a multiple of this in an arena, and every separate allocation too. */
+enum { DEVICE_ALIGN = 64 };
+
+struct device;
+
+/* A block of device memory taken once, in which tensors are then placed at offsets decided beforehand. */
+struct device_arena;
+
+/* What the ledger says. Bytes are those asked for by tensors; alignment is not counted. */
+struct device_usage {
+    int64_t live_bytes, live[ROLE_COUNT];
+    int64_t peak_bytes, at_peak[ROLE_COUNT]; /* at_peak: by role at the first moment live_bytes reached peak_bytes */
+    int64_t reserved_bytes;                  /* taken from the machine now: separate allocations and whole arenas */
+    int64_t reserved_peak_bytes;
+    int64_t allocations; /* separate allocations and arena placements so far */
+};
+
+/* Opens the CPU as a device of `capacity` bytes (<= 0: no limit of its own). Freed memory goes back to the machine. With
+ * `poison`, new and freed memory is filled with NaN bytes (0xff), so that a use outside its life shows in the loss. */
+int device_open_cpu(int64_t capacity, _Bool poison, struct device **out, struct error *err);
+/* Frees what is still held. NULL is fine. */
+void device_close(struct device *device);
+
+const char *device_name(const struct device *device); /* "cpu" */
+int64_t device_capacity(const struct device *device); /* bytes, or INT64_MAX */
+
+/* Up to 4 observers; they are called in order of addition. They must outlive the device or be removed. */
+int device_observe(struct device *device, const struct observer *observer, struct error *err);
+
+/* Separate allocation, 64-byte aligned, contents undefined (zero bytes is an error). When capacity is exceeded, returns NULL with an ERROR_MEMORY
+ * message that names the tensor, its bytes, the capacity and what is held by role. */
+void *device_alloc(struct device *device, int64_t bytes, struct memory_tag tag, struct error *err);
+void device_free(struct device *device, void *memory);
+
+/* One arena of `bytes`; counts against capacity at once, as reserved, not as live. */
+int device_arena_open(struct device *device, int64_t bytes, struct device_arena **out, struct error *err);
+void device_arena_close(struct device *device, struct device_arena *arena);
+/* Tensor `tag` now lives at [offset, offset + bytes). Refuses what does not fit the arena or is misaligned; with `poison`
+ * also what overlaps a tensor that still lives. Returns its address, or NULL with err. */
+void *device_arena_place(struct device *device, struct device_arena *arena, int64_t offset, int64_t bytes,
+                         struct memory_tag tag, struct error *err);
+/* The tensor at `memory`, placed before, is dead. `tag` and `bytes` as they were given to device_arena_place(). */
+void device_arena_remove(struct device *device, struct device_arena *arena, void *memory, int64_t bytes,
+                         struct memory_tag tag);
+
+/* Ranges: work between begin and end carries this operation id (memory events name it; observers get its times). */
+void device_range_begin(struct device *device, int64_t operation, int step);
+void device_range_end(struct device *device);
+
+struct device_usage device_usage(const struct device *device);
+/* Forgets the peak so far: it becomes what is live now. */
+void device_reset_peak(struct device *device);
+
+#endif

@@ -1,0 +1,215 @@
+/* The operation table: what a device can compute. `reference/` implements it slowly and plainly (any dtype, double
+ * arithmetic), `cpu/` fast; `cuda/` comes in its own library.
+ *
+ * Letters, here and everywhere: B batch, T sequence, C hidden size, H query heads, K key/value heads, D head size,
+ * F feed-forward size, V vocabulary (or classes), R = B*T rows. Matrices are row-major. `dtype` is that of parameters and activations
+ * (F32, BF16; F64 only in reference); gradients of parameters, norm statistics, log-sum-exp, losses and optimizer states
+ * have the "wide" type: F64 when dtype is F64, else F32. Pointers are device memory; optional ones may be NULL.
+ *
+ * `add` means: accumulate into the output instead of overwriting it. Nothing is kept between calls; results are the same
+ * bits for the same inputs, shapes and thread count. Every function returns 0, or -1 with err when the dtype or shape is not supported. */
+#ifndef MEMPLAN_KERNELS_KERNELS_H
+#define MEMPLAN_KERNELS_KERNELS_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kernel_context {
+    int threads; /* how many OS threads a kernel may use */
+};
+
+/* x[r] = wte[tokens[r]] + wpe[r % T]. A token outside [0, V) is an error. */
+struct embed_args {
+    int64_t B, T, C, V;
+    enum dtype dtype;
+    const int32_t *tokens; /* (B, T) */
+    const void *wte, *wpe; /* (V, C); (>=T, C) or NULL */
+    void *x;               /* (B, T, C) */
+};
+
+/* dwte[tokens[r]] += d[r]; dwpe[t] += d[b, t]. With add_* false the whole gradient is cleared first. */
+struct embed_grad_args {
+    int64_t B, T, C, V, positions; /* positions: rows of dwpe; rows >= T get zero */
+    enum dtype dtype;
+    const int32_t *tokens;
+    const void *d;     /* (B, T, C) */
+    void *dwte, *dwpe; /* wide (V, C); wide (positions, C) or NULL */
+    bool add_wte, add_wpe;
+};
+
+/* LayerNorm: y = (x - mean) * rstd * w + b. RMSNorm (rms): y = x * rstd * w, no mean, no b. rstd = 1/sqrt(var + eps). */
+struct norm_args {
+    int64_t R, C;
+    enum dtype dtype;
+    bool rms;
+    double eps;
+    const void *x, *w, *b; /* (R, C), (C), (C) or NULL */
+    void *y;               /* (R, C) */
+    void *mean, *rstd;     /* wide (R); mean NULL for rms */
+};
+
+/* Gradient through the norm. add_d: d += ..., else d = ... ; d may be dy (in place) when add_d is false. dw, db sum over
+ * rows in a fixed order. */
+struct norm_grad_args {
+    int64_t R, C;
+    enum dtype dtype;
+    bool rms;
+    const void *dy, *x, *w, *mean, *rstd;
+    void *d;       /* (R, C) */
+    void *dw, *db; /* wide (C); db NULL when there is no b */
+    bool add_d, add_w;
+};
+
+/* y(M,N) = x(M,K) w(N,K)^T + bias(N) + residual(M,N); residual may not alias y. */
+struct matmul_args {
+    int64_t M, N, K;
+    enum dtype dtype;
+    const void *x, *w, *bias, *residual;
+    void *y;
+};
+
+/* dx(M,K) (+)= dy(M,N) w(N,K) */
+struct matmul_dgrad_args {
+    int64_t M, N, K;
+    enum dtype dtype;
+    const void *dy, *w;
+    void *dx;
+    bool add;
+};
+
+/* dw(N,K) (+)= dy(M,N)^T x(M,K); db(N) (+)= sum over rows of dy. dw, db wide; db may be NULL. */
+struct matmul_wgrad_args {
+    int64_t M, N, K;
+    enum dtype dtype;
+    const void *dy, *x;
+    void *dw, *db;
+    bool add;
+};
+
+/* Softmax attention over packed heads, scale 1/sqrt(D). qkv row layout: H*D queries, K*D keys, K*D values; query head h
+ * uses key/value head h / (H/K). Causal or not. The T x T scores are never stored. */
+struct attention_args {
+    int64_t B, T, H, K, D;
+    enum dtype dtype;
+    bool causal;
+    const void *qkv; /* (B, T, (H + 2K) D) */
+    void *out;       /* (B, T, H D) */
+    void *lse;       /* wide (B, H, T): log-sum-exp of the scaled scores */
+};
+
+struct attention_grad_args {
+    int64_t B, T, H, K, D;
+    enum dtype dtype;
+    bool causal;
+    const void *dout, *qkv, *out, *lse;
+    void *delta; /* wide (B, H, T): scratch, rowsum(dout * out) */
+    void *dqkv;  /* (B, T, (H + 2K) D), overwritten */
+};
+
+/* Rotary embedding of the H + K first heads of a qkv row, in place: pair (i, i + D/2) turns by t * theta^(-2i/D)
+ * (the Hugging Face Llama convention). `inverse` turns back: that is its own gradient. */
+struct rope_args {
+    int64_t B, T, H, K, D;
+    enum dtype dtype;
+    double theta;
+    bool inverse;
+    void *qkv; /* (B, T, (H + 2K) D) */
+};
+
+/* GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+struct gelu_args {
+    int64_t count;
+    enum dtype dtype;
+    const void *x;
+    void *y;
+};
+
+/* d *= gelu'(x), in place. */
+struct gelu_grad_args {
+    int64_t count;
+    enum dtype dtype;
+    const void *x;
+    void *d;
+};
+
+/* y = silu(gate) * up; a row of `gate_up` is F gates, then F ups. */
+struct swiglu_args {
+    int64_t R, F;
+    enum dtype dtype;
+    const void *gate_up; /* (R, 2F) */
+    void *y;             /* (R, F) */
+};
+
+/* gate_up becomes its own gradient, in place. */
+struct swiglu_grad_args {
+    int64_t R, F;
+    enum dtype dtype;
+    const void *dy; /* (R, F) */
+    void *gate_up;  /* (R, 2F) in: values, out: gradient */
+};
+
+/* *loss += scale * sum over rows of (log-sum-exp(logits) - logits[target]). With `gradient`, logits become
+ * scale * (softmax - onehot), in place: no second copy. A target of -1 is ignored (zero gradient); any other outside [0, V) is an error. */
+struct cross_entropy_args {
+    int64_t R, V;
+    enum dtype dtype;
+    void *logits;           /* (R, V) */
+    const int32_t *targets; /* (R) */
+    double scale;           /* 1 / tokens of the global batch */
+    void *loss;             /* wide (1), accumulated in row order */
+    bool gradient;
+};
+
+/* *total += sum of g^2, in a fixed order, in double inside. */
+struct square_sum_args {
+    int64_t count;
+    enum dtype dtype; /* of g and total: F32 or F64 */
+    const void *g;
+    void *total; /* (1) */
+};
+
+/* AdamW, decoupled weight decay (Loshchilov & Hutter 2019): m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
+ * p -= lr (m_hat / (sqrt(v_hat) + eps) + decay p), g' = g * clip. With master (BF16 weights) the update is made on the fp32
+ * master and w gets its rounding; without, on w. */
+struct adamw_args {
+    int64_t count;
+    enum dtype dtype; /* of w */
+    void *w;
+    const void *g;       /* wide */
+    void *m, *v;         /* wide */
+    void *master;        /* F32, or NULL when w is wide already */
+    double lr, beta1, beta2, eps, decay;
+    int64_t t;           /* 1 at the first step: bias correction */
+    /* g' = g * min(1, max_norm / (sqrt(*square_sum) + 1e-6)); no clipping when square_sum is NULL or max_norm <= 0 */
+    const void *square_sum; /* wide (1) */
+    double max_norm;
+};
+
+struct kernel_table {
+    const char *name; /* "reference", "cpu" */
+    int (*embed)(const struct kernel_context *, const struct embed_args *, struct error *);
+    int (*embed_grad)(const struct kernel_context *, const struct embed_grad_args *, struct error *);
+    int (*norm)(const struct kernel_context *, const struct norm_args *, struct error *);
+    int (*norm_grad)(const struct kernel_context *, const struct norm_grad_args *, struct error *);
+    int (*matmul)(const struct kernel_context *, const struct matmul_args *, struct error *);
+    int (*matmul_dgrad)(const struct kernel_context *, const struct matmul_dgrad_args *, struct error *);
+    int (*matmul_wgrad)(const struct kernel_context *, const struct matmul_wgrad_args *, struct error *);
+    int (*attention)(const struct kernel_context *, const struct attention_args *, struct error *);
+    int (*attention_grad)(const struct kernel_context *, const struct attention_grad_args *, struct error *);
+    int (*rope)(const struct kernel_context *, const struct rope_args *, struct error *);
+    int (*gelu)(const struct kernel_context *, const struct gelu_args *, struct error *);
+    int (*gelu_grad)(const struct kernel_context *, const struct gelu_grad_args *, struct error *);
+    int (*swiglu)(const struct kernel_context *, const struct swiglu_args *, struct error *);
+    int (*swiglu_grad)(const struct kernel_context *, const struct swiglu_grad_args *, struct error *);
+    int (*cross_entropy)(const struct kernel_context *, const struct cross_entropy_args *, struct error *);
+    int (*square_sum)(const struct kernel_context *, const struct square_sum_args *, struct error *);
+    int (*adamw)(const struct kernel_context *, const struct adamw_args *, struct error *);
+};
+
+extern const struct kernel_table kernels_reference; /* kernels/reference/ */
+extern const struct kernel_table kernels_cpu;       /* kernels/cpu/ */
+
+#endif
