@@ -1,0 +1,31 @@
+/* The reference operations, one family per file; reference.c gathers them into `kernels_reference`. Arguments and results
+ * are described in kernels/kernels.h. All ignore the context: they use one thread. */
+#ifndef MEMPLAN_KERNELS_REFERENCE_REFERENCE_H
+#define MEMPLAN_KERNELS_REFERENCE_REFERENCE_H
+
+#include "kernels/kernels.h"
+
+int reference_embed(const struct kernel_context *, const struct embed_args *, struct error *);
+int reference_embed_grad(const struct kernel_context *, const struct embed_grad_args *, struct error *);
+int reference_norm(const struct kernel_context *, const struct norm_args *, struct error *);
+int reference_norm_grad(const struct kernel_context *, const struct norm_grad_args *, struct error *);
+int reference_matmul(const struct kernel_context *, const struct matmul_args *, struct error *);
+int reference_matmul_dgrad(const struct kernel_context *, const struct matmul_dgrad_args *, struct error *);
+int reference_matmul_wgrad(const struct kernel_context *, const struct matmul_wgrad_args *, struct error *);
+int reference_attention(const struct kernel_context *, const struct attention_args *, struct error *);
+int reference_attention_grad(const struct kernel_context *, const struct attention_grad_args *, struct error *);
+int reference_rope(const struct kernel_context *, const struct rope_args *, struct error *);
+int reference_gelu(const struct kernel_context *, const struct gelu_args *, struct error *);
+int reference_gelu_grad(const struct kernel_context *, const struct gelu_grad_args *, struct error *);
+int reference_swiglu(const struct kernel_context *, const struct swiglu_args *, struct error *);
+int reference_swiglu_grad(const struct kernel_context *, const struct swiglu_grad_args *, struct error *);
+int reference_cross_entropy(const struct kernel_context *, const struct cross_entropy_args *, struct error *);
+int reference_square_sum(const struct kernel_context *, const struct square_sum_args *, struct error *);
+int reference_adamw(const struct kernel_context *, const struct adamw_args *, struct error *);
+
+/* 0 when `dtype` is one of F32, BF16, F64. `operation` names the caller in the message. */
+int reference_check_dtype(const char *operation, enum dtype dtype, struct error *err);
+/* 0 when H query heads share K key/value heads evenly. */
+int reference_check_heads(const char *operation, int64_t H, int64_t K, struct error *err);
+
+#endif
