@@ -1,0 +1,241 @@
+/* Growing strings, and files written whole or not at all. A file that exists keeps its old content until the new one is
+ * on the disk under another name; only then does rename() put it in place. */
+#include "base/text.h"
+
+#include "base/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_ROOM = 256, TEMPORARY_TRIES = 100, READ_BYTES = 64 * 1024 };
+
+/* Room for `more` characters and the NUL behind them. */
+static void text_reserve(struct text *text, size_t more)
+{
+    size_t needed = text->length + more + 1;
+    if (needed <= text->room)
+        return;
+    size_t room = text->room ? text->room : FIRST_ROOM;
+    while (room < needed)
+        room *= 2;
+    text->data = host_resize(text->data, room);
+    text->room = room;
+}
+
+void text_add(struct text *text, const char *piece)
+{
+    size_t length = strlen(piece);
+    text_reserve(text, length);
+    memcpy(text->data + text->length, piece, length + 1);
+    text->length += length;
+}
+
+void text_printf(struct text *text, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    text_reserve(text, (size_t)length);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+    va_end(again);
+    text->length += (size_t)length;
+}
+
+void text_free(struct text *text)
+{
+    free(text->data);
+    *text = (struct text){0};
+}
+
+static int write_failed(const char *path, struct error *err)
+{
+    const char *way_out = errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? "free some space"
+                          : errno == EACCES || errno == EPERM || errno == EROFS
+                              ? "choose a place that you may write to"
+                              : "check the path";
+    return error_set(err, "cannot write %s: %s; %s", path, strerror(errno), way_out);
+}
+
+/* All of `text` to an open file; -1 with errno. */
+static int write_all(int file, const struct text *text)
+{
+    for (size_t done = 0; done < text->length;) {
+        ssize_t wrote = write(file, text->data + done, text->length - done);
+        if (wrote > 0)
+            done += (size_t)wrote;
+        else if (wrote < 0 && errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+/* A reader that went away (`memplan ... | head -1`) sends SIGPIPE, which would end the process before it could say so. The
+ * signal is held back for this thread, and taken away if this write raised it, so that the caller's handling stays as it is. */
+static int write_stdout(const struct text *text, struct error *err)
+{
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    /* What stdio still holds goes first, to keep the order; what it lost earlier counts too. */
+    int failed = fflush(stdout) || write_all(STDOUT_FILENO, text) ? errno : ferror(stdout) ? EIO : 0;
+    if (failed == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed)
+        return 0;
+    return error_set(err, "cannot write to standard output: %s; %s", strerror(failed),
+                     failed == EPIPE ? "its reader has gone" : "send it elsewhere or free some space");
+}
+
+/* Devices and pipes (/dev/null, /dev/stderr, a shell's >(...)) must be written to, never replaced. */
+static int write_through(const struct text *text, const char *path, struct error *err)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0)
+        return write_failed(path, err);
+    int failed = write_all(file, text) ? errno : 0;
+    if (close(file) && !failed)
+        failed = errno;
+    errno = failed;
+    return failed ? write_failed(path, err) : 0;
+}
+
+/* Opens a new file in `folder`, whose name is written to `name`. Names carry the process and a counter, so that ranks and
+ * threads do not meet; one left by a crash is stepped over. */
+static int temporary_open(const char *folder, char name[PATH_MAX])
+{
+    static atomic_uint counter;
+    for (int i = 0; i < TEMPORARY_TRIES; i++) {
+        int length = snprintf(name, PATH_MAX, "%s/.memplan-%ld-%u.tmp", folder, (long)getpid(),
+                              atomic_fetch_add(&counter, 1));
+        if (length >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file >= 0 || errno != EEXIST)
+            return file;
+    }
+    return -1;
+}
+
+/* Makes a rename in `folder` survive a power cut. Some network file systems cannot sync a folder: EINVAL. */
+static int folder_sync(const char *folder)
+{
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    int failed = fsync(file) && errno != EINVAL ? errno : 0;
+    close(file);
+    errno = failed;
+    return failed ? -1 : 0;
+}
+
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(folder, PATH_MAX, ".");
+    else
+        snprintf(folder, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* Writes beside `target` and renames onto it; -1 with errno. `old` is what is there now, or NULL: its permissions stay. */
+static int replace(const struct text *text, const char *target, const struct stat *old)
+{
+    char folder[PATH_MAX], name[PATH_MAX];
+    folder_of(target, folder);
+    int file = temporary_open(folder, name);
+    if (file < 0)
+        return -1;
+    int failed =
+        write_all(file, text) || (old && fchmod(file, old->st_mode & 07777)) || fsync(file) ? errno : 0;
+    /* A network file system may report a full disk only now. */
+    if (close(file) && !failed)
+        failed = errno;
+    if (!failed && rename(name, target))
+        failed = errno;
+    if (failed) {
+        unlink(name);
+        errno = failed;
+        return -1;
+    }
+    return folder_sync(folder);
+}
+
+int text_write(const struct text *text, const char *path, struct error *err)
+{
+    if (!strcmp(path, "-"))
+        return write_stdout(text, err);
+    struct stat old;
+    if (stat(path, &old)) {
+        if (errno != ENOENT || replace(text, path, NULL))
+            return write_failed(path, err);
+        return 0;
+    }
+    if (S_ISDIR(old.st_mode))
+        return error_set(err, "cannot write %s: it is a folder; name a file in it", path);
+    if (!S_ISREG(old.st_mode))
+        return write_through(text, path, err);
+    /* A symbolic link stays one: the file behind it is replaced. */
+    char target[PATH_MAX];
+    if (!realpath(path, target) || access(target, W_OK) || replace(text, target, &old))
+        return write_failed(path, err);
+    return 0;
+}
+
+static int read_failed(const char *path, struct error *err)
+{
+    return error_set(err, "cannot read %s: %s; check the path", path, strerror(errno));
+}
+
+/* Grows as it reads, because pipes have no size to ask for. */
+int text_read_file(const char *path, size_t limit, char **data, size_t *length, struct error *err)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return read_failed(path, err);
+    struct text text = {0};
+    for (;;) {
+        text_reserve(&text, READ_BYTES);
+        ssize_t got = read(file, text.data + text.length, READ_BYTES);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            read_failed(path, err);
+            goto fail;
+        }
+        if (got == 0)
+            break;
+        text.length += (size_t)got;
+        if (text.length > limit) {
+            error_set(err, "cannot read %s: it is larger than %zu bytes; is it the right file?", path, limit);
+            goto fail;
+        }
+    }
+    close(file);
+    text.data[text.length] = '\0';
+    *data = text.data;
+    *length = text.length;
+    return 0;
+
+fail:
+    text_free(&text);
+    close(file);
+    return -1;
+}
