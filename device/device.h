@@ -32,7 +32,7 @@ struct device_usage {
 /* Opens the CPU as a device of `capacity` bytes (<= 0: no limit of its own). Freed memory goes back to the machine. With
  * `poison`, new and freed memory is filled with NaN bytes (0xff), so that a use outside its life shows in the loss. */
 int device_open_cpu(int64_t capacity, _Bool poison, struct device **out, struct error *err);
-/* Frees what is still held. NULL is fine. */
+/* Frees what is still held, without telling observers. NULL is fine. */
 void device_close(struct device *device);
 
 const char *device_name(const struct device *device); /* "cpu" */
@@ -40,13 +40,15 @@ int64_t device_capacity(const struct device *device); /* bytes, or INT64_MAX */
 
 /* Up to 4 observers; they are called in order of addition. They must outlive the device or be removed. */
 int device_observe(struct device *device, const struct observer *observer, struct error *err);
+void device_unobserve(struct device *device, const struct observer *observer);
 
-/* Separate allocation, 64-byte aligned, contents undefined (zero bytes is an error). When capacity is exceeded, returns NULL with an ERROR_MEMORY
- * message that names the tensor, its bytes, the capacity and what is held by role. */
+/* Separate allocation, 64-byte aligned, contents undefined (zero bytes is an error). When capacity is exceeded, returns
+ * NULL with an ERROR_MEMORY message that names the tensor, its bytes, the capacity and what is held by role. */
 void *device_alloc(struct device *device, int64_t bytes, struct memory_tag tag, struct error *err);
-void device_free(struct device *device, void *memory);
+void device_free(struct device *device, void *memory); /* NULL is fine */
 
-/* One arena of `bytes`; counts against capacity at once, as reserved, not as live. */
+/* One arena of `bytes`; counts against capacity at once, as reserved, not as live, and is no event for observers: only
+ * its tensors are. Remove them before closing it. */
 int device_arena_open(struct device *device, int64_t bytes, struct device_arena **out, struct error *err);
 void device_arena_close(struct device *device, struct device_arena *arena);
 /* Tensor `tag` now lives at [offset, offset + bytes). Refuses what does not fit the arena or is misaligned; with `poison`
@@ -57,12 +59,13 @@ void *device_arena_place(struct device *device, struct device_arena *arena, int6
 void device_arena_remove(struct device *device, struct device_arena *arena, void *memory, int64_t bytes,
                          struct memory_tag tag);
 
-/* Ranges: work between begin and end carries this operation id (memory events name it; observers get its times). */
+/* Ranges: work between begin and end carries this operation id, >= 0 (memory events name it; observers get its times).
+ * They do not nest. */
 void device_range_begin(struct device *device, int64_t operation, int step);
 void device_range_end(struct device *device);
 
 struct device_usage device_usage(const struct device *device);
-/* Forgets the peak so far: it becomes what is live now. */
+/* Forgets the peaks so far: they become what is live, and what is reserved, now. */
 void device_reset_peak(struct device *device);
 
 #endif
