@@ -12,11 +12,12 @@
 /* Reads an object from a file (at most 64 MiB). The caller owns *out: json_decref(). "FILE:LINE: ..." on failure. */
 int jsonfile_read(const char *path, json_t **out, struct error *err);
 
-/* Writes with text_write()'s promise (never half a file); `value` stays the caller's. "-" is stdout. */
+/* Writes with text_write()'s promise (never half a file); `value` stays the caller's. "-" is stdout. Reals are written so that
+ * they read back as the same bits. */
 int jsonfile_write(const json_t *value, const char *path, struct error *err);
 
 /* Fields of an object. `where` is the file (or "FILE: stages[2]") for messages. The _optional forms leave *out alone and
- * return 0 when the key is absent; a wrong type is always an error. Integers must be whole and fit int64_t. */
+ * return 0 when the key is absent or null; a wrong type is always an error. Integers must be whole and fit int64_t. */
 int jsonfile_int(const json_t *object, const char *key, const char *where, int64_t *out, struct error *err);
 int jsonfile_int_optional(const json_t *object, const char *key, const char *where, int64_t *out, struct error *err);
 int jsonfile_real(const json_t *object, const char *key, const char *where, double *out, struct error *err);
