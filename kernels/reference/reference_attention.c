@@ -139,8 +139,8 @@ static double query_delta(const struct attention_grad_args *args, const struct h
 static void query_backward(const struct attention_grad_args *args, const struct heads *heads,
                            struct query query, double *sum)
 {
-    const int64_t k = key_head(heads, query.h), v = value_head(heads, query.h),
-                  dout = out_index(heads, &query);
+    const int64_t k = key_head(heads, query.h), v = value_head(heads, query.h);
+    const int64_t dout = out_index(heads, &query);
     double lse = element_get(element_wide(args->dtype), args->lse, statistic_index(heads, &query));
     double delta = query_delta(args, heads, &query);
     for (int64_t u = 0; u < query.keys; u++) {
