@@ -1,38 +1,184 @@
-# memplan. `make help` lists the targets.
-CC      ?= gcc
-BUILD   ?= build
-OPT     ?= -O2
-WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-CFLAGS  += -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -MMD -MP -I. $(SANITIZE)
-LDFLAGS += -fopenmp $(SANITIZE)
-LDLIBS  += -lsqlite3 -ljansson -ldnnl -lm -lpthread
+# memplan. `make help` lists the targets, `make config` says what was found on this machine.
 
-FOLDERS := base model device kernels/reference kernels/cpu comm trainer profiler planner reports
-LIB_SRC := $(wildcard $(addsuffix /*.c,$(FOLDERS)))
-CLI_SRC := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c tests/*/*.c)
-obj      = $(patsubst %.c,$(BUILD)/%.o,$(1))
-
-all: $(BUILD)/memplan
-
-$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC))
-	@rm -f $@; ar rcs $@ $^
-
-$(BUILD)/memplan: $(call obj,$(CLI_SRC)) $(BUILD)/libmemplan.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-
-$(BUILD)/run-tests: $(call obj,$(TEST_SRC)) $(BUILD)/libmemplan.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LDLIBS)
+# Settings: on the command line (`make CC=clang`) or in the environment.
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+BUILD     ?= build
+OPT       ?= -O2
+# Empty for a compiler that warns of more than ours: make WERROR=
+WERROR    ?= -Werror
+SANITIZE  ?=
+CFLAGS    ?=
+LDFLAGS   ?=
+PREFIX    ?= /usr/local
+DESTDIR   ?=
+CUDA_HOME ?= /usr/local/cuda
+JOBS      ?= $(shell nproc)
+# Tests: those whose file or name contains FILTER; QUICK=1 leaves out the slow ones.
+FILTER    ?=
+QUICK     ?=
+# V=1 shows whole commands.
+V         ?=
 
 # The fast kernels are built for the machine at hand; everything else runs anywhere.
-$(BUILD)/kernels/cpu/%.o: OPT = -O3 -march=native -ffast-math -fno-finite-math-only
+NATIVE   := -O3 -march=native -ffast-math -fno-finite-math-only
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR)
+COMPILE  := $(CC) -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -I. $(SANITIZE) $(CFLAGS)
+LINK     := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
+LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread
 
-$(BUILD)/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c -o $@ $<
+FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner reports
+LIB_SRC  := $(sort $(wildcard $(addsuffix /*.c,$(FOLDERS))))
+CLI_SRC  := $(sort $(wildcard cli/*.c))
+TEST_SRC := $(sort $(wildcard tests/*.c tests/*/*.c))
+BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
+ALL_C    := $(sort $(wildcard */*.c */*/*.c))
+SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh tests/*/*.sh)
+# tests/FOLDER/check_NAME.sh is `make check-NAME`.
+SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
+CHECKS   := check-layers check-format check-shell $(SCRIPT_CHECKS)
+obj       = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
-test: $(BUILD)/run-tests
+# Parallel, except that `make clean all` must clean first.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += $(if $(filter clean,$(MAKECMDGOALS)),,-j$(JOBS)) --no-print-directory
+endif
+Q := $(if $(V),,@)
+export CC CUDA_HOME
+
+## all: build/memplan (what plain `make` does)
+all: $(BUILD)/memplan
+
+## help: this list
+help:
+	@echo "memplan: make TARGET [SETTING=value]; settings are the first lines of the Makefile"
+	@awk -F ': ' '/^## / { sub("^## ", ""); printf "  %-14s %s\n", $$1, substr($$0, length($$1) + 3) }' Makefile
+
+## config: what a build finds here, and the one command that installs the rest
+config:
+	@make/config.sh
+
+## deps: install the Debian packages that building and testing need; nothing when they are there
+deps:
+	@make/deps.sh build test
+
+## deps-torch: install PyTorch, which only `make check-torch` needs
+deps-torch: deps
+	@make/deps.sh torch
+
+## check: everything that must pass: deps, build, tests, layers, format and every other check-*
+check:
+	+@make/tally.sh "$(MAKE) deps" "$(MAKE) all $(BUILD)/run-tests" "$(MAKE) test" \
+		$(CHECKS:%="$(MAKE) % TORCH_DEPS=")
+
+## test: the unit tests; FILTER=arena runs some of them, QUICK=1 leaves out the slow ones
+test: $(BUILD)/run-tests $(BUILD)/memplan
+	@MEMPLAN=$(BUILD)/memplan OMP_WAIT_POLICY=passive $(RUN_WITH) $< $(if $(QUICK),--quick) --jobs $(JOBS) $(FILTER)
+
+## asan: the tests under the address sanitizer, leaks included
+asan: SANITIZER = address
+asan: export ASAN_OPTIONS = detect_leaks=1:detect_stack_use_after_return=1
+asan: export LSAN_OPTIONS = suppressions=make/lsan.supp:print_suppressions=0
+
+## ubsan: the tests under the undefined-behaviour sanitizer
+ubsan: SANITIZER = undefined -fno-sanitize-recover=all
+ubsan: export UBSAN_OPTIONS = print_stacktrace=1
+
+## tsan: the tests under the thread sanitizer
+tsan: SANITIZER = thread
+tsan: export TSAN_OPTIONS = suppressions=make/tsan.supp:ignore_noninstrumented_modules=1
+
+asan ubsan tsan:
+	+@$(MAKE) test BUILD=$(BUILD)-$@ OPT=-O1 SANITIZE="-fsanitize=$(SANITIZER) -fno-omit-frame-pointer" \
+		RUN_WITH="$(if $(filter tsan,$@),setarch -R)"
+
+## bench: build every benchmark and run the main one; `make bench-gemm` runs another
+bench: $(BENCHES:%=$(BUILD)/bench/%)
+	$(if $(filter bench_train,$(BENCHES)),$(BUILD)/bench/bench_train,@echo "bench: built $(BENCHES); bench/bench_train.c is missing")
+
+bench-%: $(BUILD)/bench/bench_%
 	$<
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all test
+## check-layers: the includes of every file against the table of DESIGN.md
+check-layers:
+	@make/check_layers.sh
+
+## check-format: is every .c file as clang-format writes it?
+check-format:
+	@make/check_format.sh $(ALL_C)
+
+## check-shell: the shell scripts, read by shellcheck
+check-shell:
+	@make/check_shell.sh $(SCRIPTS)
+
+## check-torch: compare the kernels and the trainer with PyTorch (`make check` does so where PyTorch is installed)
+TORCH_DEPS = deps-torch
+check-torch: $(TORCH_DEPS)
+
+## check-make: the tests of the build's own scripts
+$(SCRIPT_CHECKS):
+	@BUILD=$(BUILD) MEMPLAN=$(BUILD)/memplan make/run_check.sh $(@:check-%=%)
+$(filter-out check-make,$(SCRIPT_CHECKS)): $(BUILD)/memplan
+
+## format: rewrite the .c files with clang-format
+format:
+	clang-format -i $(ALL_C)
+
+## demo: install, build and see it work, in under four minutes
+demo:
+	+@$(MAKE) deps
+	+@$(MAKE) all
+	@MEMPLAN=$(BUILD)/memplan examples/demo.sh
+
+## install: copy memplan to DESTDIR and PREFIX (/usr/local)
+install: $(BUILD)/memplan
+	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/memplan
+
+## clean: remove everything that was built
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan
+
+# How files are made. A stamp changes when its text does, and then what depends on it is rebuilt: other flags, another
+# processor, another list of sources.
+$(BUILD)/flags.stamp:   TEXT = $(COMPILE)
+$(BUILD)/native.stamp:  TEXT = $(NATIVE) $(shell $(CC) -march=native -Q --help=target 2>/dev/null | cksum)
+$(BUILD)/sources.stamp: TEXT = $(LINK) $(LIB_SRC) $(CLI_SRC) $(TEST_SRC)
+$(BUILD)/%.stamp: FORCE
+	@make/stamp.sh $@ '$(TEXT)'
+
+# Packages that the same command line installs come first.
+$(BUILD)/libraries.found: | $(filter deps deps-torch,$(MAKECMDGOALS:check-torch=$(TORCH_DEPS)))
+	@make/libraries.sh && mkdir -p $(@D) && touch $@
+
+$(BUILD)/%.o: %.c $(BUILD)/flags.stamp | $(BUILD)/libraries.found
+	@mkdir -p $(@D) && echo "CC   $<"
+	$(Q)$(COMPILE) -MMD -MP -c -o $@ $<
+
+$(BUILD)/kernels/cpu/%.o: kernels/cpu/%.c $(BUILD)/flags.stamp $(BUILD)/native.stamp | $(BUILD)/libraries.found
+	@mkdir -p $(@D) && echo "CC   $<"
+	$(Q)$(COMPILE) $(NATIVE) -MMD -MP -c -o $@ $<
+
+$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(BUILD)/sources.stamp
+	@rm -f $@ && echo "AR   $@"
+	$(Q)ar rcsD $@ $(filter %.o,$^)
+
+$(BUILD)/memplan: $(call obj,$(CLI_SRC)) $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/run-tests: $(call obj,$(TEST_SRC)) $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(LINK) -o $@ $^ -lcheck -lsubunit -lrt $(LDLIBS)
+
+$(BENCHES:%=$(BUILD)/bench/%): %: %.o $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(LINK) -o $@ $^ $(BENCH_LIBS) $(LDLIBS)
+$(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
+
+-include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o))
+
+.PHONY: all help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
+.PHONY: $(CHECKS) check-torch
+.SECONDARY:
+.DELETE_ON_ERROR:

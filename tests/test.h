@@ -11,30 +11,26 @@
 #define MEMPLAN_TESTS_TEST_H
 
 #include <check.h>
+#include <stdbool.h>
 
-void test_register(const char *file, const TTest *test, const char *sentence, int loops);
+void test_register(const char *file, const TTest *test, const char *sentence, int loops, bool slow);
 void test_skip(const char *reason);
 
-#define TEST_REGISTER(name, sentence, loops)                                                                   \
+#define TEST_DEFINE(name, sentence, loops, slow)                                                               \
+    static void name##_fn(int _i CK_ATTRIBUTE_UNUSED);                                                         \
+    static const TTest name##_ttest = {"" #name, name##_fn, __FILE__, __LINE__};                               \
+    static const TTest *name = &name##_ttest;                                                                  \
     static __attribute__((constructor)) void name##_register(void)                                             \
     {                                                                                                          \
-        test_register(__FILE__, name, sentence, loops);                                                        \
-    }
-
-#define TEST(name, sentence)                                                                                   \
-    static void name##_fn(int _i CK_ATTRIBUTE_UNUSED);                                                         \
-    static const TTest name##_ttest = {"" #name, name##_fn, __FILE__, __LINE__};                               \
-    static const TTest *name = &name##_ttest;                                                                  \
-    TEST_REGISTER(name, sentence, 1)                                                                           \
+        test_register(__FILE__, name, sentence, loops, slow);                                                  \
+    }                                                                                                          \
     static void name##_fn(int _i CK_ATTRIBUTE_UNUSED)
 
+#define TEST(name, sentence)             TEST_DEFINE(name, sentence, 1, false)
+/* Takes more than a few seconds: `make test QUICK=1` and the sanitizer run of CI leave it out. */
+#define TEST_SLOW(name, sentence)        TEST_DEFINE(name, sentence, 1, true)
 /* Runs the body `loops` times, each in its own process, with `_i` from 0. */
-#define TEST_LOOP(name, sentence, loops)                                                                       \
-    static void name##_fn(int _i CK_ATTRIBUTE_UNUSED);                                                         \
-    static const TTest name##_ttest = {"" #name, name##_fn, __FILE__, __LINE__};                               \
-    static const TTest *name = &name##_ttest;                                                                  \
-    TEST_REGISTER(name, sentence, loops)                                                                       \
-    static void name##_fn(int _i CK_ATTRIBUTE_UNUSED)
+#define TEST_LOOP(name, sentence, loops) TEST_DEFINE(name, sentence, loops, false)
 
 #define SKIP(reason)                                                                                           \
     do {                                                                                                       \
