@@ -21,20 +21,20 @@ struct option_spec {
     const char *name; /* long name without dashes: "micro-batch" */
     char letter;      /* one-letter form, or 0 */
     enum option_kind kind;
-    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags */
-    const char *choices;  /* OPTION_CHOICE only */
+    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags, and for choices to be shown there */
+    const char *choices;  /* OPTION_CHOICE only: "none|selective|full" */
     const char *help;     /* a phrase; may name the default */
     size_t offset;        /* of the field in the struct that options_parse() fills */
 };
 
 struct command_spec {
-    const char *name;      /* "train" */
-    const char *summary;   /* one line for `memplan --help` */
-    const char *usage;     /* "train MODEL|PLAN --data FILE [options]" */
-    const char *about;     /* a paragraph for --help */
-    const char *examples[2];
+    const char *name;                  /* "train" */
+    const char *summary;               /* one line for `memplan --help` */
+    const char *usage;                 /* "train MODEL|PLAN --data FILE [options]" */
+    const char *about;                 /* a paragraph for --help */
+    const char *examples[2];           /* whole lines to paste: "memplan train plan.json --data corpus.txt" */
     const struct option_spec *options; /* ends with a zeroed entry */
-    int min_operands, max_operands;    /* max -1: everything after "--" too */
+    int min_operands, max_operands;    /* max -1: any number, as for the command behind "--" */
 };
 
 /* Parses argv[1..argc) into `target` (fields not named stay as they are) and `operands` (room for `argc`). Accepts
