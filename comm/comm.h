@@ -24,14 +24,16 @@ struct comm_span {
 int comm_open_self(struct comm **out, struct error *err);
 /* `size` ranks of one process; fills out[0..size). Each is then used by its own thread. */
 int comm_open_threads(int size, struct comm **out, struct error *err);
-/* Closes one rank's end; the last one closed frees what is shared. NULL is fine. Pending collectives are finished or aborted first. */
+/* Closes one rank's end; the last one closed frees what is shared. NULL is fine. Pending collectives are finished or
+ * aborted first; whatever other ranks start after it ends in ERROR_STOPPED, not in waiting for a rank that is gone. */
 void comm_close(struct comm *comm);
 
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
 
 /* Starts an all-reduce (sum) of the spans, in place; F32 or F64. The spans array is copied; the data must stay untouched
- * until comm_wait(). */
+ * until comm_wait(), and after it, whether it succeeds or not, no other rank touches them. Ranks may cut the vector into
+ * spans differently; when its length or type differs, every rank's comm_wait() fails and names both. */
 int comm_start_all_reduce(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
                           struct error *err);
 /* Waits until everything started on this rank is done. */
