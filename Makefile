@@ -15,6 +15,8 @@ PREFIX    ?= /usr/local
 DESTDIR   ?=
 CUDA_HOME ?= /usr/local/cuda
 JOBS      ?= $(shell nproc)
+# Tests at a time: few, because most of them use every core by themselves.
+TEST_JOBS ?= $(if $(filter 1,$(JOBS)),1,2)
 # Tests: those whose file or name contains FILTER; QUICK=1 leaves out the slow ones.
 FILTER    ?=
 QUICK     ?=
@@ -50,6 +52,9 @@ export CC CUDA_HOME
 ## all: build/memplan (what plain `make` does)
 all: $(BUILD)/memplan
 
+## programs: everything that is compiled: memplan, the tests and the benchmarks
+programs: $(BUILD)/memplan $(BUILD)/run-tests $(BENCHES:%=$(BUILD)/bench/%)
+
 ## help: this list
 help:
 	@echo "memplan: make TARGET [SETTING=value]; settings are the first lines of the Makefile"
@@ -69,12 +74,11 @@ deps-torch: deps
 
 ## check: everything that must pass: deps, build, tests, layers, format and every other check-*
 check:
-	+@make/tally.sh "$(MAKE) deps" "$(MAKE) all $(BUILD)/run-tests" "$(MAKE) test" \
-		$(CHECKS:%="$(MAKE) % TORCH_DEPS=")
+	+@TORCH_DEPS= make/tally.sh "$(MAKE) deps" "$(MAKE) programs" "$(MAKE) test" $(CHECKS:%="$(MAKE) %")
 
 ## test: the unit tests; FILTER=arena runs some of them, QUICK=1 leaves out the slow ones
 test: $(BUILD)/run-tests $(BUILD)/memplan
-	@MEMPLAN=$(BUILD)/memplan OMP_WAIT_POLICY=passive $(RUN_WITH) $< $(if $(QUICK),--quick) --jobs $(JOBS) $(FILTER)
+	@MEMPLAN=$(abspath $(BUILD)/memplan) OMP_WAIT_POLICY=passive $(RUN_WITH) $< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)
 
 ## asan: the tests under the address sanitizer, leaks included
 asan: SANITIZER = address
@@ -112,13 +116,14 @@ check-format:
 check-shell:
 	@make/check_shell.sh $(SCRIPTS)
 
-## check-torch: compare the kernels and the trainer with PyTorch (`make check` does so where PyTorch is installed)
-TORCH_DEPS = deps-torch
+## check-torch: compare the kernels and the trainer with PyTorch
+# `make check` empties this: it compares where PyTorch is installed, and says so where it is not.
+TORCH_DEPS ?= deps-torch
 check-torch: $(TORCH_DEPS)
 
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
-	@BUILD=$(BUILD) MEMPLAN=$(BUILD)/memplan make/run_check.sh $(@:check-%=%)
+	@BUILD=$(BUILD) MEMPLAN=$(abspath $(BUILD)/memplan) make/run_check.sh $(@:check-%=%)
 $(filter-out check-make,$(SCRIPT_CHECKS)): $(BUILD)/memplan
 
 ## format: rewrite the .c files with clang-format
@@ -129,7 +134,7 @@ format:
 demo:
 	+@$(MAKE) deps
 	+@$(MAKE) all
-	@MEMPLAN=$(BUILD)/memplan examples/demo.sh
+	@MEMPLAN=$(abspath $(BUILD)/memplan) examples/demo.sh
 
 ## install: copy memplan to DESTDIR and PREFIX (/usr/local)
 install: $(BUILD)/memplan
@@ -178,7 +183,7 @@ $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
 -include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o))
 
-.PHONY: all help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
+.PHONY: all programs help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
 .PHONY: $(CHECKS) check-torch
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -79,5 +79,5 @@ if install_packages $packages; then
     echo "deps: done"
 else
     reason=$(grep -E '^(E:|sudo:)' "$log" | tail -n 1)
-    give_up "apt-get could not install $packages (${reason:-no reason given}); the whole story is in $log"
+    give_up "apt-get could not install $packages (${reason:-no reason given}); try apt-get update && apt-get install by hand, or read $log"
 fi
