@@ -25,7 +25,9 @@ V         ?=
 
 # The fast kernels are built for the machine at hand; everything else runs anywhere.
 NATIVE   := -O3 -march=native -ffast-math -fno-finite-math-only
-WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR)
+# The sanitizers' own checks for NULL make gcc believe in formats that are NULL.
+NOISE    := -Wno-format-truncation -Wno-format-overflow
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR) $(if $(SANITIZE),$(NOISE))
 COMPILE  := $(CC) -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -I. $(SANITIZE) $(CFLAGS)
 LINK     := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
 LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread
