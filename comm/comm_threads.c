@@ -29,7 +29,7 @@ struct meeting {
     int64_t turn; /* how many times all have met */
 };
 
-/* What the ranks share; everything in it is under `lock`. */
+/* What the ranks share, under `lock`; `vectors` does not change between two meetings and is read there without it. */
 struct group {
     pthread_mutex_t lock;
     int size, open;   /* open: ranks that are not closed yet */
