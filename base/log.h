@@ -1,4 +1,5 @@
-/* What goes to stderr while a command works: notes and a progress bar. Library folders do not call this; cli/ does. */
+/* What goes to stderr while a command works: notes and a progress bar. Library folders do not call this; cli/ does, from one
+ * thread. */
 #ifndef MEMPLAN_BASE_LOG_H
 #define MEMPLAN_BASE_LOG_H
 
@@ -6,12 +7,14 @@
 #include <stdint.h>
 
 void log_set_quiet(bool quiet);
+/* One line; the newline is added. */
 void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "memplan: " + message, always shown. */
 void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A bar on a terminal, nothing elsewhere or when quiet: label, done/total, rate, time left. `extra` (may be "") is shown
- * at the end. At most ten redraws a second. progress_end() clears it. */
+ * at the end. At most ten redraws a second. A `total` of 0 is an unknown one: then only the count and the rate. Another
+ * label starts another bar; the rate counts from the first call. progress_end() clears it. */
 void progress_show(const char *label, int64_t done, int64_t total, const char *extra);
 void progress_end(void);
 
