@@ -1,0 +1,315 @@
+/* Products by oneDNN. F32 goes to its sgemm. BF16 goes to its matmul primitive on processors that multiply BF16
+ * (AVX512-BF16, AMX), otherwise tile by tile: a thread widens a panel of each operand to F32 in its own scratch and
+ * multiplies there.
+ *
+ * oneDNN won over OpenBLAS in bench/bench_gemm.c by a little on speed, and because OpenBLAS's OpenMP build lets one
+ * caller in at a time, while here several ranks multiply at once. */
+#include "kernels/cpu/cpu_gemm.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "kernels/cpu/cpu_math.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+/* A tile's panels and sums take 512 x (2 x 384 + 512) floats: 2.5 MiB of scratch per thread, and widening the operands
+ * costs 1/256 of a move per multiply-add. */
+enum { TILE_EDGE = 512, TILE_DEPTH = 384, MAX_PRIMITIVES = 256 };
+
+static int multiply_by_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype);
+static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype);
+
+/* c = start + bias, so that the product can be accumulated onto it. Nothing to do where c already holds the start. */
+static void set_start(const struct cpu_gemm *gemm)
+{
+    if (gemm->start == gemm->c && !gemm->bias)
+        return;
+    const float *start = gemm->start, *bias = gemm->bias;
+    float *c = gemm->c;
+#pragma omp parallel for num_threads(gemm->threads) schedule(static)
+    for (int64_t i = 0; i < gemm->m; i++) {
+        float *row = c + i * gemm->n;
+        for (int64_t j = 0; j < gemm->n; j++)
+            row[j] = (start ? start[i * gemm->n + j] : 0) + (bias ? bias[j] : 0);
+    }
+}
+
+int cpu_gemm_f32(const struct cpu_gemm *gemm, struct error *err)
+{
+    bool accumulate = gemm->start || gemm->bias;
+    if (accumulate)
+        set_start(gemm);
+    int caller_threads = omp_get_max_threads();
+    omp_set_num_threads(gemm->threads);
+    dnnl_status_t status =
+        dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N', gemm->m, gemm->n, gemm->k, 1,
+                   gemm->a, gemm->transpose_a ? gemm->m : gemm->k, gemm->b,
+                   gemm->transpose_b ? gemm->k : gemm->n, accumulate, gemm->c, gemm->n);
+    omp_set_num_threads(caller_threads);
+    if (status != dnnl_success)
+        return error_set(
+            err,
+            "oneDNN cannot multiply (%ld,%ld) by (%ld,%ld) in F32 (status %d); use the reference kernels",
+            (long)gemm->m, (long)gemm->k, (long)gemm->k, (long)gemm->n, (int)status);
+    return 0;
+}
+
+int cpu_gemm_bf16(const struct cpu_gemm *gemm, enum dtype c_dtype, struct error *err)
+{
+    if (__builtin_cpu_supports("avx512bf16") && multiply_by_primitive(gemm, c_dtype) == 0)
+        return 0;
+    if (multiply_by_tiles(gemm, c_dtype) == 0)
+        return 0;
+    return error_set(err, "oneDNN cannot multiply (%ld,%ld) by (%ld,%ld) in BF16; use the reference kernels",
+                     (long)gemm->m, (long)gemm->k, (long)gemm->k, (long)gemm->n);
+}
+
+/* ---- BF16 by the matmul primitive ---- */
+
+/* What a primitive was made for. Compared as bytes, so it is zeroed first. */
+struct primitive_key {
+    int64_t m, n, k;
+    int transpose_a, transpose_b, accumulate, bias, c_dtype, threads;
+};
+
+struct primitive_entry {
+    struct primitive_key key;
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t a, b, bias, c, scratchpad;
+};
+
+/* Entries are added under the lock, never changed or removed, and live as long as the process. */
+static struct {
+    pthread_mutex_t lock;
+    dnnl_engine_t engine;
+    int count;
+    struct primitive_entry entries[MAX_PRIMITIVES];
+} primitives = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool describe(dnnl_memory_desc_t *desc, int64_t height, int64_t width, bool transposed,
+                     dnnl_data_type_t type)
+{
+    dnnl_dims_t dims = {height, width};
+    dnnl_dims_t strides = {transposed ? 1 : width, transposed ? height : 1};
+    return dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides) == dnnl_success;
+}
+
+/* The scratchpad is the caller's, which is what lets threads share a primitive. */
+static bool build_attributes(const struct primitive_key *key, dnnl_primitive_attr_t *out)
+{
+    if (dnnl_primitive_attr_create(out) != dnnl_success)
+        return false;
+    bool good = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user) == dnnl_success;
+    dnnl_post_ops_t post = NULL;
+    if (good && key->accumulate)
+        good = dnnl_post_ops_create(&post) == dnnl_success &&
+               dnnl_post_ops_append_sum(post, 1) == dnnl_success &&
+               dnnl_primitive_attr_set_post_ops(*out, post) == dnnl_success;
+    dnnl_post_ops_destroy(post);
+    if (!good)
+        dnnl_primitive_attr_destroy(*out);
+    return good;
+}
+
+static bool build_primitive(struct primitive_entry *entry)
+{
+    const struct primitive_key *key = &entry->key;
+    dnnl_data_type_t c_type = key->c_dtype == DTYPE_F32 ? dnnl_f32 : dnnl_bf16;
+    dnnl_matmul_desc_t matmul;
+    dnnl_primitive_attr_t attributes;
+    dnnl_primitive_desc_t desc;
+    if (!describe(&entry->a, key->m, key->k, key->transpose_a, dnnl_bf16) ||
+        !describe(&entry->b, key->k, key->n, key->transpose_b, dnnl_bf16) ||
+        !describe(&entry->bias, 1, key->n, false, dnnl_bf16) ||
+        !describe(&entry->c, key->m, key->n, false, c_type))
+        return false;
+    if (dnnl_matmul_desc_init(&matmul, &entry->a, &entry->b, key->bias ? &entry->bias : NULL, &entry->c) !=
+            dnnl_success ||
+        !build_attributes(key, &attributes))
+        return false;
+    bool good =
+        dnnl_primitive_desc_create(&desc, &matmul, attributes, primitives.engine, NULL) == dnnl_success;
+    dnnl_primitive_attr_destroy(attributes);
+    if (!good)
+        return false;
+    entry->scratchpad = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    good = dnnl_primitive_create(&entry->primitive, desc) == dnnl_success;
+    dnnl_primitive_desc_destroy(desc);
+    return good;
+}
+
+/* The entry for `key`, made at its first use, or NULL. A primitive keeps the thread count it was made under. */
+static const struct primitive_entry *find_primitive(const struct primitive_key *key)
+{
+    const struct primitive_entry *found = NULL;
+    pthread_mutex_lock(&primitives.lock);
+    for (int i = 0; i < primitives.count && !found; i++)
+        if (memcmp(&primitives.entries[i].key, key, sizeof *key) == 0)
+            found = &primitives.entries[i];
+    bool engine = primitives.engine || dnnl_engine_create(&primitives.engine, dnnl_cpu, 0) == dnnl_success;
+    if (!found && engine && primitives.count < MAX_PRIMITIVES) {
+        struct primitive_entry *entry = &primitives.entries[primitives.count];
+        entry->key = *key;
+        if (build_primitive(entry)) {
+            primitives.count++;
+            found = entry;
+        }
+    }
+    pthread_mutex_unlock(&primitives.lock);
+    return found;
+}
+
+static bool execute(const struct primitive_entry *entry, const struct cpu_gemm *gemm, void *scratchpad)
+{
+    enum { ARGUMENTS = 5 };
+    const struct {
+        int name;
+        const dnnl_memory_desc_t *desc;
+        const void *data;
+    } given[ARGUMENTS] = {{DNNL_ARG_SRC, &entry->a, gemm->a},
+                          {DNNL_ARG_WEIGHTS, &entry->b, gemm->b},
+                          {DNNL_ARG_DST, &entry->c, gemm->c},
+                          {DNNL_ARG_SCRATCHPAD, &entry->scratchpad, scratchpad},
+                          {DNNL_ARG_BIAS, &entry->bias, gemm->bias}};
+    int count = gemm->bias ? ARGUMENTS : ARGUMENTS - 1;
+    dnnl_exec_arg_t args[ARGUMENTS] = {{0}};
+    dnnl_stream_t stream = NULL;
+    bool good = dnnl_stream_create(&stream, primitives.engine, dnnl_stream_default_flags) == dnnl_success;
+    for (int i = 0; i < count && good; i++) {
+        args[i].arg = given[i].name;
+        good = dnnl_memory_create(&args[i].memory, given[i].desc, primitives.engine, (void *)given[i].data) ==
+               dnnl_success;
+    }
+    good = good && dnnl_primitive_execute(entry->primitive, stream, count, args) == dnnl_success &&
+           dnnl_stream_wait(stream) == dnnl_success;
+    for (int i = 0; i < count; i++)
+        dnnl_memory_destroy(args[i].memory);
+    dnnl_stream_destroy(stream);
+    return good;
+}
+
+static int multiply_by_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype)
+{
+    struct primitive_key key;
+    memset(&key, 0, sizeof key);
+    key.m = gemm->m;
+    key.n = gemm->n;
+    key.k = gemm->k;
+    key.transpose_a = gemm->transpose_a;
+    key.transpose_b = gemm->transpose_b;
+    key.accumulate = gemm->start != NULL;
+    key.bias = gemm->bias != NULL;
+    key.c_dtype = (int)c_dtype;
+    key.threads = gemm->threads;
+    int caller_threads = omp_get_max_threads();
+    omp_set_num_threads(gemm->threads);
+    int result = -1;
+    const struct primitive_entry *entry = find_primitive(&key);
+    if (entry) {
+        if (gemm->start && gemm->start != gemm->c)
+            memcpy(gemm->c, gemm->start, (size_t)(gemm->m * gemm->n * dtype_bytes(c_dtype)));
+        void *scratchpad = aligned_alloc(
+            64, (size_t)round_up((int64_t)dnnl_memory_desc_get_size(&entry->scratchpad) + 1, 64));
+        result = scratchpad && execute(entry, gemm, scratchpad) ? 0 : -1;
+        free(scratchpad);
+    }
+    omp_set_num_threads(caller_threads);
+    return result;
+}
+
+/* ---- BF16 by widened tiles ---- */
+
+struct tile {
+    int64_t row, column, rows, columns; /* of c */
+};
+
+/* Scratch of one thread. */
+struct panels {
+    float *a, *b, *sums;
+};
+
+/* Widens the part of a stored operand that covers `outer` rows or columns from `outer_at` and `depth` steps from
+ * `depth_at`; `depth_first` says that the operand is stored (depth, outer). The copy is dense, in the stored order. */
+static void widen(const uint16_t *from, bool depth_first, struct cpu_range outer, struct cpu_range depth,
+                  int64_t stride, float *to)
+{
+    struct cpu_range lines = depth_first ? depth : outer, run = depth_first ? outer : depth;
+    int64_t length = run.end - run.begin;
+    for (int64_t i = lines.begin; i < lines.end; i++, to += length)
+        cpu_load(DTYPE_BF16, from, i * stride + run.begin, length, to);
+}
+
+static void start_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const struct tile *tile, float *sums)
+{
+    float bias[TILE_EDGE] = {0};
+    if (gemm->bias)
+        cpu_load(DTYPE_BF16, gemm->bias, tile->column, tile->columns, bias);
+    for (int64_t i = 0; i < tile->rows; i++, sums += tile->columns) {
+        memcpy(sums, bias, (size_t)tile->columns * sizeof *sums);
+        if (!gemm->start)
+            continue;
+        float scratch[TILE_EDGE];
+        const float *start =
+            cpu_load(c_dtype, gemm->start, (tile->row + i) * gemm->n + tile->column, tile->columns, scratch);
+        for (int64_t j = 0; j < tile->columns; j++)
+            sums[j] += start[j];
+    }
+}
+
+static bool multiply_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const struct tile *tile,
+                          const struct panels *panels)
+{
+    struct cpu_range rows = {tile->row, tile->row + tile->rows},
+                     columns = {tile->column, tile->column + tile->columns};
+    start_tile(gemm, c_dtype, tile, panels->sums);
+    bool good = true;
+    for (int64_t k = 0; k < gemm->k && good; k += TILE_DEPTH) {
+        struct cpu_range depth = {k, min_i64(k + TILE_DEPTH, gemm->k)};
+        int64_t steps = depth.end - depth.begin;
+        widen(gemm->a, gemm->transpose_a, rows, depth, gemm->transpose_a ? gemm->m : gemm->k, panels->a);
+        widen(gemm->b, !gemm->transpose_b, columns, depth, gemm->transpose_b ? gemm->k : gemm->n, panels->b);
+        good = dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N', tile->rows,
+                          tile->columns, steps, 1, panels->a, gemm->transpose_a ? tile->rows : steps,
+                          panels->b, gemm->transpose_b ? steps : tile->columns, 1, panels->sums,
+                          tile->columns) == dnnl_success;
+    }
+    for (int64_t i = 0; i < tile->rows; i++)
+        cpu_store(c_dtype, gemm->c, (tile->row + i) * gemm->n + tile->column, tile->columns,
+                  panels->sums + i * tile->columns);
+    return good;
+}
+
+/* Tiles along an edge: as few as the largest tile allows, of even size. */
+static int64_t count_tiles(int64_t edge)
+{
+    return (edge + TILE_EDGE - 1) / TILE_EDGE;
+}
+
+static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype)
+{
+    enum { GRAIN = 16, PANEL = TILE_EDGE * TILE_DEPTH, SCRATCH = 2 * PANEL + TILE_EDGE * TILE_EDGE };
+    int64_t down = count_tiles(gemm->m), across = count_tiles(gemm->n);
+    while (down * across % gemm->threads && gemm->n / (across + 1) >= 4 * GRAIN)
+        across++;
+    bool good = true;
+#pragma omp parallel num_threads(gemm->threads) reduction(&& : good)
+    {
+        /* A team of one does not count as parallel for oneDNN, which would then start its own. */
+        omp_set_num_threads(1);
+        float *scratch = host_resize(NULL, SCRATCH * sizeof *scratch);
+        struct panels panels = {scratch, scratch + PANEL, scratch + 2 * PANEL};
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < down * across; i++) {
+            struct cpu_range rows = cpu_part(gemm->m, 1, i % down, down);
+            struct cpu_range columns = cpu_part(gemm->n, 1, i / down, across);
+            struct tile tile = {rows.begin, columns.begin, rows.end - rows.begin,
+                                columns.end - columns.begin};
+            good = multiply_tile(gemm, c_dtype, &tile, &panels) && good;
+        }
+        free(scratch);
+    }
+    return good ? 0 : -1;
+}

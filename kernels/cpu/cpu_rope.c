@@ -1,0 +1,61 @@
+/* Rotary embedding. A thread owns positions: it works out the sines and cosines of a position once, in double, and turns
+ * the heads of every sequence with them. */
+#include "kernels/cpu/cpu_table.h"
+
+#include "base/arena.h"
+#include "kernels/cpu/cpu_math.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Pairs (low[i], high[i]) turn by the angle with these cosines and sines. */
+static void turn_head(int64_t half, float *low, float *high, const float *cosine, const float *sine)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float turned = low[i] * cosine[i] - high[i] * sine[i];
+        high[i] = low[i] * sine[i] + high[i] * cosine[i];
+        low[i] = turned;
+    }
+}
+
+/* `scratch` has room for 2 D floats. */
+static void turn_position(const struct rope_args *args, int64_t t, const double *frequency, float *scratch)
+{
+    int64_t D = args->D, half = D / 2, row = (args->H + 2 * args->K) * D;
+    float *cosine = scratch, *sine = cosine + half, *spare = sine + half;
+    for (int64_t i = 0; i < half; i++) {
+        cosine[i] = (float)cos((double)t * frequency[i]);
+        sine[i] = (float)sin((double)t * frequency[i]) * (args->inverse ? -1 : 1);
+    }
+    for (int64_t b = 0; b < args->B; b++)
+        for (int64_t h = 0; h < args->H + args->K; h++) {
+            int64_t at = (b * args->T + t) * row + h * D;
+            float *head = cpu_target(args->dtype, args->qkv, at, spare);
+            cpu_load(args->dtype, args->qkv, at, D, head);
+            turn_head(half, head, head + half, cosine, sine);
+            cpu_store(args->dtype, args->qkv, at, D, head);
+        }
+}
+
+int cpu_rope(const struct kernel_context *ctx, const struct rope_args *args, struct error *err)
+{
+    if (cpu_check_dtype(args->dtype, "rope", err))
+        return -1;
+    if (args->D % 2)
+        return error_set(err, "rope turns pairs, and a head of size %ld is odd; choose an even head size",
+                         (long)args->D);
+    int64_t half = args->D / 2;
+    double *frequency = host_alloc((size_t)half * sizeof *frequency);
+    for (int64_t i = 0; i < half; i++)
+        frequency[i] = pow(args->theta, -2.0 * (double)i / (double)args->D);
+#pragma omp parallel num_threads(ctx->threads)
+    {
+        float *scratch = host_alloc((size_t)(2 * args->D) * sizeof *scratch);
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < args->T; t++)
+            turn_position(args, t, frequency, scratch);
+        free(scratch);
+    }
+    free(frequency);
+    return 0;
+}

@@ -1,0 +1,23 @@
+/* The table of the fast CPU kernels. */
+#include "kernels/cpu/cpu_table.h"
+
+const struct kernel_table kernels_cpu = {
+    .name = "cpu",
+    .embed = cpu_embed,
+    .embed_grad = cpu_embed_grad,
+    .norm = cpu_norm,
+    .norm_grad = cpu_norm_grad,
+    .matmul = cpu_matmul,
+    .matmul_dgrad = cpu_matmul_dgrad,
+    .matmul_wgrad = cpu_matmul_wgrad,
+    .attention = cpu_attention,
+    .attention_grad = cpu_attention_grad,
+    .rope = cpu_rope,
+    .gelu = cpu_gelu,
+    .gelu_grad = cpu_gelu_grad,
+    .swiglu = cpu_swiglu,
+    .swiglu_grad = cpu_swiglu_grad,
+    .cross_entropy = cpu_cross_entropy,
+    .square_sum = cpu_square_sum,
+    .adamw = cpu_adamw,
+};
