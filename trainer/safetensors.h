@@ -1,0 +1,74 @@
+/* The safetensors format (github.com/huggingface/safetensors, "Format"): eight bytes of header length, a JSON header that
+ * says each tensor's type, shape and place, then the numbers, one tensor right after the other. Checkpoints are written in
+ * it, and the weights of public models are read from it. Little-endian machines only, as the format itself. */
+#ifndef MEMPLAN_TRAINER_SAFETENSORS_H
+#define MEMPLAN_TRAINER_SAFETENSORS_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+#include <stdint.h>
+
+enum { SAFETENSORS_DIMS = 8 }; /* most dimensions of a tensor */
+
+/* Writing: say everything first, then append the numbers of all tensors in the same order. */
+
+struct safetensors_entry {
+    const char *name;
+    enum dtype dtype;
+    int dim_count;
+    int64_t dims[SAFETENSORS_DIMS]; /* each >= 0 */
+};
+
+struct safetensors_note { /* an entry of __metadata__ */
+    const char *key, *value;
+};
+
+struct safetensors_writer;
+
+/* Starts PATH.partial and writes the header; the numbers will start on a multiple of 64 bytes. The lists are copied. *out
+ * is ended by safetensors_commit() or safetensors_abort(). */
+int safetensors_create(const char *path, const struct safetensors_entry *entries, int entry_count,
+                       const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
+                       struct error *err);
+/* Appends bytes: a tensor at once, or in pieces of any size. */
+int safetensors_write(struct safetensors_writer *writer, const void *bytes, int64_t byte_count, struct error *err);
+/* Makes the file appear under its name, whole and on the disk. Frees the writer in any case; on failure nothing half
+ * made is left behind. */
+int safetensors_commit(struct safetensors_writer *writer, struct error *err);
+/* Gives up: removes PATH.partial and frees the writer. NULL is fine. */
+void safetensors_abort(struct safetensors_writer *writer);
+
+/* Reading: see the list, then read what is wanted. */
+
+struct safetensors_tensor {
+    const char *name;
+    const char *dtype;     /* as the file spells it: "F32", "F16", ... */
+    int64_t element_bytes; /* 0 when the dtype is one we have never heard of */
+    int dim_count;
+    int64_t dims[SAFETENSORS_DIMS];
+    int64_t elements; /* the product of dims */
+    int64_t bytes;
+    const unsigned char *data; /* in the mapped file; may be misaligned for the dtype */
+};
+
+struct safetensors;
+
+/* Maps the file and checks its whole header: after this, every tensor lies inside the file, on its own, with the bytes that
+ * its shape needs. *out is owned by the caller: safetensors_close(). */
+int safetensors_open(const char *path, struct safetensors **out, struct error *err);
+void safetensors_close(struct safetensors *file); /* NULL is fine */
+
+/* Tensors in the order of their data. They and their names live as long as the file is open. */
+int64_t safetensors_count(const struct safetensors *file);
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, int64_t index);
+/* NULL when there is none of that name. */
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+/* NULL when __metadata__ has no such key. */
+const char *safetensors_find_note(const struct safetensors *file, const char *key);
+
+/* Elements first .. first + count - 1 as floats, from F32, BF16 or F64; any other dtype is an error. */
+int safetensors_read_f32(const struct safetensors *file, const struct safetensors_tensor *tensor, int64_t first,
+                         int64_t count, float *out, struct error *err);
+
+#endif

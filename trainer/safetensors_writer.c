@@ -1,0 +1,247 @@
+/* The writing half of safetensors.h: the header first, then appended bytes, all in a file under another name, which is
+ * renamed when the last byte is on the disk. */
+#include "trainer/safetensors.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "base/json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
+
+static const char metadata_key[] = "__metadata__";
+
+struct safetensors_writer {
+    struct arena *arena;
+    const char *path, *partial_path;
+    int file;
+    int64_t written, total; /* bytes of data */
+    int entry_count;
+    const char **names;
+    int64_t *ends; /* where each entry's data end */
+};
+
+static json_t *header_describe(struct safetensors_writer *writer, const struct safetensors_entry *entries,
+                               struct error *err);
+static int header_add_notes(json_t *header, const struct safetensors_note *notes, int note_count,
+                            struct error *err);
+static int header_write(struct safetensors_writer *writer, const json_t *header, struct error *err);
+
+int safetensors_create(const char *path, const struct safetensors_entry *entries, int entry_count,
+                       const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
+                       struct error *err)
+{
+    struct arena *arena = arena_create();
+    struct safetensors_writer *writer = arena_alloc(arena, sizeof *writer);
+    writer->arena = arena;
+    writer->path = arena_strdup(arena, path);
+    writer->partial_path = arena_printf(arena, "%s.partial", path);
+    writer->entry_count = entry_count;
+    writer->names = arena_array(arena, (size_t)entry_count, sizeof *writer->names);
+    writer->ends = arena_array(arena, (size_t)entry_count, sizeof *writer->ends);
+    json_t *header = header_describe(writer, entries, err);
+    if (!header || header_add_notes(header, notes, note_count, err))
+        goto free_header;
+    writer->file = open(writer->partial_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (writer->file < 0) {
+        error_set(err, "cannot write %s: %s; choose a folder that exists and that you may write to",
+                  writer->partial_path, strerror(errno));
+        goto free_header;
+    }
+    if (header_write(writer, header, err))
+        goto remove_file;
+    json_decref(header);
+    *out = writer;
+    return 0;
+
+remove_file:
+    close(writer->file);
+    unlink(writer->partial_path);
+free_header:
+    json_decref(header);
+    arena_free(arena);
+    return -1;
+}
+
+/* The entry that the next byte belongs to, for messages. */
+static const char *name_at(const struct safetensors_writer *writer, int64_t place)
+{
+    int i = 0;
+    while (i + 1 < writer->entry_count && writer->ends[i] <= place)
+        i++;
+    return writer->entry_count ? writer->names[i] : "";
+}
+
+/* All of the bytes; -1 with errno. */
+static int write_all(int file, const char *bytes, int64_t byte_count)
+{
+    for (int64_t done = 0; done < byte_count;) {
+        ssize_t wrote = write(file, bytes + done, (size_t)(byte_count - done));
+        if (wrote >= 0)
+            done += wrote;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+int safetensors_write(struct safetensors_writer *writer, const void *bytes, int64_t byte_count,
+                      struct error *err)
+{
+    if (byte_count > writer->total - writer->written)
+        return error_set(
+            err, "%s: %" PRId64 " bytes come after the %" PRId64 " of all %d tensors; correct the list",
+            writer->path, byte_count, writer->total, writer->entry_count);
+    if (write_all(writer->file, bytes, byte_count))
+        return error_set(err, "cannot write tensor %s to %s: %s; free some space or choose another folder",
+                         name_at(writer, writer->written), writer->partial_path, strerror(errno));
+    writer->written += byte_count;
+    return 0;
+}
+
+/* Makes the rename itself survive a power cut. Some network file systems cannot sync a folder: EINVAL. */
+static int folder_sync(struct arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *folder = !slash          ? "."
+                         : slash == path ? "/"
+                                         : arena_printf(arena, "%.*s", (int)(slash - path), path);
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    int result = fsync(file) && errno != EINVAL ? -1 : 0;
+    close(file);
+    return result;
+}
+
+int safetensors_commit(struct safetensors_writer *writer, struct error *err)
+{
+    if (writer->written != writer->total) {
+        error_set(err,
+                  "%s: tensor %s is not complete, %" PRId64 " of %" PRId64 " bytes came; write every tensor",
+                  writer->path, name_at(writer, writer->written), writer->written, writer->total);
+        goto failed;
+    }
+    if (fsync(writer->file) || rename(writer->partial_path, writer->path) ||
+        folder_sync(writer->arena, writer->path)) {
+        error_set(err, "cannot finish %s: %s; free some space or choose another folder", writer->path,
+                  strerror(errno));
+        goto failed;
+    }
+    close(writer->file);
+    arena_free(writer->arena);
+    return 0;
+
+failed:
+    safetensors_abort(writer);
+    return -1;
+}
+
+void safetensors_abort(struct safetensors_writer *writer)
+{
+    if (!writer)
+        return;
+    close(writer->file);
+    unlink(writer->partial_path);
+    arena_free(writer->arena);
+}
+
+static int entry_bytes(const char *path, const struct safetensors_entry *entry, int64_t *bytes,
+                       struct error *err)
+{
+    assert(entry->dim_count >= 0 && entry->dim_count <= SAFETENSORS_DIMS);
+    *bytes = dtype_bytes(entry->dtype);
+    for (int i = 0; i < entry->dim_count; i++)
+        if (entry->dims[i] < 0 || !checked_mul(*bytes, entry->dims[i], bytes))
+            return error_set(err, "%s: dimension %d of tensor %s cannot be %" PRId64 "; use a smaller model",
+                             path, i, entry->name, entry->dims[i]);
+    return 0;
+}
+
+static json_t *entry_describe(const struct safetensors_entry *entry, int64_t begin, int64_t end)
+{
+    json_t *shape = json_array();
+    for (int i = 0; i < entry->dim_count; i++)
+        json_array_append_new(shape, json_integer(entry->dims[i]));
+    json_t *offsets = json_array();
+    json_array_append_new(offsets, json_integer(begin));
+    json_array_append_new(offsets, json_integer(end));
+    json_t *tensor = json_object();
+    json_object_set_new(tensor, "dtype", json_string(dtype_name(entry->dtype)));
+    json_object_set_new(tensor, "shape", shape);
+    json_object_set_new(tensor, "data_offsets", offsets);
+    return tensor;
+}
+
+/* New reference: the header without notes. Also lays out the data in `writer`. */
+static json_t *header_describe(struct safetensors_writer *writer, const struct safetensors_entry *entries,
+                               struct error *err)
+{
+    json_t *header = json_object();
+    for (int i = 0; i < writer->entry_count; i++) {
+        const struct safetensors_entry *entry = &entries[i];
+        int64_t begin = writer->total, bytes;
+        if (entry_bytes(writer->path, entry, &bytes, err))
+            goto failed;
+        if (!checked_add(begin, bytes, &writer->total)) {
+            error_set(err, "%s: its tensors have more than 2^63 bytes; use a smaller model", writer->path);
+            goto failed;
+        }
+        if (json_object_get(header, entry->name) || !strcmp(entry->name, metadata_key) ||
+            json_object_set_new(header, entry->name, entry_describe(entry, begin, writer->total))) {
+            error_set(err,
+                      "%s: a tensor cannot be called \"%s\"; use a name in UTF-8 that no other tensor has",
+                      writer->path, entry->name);
+            goto failed;
+        }
+        writer->names[i] = arena_strdup(writer->arena, entry->name);
+        writer->ends[i] = writer->total;
+    }
+    return header;
+
+failed:
+    json_decref(header);
+    return NULL;
+}
+
+static int header_add_notes(json_t *header, const struct safetensors_note *notes, int note_count,
+                            struct error *err)
+{
+    if (!note_count)
+        return 0;
+    json_t *metadata = json_object();
+    json_object_set_new(header, metadata_key, metadata);
+    for (int i = 0; i < note_count; i++)
+        if (json_object_set_new(metadata, notes[i].key, json_string(notes[i].value)))
+            return error_set(err, "the note \"%s\" of a safetensors file is not UTF-8; write it in UTF-8",
+                             notes[i].key);
+    return 0;
+}
+
+/* Spaces after the JSON are part of the header: they put the data on a multiple of DATA_ALIGN. */
+static int header_write(struct safetensors_writer *writer, const json_t *header, struct error *err)
+{
+    char *json = json_dumps(header, JSON_COMPACT);
+    int64_t json_bytes = (int64_t)strlen(json);
+    int64_t all_bytes = round_up(LENGTH_BYTES + json_bytes, DATA_ALIGN);
+    char *all = host_alloc((size_t)all_bytes);
+    uint64_t header_bytes = (uint64_t)(all_bytes - LENGTH_BYTES);
+    memcpy(all, &header_bytes, LENGTH_BYTES);
+    memset(all + LENGTH_BYTES, ' ', header_bytes);
+    memcpy(all + LENGTH_BYTES, json, (size_t)json_bytes);
+    int result = write_all(writer->file, all, all_bytes);
+    if (result)
+        error_set(err, "cannot write the header of %s: %s; free some space or choose another folder",
+                  writer->partial_path, strerror(errno));
+    free(all);
+    free(json);
+    return result;
+}
