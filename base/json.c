@@ -1,5 +1,6 @@
-/* Reading and writing of JSON files. jansson parses; the messages are ours, and so is the layout of what we write, because
- * people read these files: lists of plain values stay on one line, and numbers are as short as exactness allows. */
+/* Reading and writing of JSON files. jansson parses; the messages are ours, and so is the layout of what
+ * we write, because people read these files: lists of plain values stay on one line, and numbers are as
+ * short as exactness allows. */
 #include "base/json.h"
 
 #include "base/text.h"
@@ -178,7 +179,8 @@ int jsonfile_write(const json_t *value, const char *path, struct error *err)
     return failed;
 }
 
-/* NULL when the key is absent; null counts as absent, because that is how other tools write a field they do not use. */
+/* NULL when the key is absent; null counts as absent, because that is how other tools write a field they
+ * do not use. */
 static json_t *field(const json_t *object, const char *key)
 {
     json_t *value = json_object_get(object, key);

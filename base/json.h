@@ -12,8 +12,8 @@
 /* Reads an object from a file (at most 64 MiB). The caller owns *out: json_decref(). "FILE:LINE: ..." on failure. */
 int jsonfile_read(const char *path, json_t **out, struct error *err);
 
-/* Writes with text_write()'s promise (never half a file); `value` stays the caller's. "-" is stdout. Reals are written so that
- * they read back as the same bits. */
+/* Writes with text_write()'s promise (never half a file); `value` stays the caller's. "-" is stdout. Reals are written
+ * so that they read back as the same bits. */
 int jsonfile_write(const json_t *value, const char *path, struct error *err);
 
 /* Fields of an object. `where` is the file (or "FILE: stages[2]") for messages. The _optional forms leave *out alone and

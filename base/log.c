@@ -1,5 +1,5 @@
-/* Notes and the progress bar on stderr. The bar owns the last line of the terminal: whoever prints clears it first, and the
- * next progress_show() draws it again. All calls come from one thread. */
+/* Notes and the progress bar on stderr. The bar owns the last line of the terminal: whoever prints clears
+ * it first, and the next progress_show() draws it again. All calls come from one thread. */
 #include "base/log.h"
 
 #include "base/clock.h"
@@ -91,7 +91,8 @@ static void add_cells(struct text *line, int64_t done, int64_t total)
     text_add(line, "]");
 }
 
-/* A line longer than the terminal would wrap, and could not be cleared. The last column stays free for the cursor. */
+/* A line longer than the terminal would wrap, and could not be cleared. The last column stays free for the
+ * cursor. */
 static int terminal_columns(void)
 {
     struct winsize size;

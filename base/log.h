@@ -1,5 +1,5 @@
-/* What goes to stderr while a command works: notes and a progress bar. Library folders do not call this; cli/ does, from one
- * thread. */
+/* What goes to stderr while a command works: notes and a progress bar. Library folders do not call this; cli/ does,
+ * from one thread. */
 #ifndef MEMPLAN_BASE_LOG_H
 #define MEMPLAN_BASE_LOG_H
 

@@ -1,5 +1,5 @@
-/* Command lines from tables. Parsing walks argv once and stores each value through its offset; the help page walks the same
- * table, so the two cannot disagree. */
+/* Command lines from tables. Parsing walks argv once and stores each value through its offset; the help
+ * page walks the same table, so the two cannot disagree. */
 #include "base/options.h"
 
 #include "base/units.h"
@@ -157,8 +157,9 @@ struct walk {
     void *target;
 };
 
-/* One option: its word, and the value behind "=" or in the next word. A next word that starts with "--" is taken for an
- * option, because a forgotten value is likelier than such a value; "--name=--value" still works. */
+/* One option: its word, and the value behind "=" or in the next word. A next word that starts with "--" is
+ * taken for an option, because a forgotten value is likelier than such a value; "--name=--value" still
+ * works. */
 static int parse_option(struct walk *walk, struct error *err)
 {
     const char *word = walk->argv[walk->next++];
@@ -233,8 +234,8 @@ static int columns(const char *text, size_t bytes)
     return count;
 }
 
-/* Adds the words of `prose`, starting at `column` and going on at `indent`. `joint` ends a line that goes on: "" or, for a
- * command to be pasted into a shell, " \". */
+/* Adds the words of `prose`, starting at `column` and going on at `indent`. `joint` ends a line that goes
+ * on: "" or, for a command to be pasted into a shell, " \". */
 static void add_wrapped(struct text *out, const char *prose, int column, int indent, const char *joint)
 {
     int room = PAGE_COLUMNS - (int)strlen(joint);
@@ -320,8 +321,8 @@ void options_help(const struct command_spec *command, struct text *out)
 
 /* Nearest names. */
 
-/* Optimal string alignment: insertions, deletions, replacements and swaps of neighbours, one each. Rows of the usual table:
- * two back, one back, this one. */
+/* Optimal string alignment: insertions, deletions, replacements and swaps of neighbours, one each. Rows of
+ * the usual table: two back, one back, this one. */
 static int distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     int rows[3][LONGEST_WORD + 1];

@@ -21,7 +21,7 @@ struct option_spec {
     const char *name; /* long name without dashes: "micro-batch" */
     char letter;      /* one-letter form, or 0 */
     enum option_kind kind;
-    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags, and for choices to be shown there */
+    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags; NULL shows the choices */
     const char *choices;  /* OPTION_CHOICE only: "none|selective|full" */
     const char *help;     /* a phrase; may name the default */
     size_t offset;        /* of the field in the struct that options_parse() fills */
@@ -38,8 +38,8 @@ struct command_spec {
 };
 
 /* Parses argv[1..argc) into `target` (fields not named stay as they are) and `operands` (room for `argc`). Accepts
- * --name value, --name=value, -o value, "--". An unknown option names the nearest known one. Returns the number of operands,
- * or -1 with err set. *help is set to true when --help or -h was given (and parsing stops there). */
+ * --name value, --name=value, -o value, "--". An unknown option names the nearest known one. Returns the number of
+ * operands, or -1 with err set. *help is set to true when --help or -h was given (and parsing stops there). */
 int options_parse(const struct command_spec *command, int argc, char **argv, void *target, const char **operands,
                   _Bool *help, struct error *err);
 

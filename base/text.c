@@ -1,5 +1,5 @@
-/* Growing strings, and files written whole or not at all. A file that exists keeps its old content until the new one is
- * on the disk under another name; only then does rename() put it in place. */
+/* Growing strings, and files written whole or not at all. A file that exists keeps its old content until
+ * the new one is on the disk under another name; only then does rename() put it in place. */
 #include "base/text.h"
 
 #include "base/arena.h"
@@ -60,13 +60,27 @@ void text_free(struct text *text)
     *text = (struct text){0};
 }
 
+static const char *way_out(int number)
+{
+    switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return "free some space";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return "choose a place that you may write to";
+    case EPIPE:
+        return "its reader has gone";
+    default:
+        return "check the path";
+    }
+}
+
 static int write_failed(const char *path, struct error *err)
 {
-    const char *way_out = errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? "free some space"
-                          : errno == EACCES || errno == EPERM || errno == EROFS
-                              ? "choose a place that you may write to"
-                              : "check the path";
-    return error_set(err, "cannot write %s: %s; %s", path, strerror(errno), way_out);
+    return error_set(err, "cannot write %s: %s; %s", path, strerror(errno), way_out(errno));
 }
 
 /* All of `text` to an open file; -1 with errno. */
@@ -82,24 +96,23 @@ static int write_all(int file, const struct text *text)
     return 0;
 }
 
-/* A reader that went away (`memplan ... | head -1`) sends SIGPIPE, which would end the process before it could say so. The
- * signal is held back for this thread, and taken away if this write raised it, so that the caller's handling stays as it is. */
-static int write_stdout(const struct text *text, struct error *err)
+/* As write_all(), for a file that may be a pipe. A reader that went away (`memplan ... | head -1`) sends
+ * SIGPIPE, which would end the process before it could say so. The signal is held back for this thread,
+ * and taken away if this write raised it, so that the caller's handling stays as it is. What `stdio` (or
+ * NULL) still holds goes first, to keep the order; what it lost earlier counts too. */
+static int write_to_reader(FILE *stdio, int file, const struct text *text)
 {
     sigset_t pipe_signal, before, pending;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-    /* What stdio still holds goes first, to keep the order; what it lost earlier counts too. */
-    int failed = fflush(stdout) || write_all(STDOUT_FILENO, text) ? errno : ferror(stdout) ? EIO : 0;
+    int failed = (stdio && fflush(stdio)) || write_all(file, text) ? errno : stdio && ferror(stdio) ? EIO : 0;
     if (failed == EPIPE && !sigismember(&pending, SIGPIPE))
         sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failed)
-        return 0;
-    return error_set(err, "cannot write to standard output: %s; %s", strerror(failed),
-                     failed == EPIPE ? "its reader has gone" : "send it elsewhere or free some space");
+    errno = failed;
+    return failed ? -1 : 0;
 }
 
 /* Devices and pipes (/dev/null, /dev/stderr, a shell's >(...)) must be written to, never replaced. */
@@ -108,15 +121,15 @@ static int write_through(const struct text *text, const char *path, struct error
     int file = open(path, O_WRONLY | O_CLOEXEC);
     if (file < 0)
         return write_failed(path, err);
-    int failed = write_all(file, text) ? errno : 0;
+    int failed = write_to_reader(NULL, file, text) ? errno : 0;
     if (close(file) && !failed)
         failed = errno;
     errno = failed;
     return failed ? write_failed(path, err) : 0;
 }
 
-/* Opens a new file in `folder`, whose name is written to `name`. Names carry the process and a counter, so that ranks and
- * threads do not meet; one left by a crash is stepped over. */
+/* Opens a new file in `folder`, whose name is written to `name`. Names carry the process and a counter, so
+ * that ranks and threads do not meet; one left by a crash is stepped over. */
 static int temporary_open(const char *folder, char name[PATH_MAX])
 {
     static atomic_uint counter;
@@ -155,7 +168,8 @@ static void folder_of(const char *path, char folder[PATH_MAX])
         snprintf(folder, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Writes beside `target` and renames onto it; -1 with errno. `old` is what is there now, or NULL: its permissions stay. */
+/* Writes beside `target` and renames onto it; -1 with errno. `old` is what is there now, or NULL: its
+ * permissions stay. */
 static int replace(const struct text *text, const char *target, const struct stat *old)
 {
     char folder[PATH_MAX], name[PATH_MAX];
@@ -181,7 +195,7 @@ static int replace(const struct text *text, const char *target, const struct sta
 int text_write(const struct text *text, const char *path, struct error *err)
 {
     if (!strcmp(path, "-"))
-        return write_stdout(text, err);
+        return write_to_reader(stdout, STDOUT_FILENO, text) ? write_failed("standard output", err) : 0;
     struct stat old;
     if (stat(path, &old)) {
         if (errno != ENOENT || replace(text, path, NULL))

@@ -1,6 +1,5 @@
-/* Reading and printing of quantities. Both directions work from one table of prefixes; numbers are read as long double,
- * whose 64-bit mantissa holds every int64_t exactly, and the plain decimal form is checked first so that "inf", "0x10" and
- * " 5" stay errors. */
+/* Reading and printing of quantities. Numbers are read as long double, whose 64-bit mantissa holds every int64_t
+ * exactly; the plain decimal form is checked first, so that "inf", "0x10" and " 5" stay errors. */
 #include "base/units.h"
 
 #include <ctype.h>

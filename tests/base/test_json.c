@@ -1,4 +1,5 @@
-/* JSON files: what is refused and on which line, the layout of what is written, and typed access to fields. */
+/* JSON files: what is refused and on which line, the layout of what is written, and typed access to
+ * fields. */
 #include "tests/test.h"
 
 #include "base/json.h"

@@ -1,4 +1,5 @@
-/* Command lines: what fills the struct, what is refused with which sentence, the help page, and nearest names. */
+/* Command lines: what fills the struct, what is refused with which sentence, the help page, and nearest
+ * names. */
 #include "tests/test.h"
 
 #include "base/options.h"

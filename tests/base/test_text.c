@@ -1,4 +1,5 @@
-/* Growing strings, and files that are written whole or not at all: on a full disk, through links, to pipes and devices. */
+/* Growing strings, and files that are written whole or not at all: on a full disk, through links, to pipes
+ * and devices. */
 #include "tests/test.h"
 
 #include "base/text.h"
@@ -301,9 +302,7 @@ TEST(text_write_stdout_full, "a full standard output is an error")
     int full = open("/dev/full", O_WRONLY);
     ASSERT(full >= 0);
     ASSERT_INT(write_to_stdout(full, &err), -1);
-    ASSERT_STR(
-        err.text,
-        "cannot write to standard output: No space left on device; send it elsewhere or free some space");
+    ASSERT_STR(err.text, "cannot write standard output: No space left on device; free some space");
     close(full);
 }
 
@@ -311,7 +310,7 @@ TEST(text_write_stdout_closed, "a closed standard output is an error")
 {
     struct error err = {0};
     ASSERT_INT(write_to_stdout(-1, &err), -1);
-    ASSERT_HAS(err.text, "cannot write to standard output: Bad file descriptor");
+    ASSERT_HAS(err.text, "cannot write standard output: Bad file descriptor");
 }
 
 TEST(text_write_stdout_pipe, "a reader that has gone is an error, not the end of the process")
@@ -322,7 +321,7 @@ TEST(text_write_stdout_pipe, "a reader that has gone is an error, not the end of
     close(ends[0]);
     void (*handler)(int) = signal(SIGPIPE, SIG_DFL);
     ASSERT_INT(write_to_stdout(ends[1], &err), -1);
-    ASSERT_STR(err.text, "cannot write to standard output: Broken pipe; its reader has gone");
+    ASSERT_STR(err.text, "cannot write standard output: Broken pipe; its reader has gone");
     /* The signal was taken away and is not blocked: nothing is left for the caller. */
     sigset_t set;
     sigpending(&set);
@@ -331,6 +330,26 @@ TEST(text_write_stdout_pipe, "a reader that has gone is an error, not the end of
     ASSERT(!sigismember(&set, SIGPIPE));
     signal(SIGPIPE, handler);
     close(ends[1]);
+}
+
+TEST(text_write_fifo, "a named pipe is written to, and stays a pipe")
+{
+    struct error err = {0};
+    struct text text = {0};
+    text_add(&text, "through");
+    const char *path = in_folder("fifo");
+    ASSERT(mkfifo(path, 0600) == 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    ASSERT(reader >= 0);
+    ASSERT_OK(text_write(&text, path, &err));
+    char got[16] = "";
+    ASSERT_INT(read(reader, got, sizeof got - 1), 7);
+    ASSERT_STR(got, "through");
+    struct stat status;
+    ASSERT(stat(path, &status) == 0 && S_ISFIFO(status.st_mode));
+    close(reader);
+    text_free(&text);
+    ASSERT_INT(empty_folder(), 1);
 }
 
 TEST(text_read_limit, "a file of exactly the limit is read, one byte more is refused")
