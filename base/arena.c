@@ -20,7 +20,8 @@ struct arena {
 
 static void out_of_host_memory(size_t bytes)
 {
-    fprintf(stderr, "memplan: the host has no %zu bytes left; close other programs or use a smaller model\n", bytes);
+    fprintf(stderr, "memplan: the host has no %zu bytes left; close other programs or use a smaller model\n",
+            bytes);
     abort();
 }
 

@@ -1,0 +1,146 @@
+/* The parts a step is built from: embedding, one layer, head. A block is a table of tensors and a list of operations,
+ * forward first and then backward; the step program repeats blocks over layers and micro-batches (program.h).
+ *
+ * Letters: B micro-batch, T sequence, C hidden, H heads, K key/value heads, D head size, F feed-forward, V vocabulary.
+ *
+ * Between blocks two tensors flow. `x`, a block's input, is made by the block before (its `out`) and kept for backward.
+ * `d`, the gradient of the residual stream, is one tensor per micro-batch: the head makes it, every block changes it in
+ * place, the embedding consumes it. */
+#ifndef MEMPLAN_MODEL_BLOCK_H
+#define MEMPLAN_MODEL_BLOCK_H
+
+#include "base/dtype.h"
+#include "base/role.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "model/parameters.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum op_kind {
+    /* kind               inputs                          outputs (a tensor in both is changed in place) */
+    OP_LOAD_TOKENS,    /*                                 tokens */
+    OP_LOAD_FEATURES,  /*                                 out */
+    OP_LOAD_TARGETS,   /*                                 targets */
+    OP_EMBED,          /* tokens wte wpe?                 out */
+    OP_EMBED_GRAD,     /* d tokens                        dwte dwpe? */
+    OP_NORM,           /* x w b?                          y mean? rstd */
+    OP_NORM_GRAD,      /* dy x w mean? rstd               d dw db? */
+    OP_MATMUL,         /* x w bias? residual?             y */
+    OP_MATMUL_DGRAD,   /* dy w                            dx */
+    OP_MATMUL_WGRAD,   /* dy x                            dw db? */
+    OP_ROPE,           /* qkv                             qkv */
+    OP_ATTENTION,      /* qkv                             out lse */
+    OP_ATTENTION_GRAD, /* dout qkv out lse                dqkv delta */
+    OP_GELU,           /* x                               y */
+    OP_GELU_GRAD,      /* d x                             d */
+    OP_SWIGLU,         /* gate_up                         y */
+    OP_SWIGLU_GRAD,    /* dy gate_up                      gate_up */
+    OP_CROSS_ENTROPY,  /* logits targets                  logits loss */
+    /* Not in blocks; the program adds them after backward. */
+    OP_ALL_REDUCE,
+    OP_WAIT,
+    OP_SQUARE_SUM,
+    OP_ADAMW,
+    OP_KINDS,
+};
+
+enum op_flag {
+    OP_ADD = 1,        /* accumulates into its first output (activations' gradients) */
+    OP_CAUSAL = 2,     /* attention under a causal mask */
+    OP_INVERSE = 4,    /* RoPE turned back */
+    OP_RMS = 8,        /* RMSNorm */
+    OP_RECOMPUTE = 16, /* forward work done again during backward */
+    OP_ADD_GRAD = 32,  /* not the first in its micro-batch to write its first output: accumulates even in micro-batch 0 */
+};
+
+/* Where a tensor's life begins and ends. */
+enum span {
+    SPAN_WEIGHT,   /* parameter: the whole run */
+    SPAN_GRADIENT, /* of a parameter: the whole run */
+    SPAN_LOSS,     /* the loss sum: the whole run */
+    SPAN_INPUT,    /* x: made by the block before, dies here */
+    SPAN_OUTPUT,   /* out: made here, dies in the block after */
+    SPAN_STREAM,   /* d */
+    SPAN_LOCAL,    /* made and dead within the block, perhaps kept from forward to backward */
+};
+
+/* Every tensor starts on a multiple of this in the arena: a cache line, and what the device demands. */
+enum { ARENA_ALIGN = 64 };
+
+enum { TENSOR_DIMS = 4, OP_INPUTS = 5, OP_OUTPUTS = 3, BLOCK_TENSORS = 64, BLOCK_OPS = 48 };
+
+struct tensor {
+    const char *name;
+    int64_t dims[TENSOR_DIMS]; /* unused ones are 0 */
+    int64_t bytes;
+    enum dtype dtype;
+    enum role role;
+    enum span span;
+    enum part owner;     /* SPAN_WEIGHT and SPAN_GRADIENT: whose parameter; PART_EMBED for a tied head's wte */
+    int parameter;       /* index in the owner's parameter list, or -1 */
+    int drop_bit;        /* which bit of a recompute mask drops this tensor, or -1 */
+    int first, last;     /* first and last operation that touches it; -1: none */
+    bool saved;          /* alive from forward to backward */
+    bool in_stream;      /* lies where d will lie: it dies before d is born (head only) */
+    bool recomputed;     /* the second life of a tensor that recomputation dropped */
+    int64_t offset;      /* in the arena: from the block's frame; of `d`, from the stream's place */
+};
+
+struct op {
+    enum op_kind kind;
+    unsigned flags;
+    int8_t inputs[OP_INPUTS], outputs[OP_OUTPUTS]; /* tensors of the block, in the order above; -1: absent */
+    uint8_t births[4], deaths[8]; /* tensors whose life begins before / ends after this operation */
+    uint8_t birth_count, death_count;
+};
+
+struct block_peak {
+    int64_t bytes; /* live tensors of this block (with x, out, d), without weights and gradients */
+    int op;        /* the first operation where they are live */
+};
+
+struct block {
+    enum part part;
+    const struct model *model; /* borrowed */
+    uint32_t dropped;          /* recompute mask that was applied */
+    struct parameter parameters[PART_PARAMETERS_MAX];
+    int parameter_count;
+    struct tensor tensors[BLOCK_TENSORS];
+    int tensor_count;
+    struct op ops[BLOCK_OPS];
+    int forward_count, op_count; /* ops[0..forward_count) forward, ops[forward_count..op_count) backward */
+    int input, output, stream;   /* tensor indices, or -1 */
+    bool stream_ends;            /* d dies here: nothing before this block needs it */
+    bool overflow;               /* a size does not fit 63 bits: the block is unusable */
+
+    /* Found by block_measure(). */
+    int64_t saved_bytes; /* kept for backward, x included and out not */
+    struct block_peak forward, backward;
+    int64_t frame_bytes;    /* room in the arena for what is saved; the next block's frame starts there */
+    int64_t forward_extent, backward_extent; /* highest byte used, from the start of the frame */
+};
+
+/* What a layer's block depends on besides the model. */
+struct block_shape {
+    int64_t B, T;
+    enum dtype dtype; /* weights and activations */
+};
+
+/* Without recomputation and not yet measured. The first layer of an encoder needs no gradient of its input. */
+void block_build_embed(struct block *block, const struct model *model, struct block_shape shape);
+void block_build_layer(struct block *block, const struct model *model, struct block_shape shape, bool first);
+void block_build_head(struct block *block, const struct model *model, struct block_shape shape);
+
+/* Lives, peaks and places. Call once, after recompute_apply(). */
+void block_measure(struct block *block);
+
+/* Bytes of this block's tensors live during operation `op`, added to by_role; returns their sum. Weights, gradients and
+ * the loss are not counted. */
+int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_COUNT]);
+
+const char *op_kind_name(enum op_kind kind); /* "matmul_wgrad" */
+enum dtype wide_dtype(enum dtype dtype);     /* of gradients, statistics and moments */
+
+#endif

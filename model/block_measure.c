@@ -1,0 +1,363 @@
+/* Lives, peaks and places of one block's tensors.
+ *
+ * In the arena a block owns a frame. What it keeps for backward lies in [0, frame_bytes) with its input `x` at 0, so that the
+ * next block's frame, whose `x` is this block's output, begins at frame_bytes. Everything else of the block lives only
+ * while the block itself runs, when no frame above it is in use: it may lie anywhere that nothing alive occupies, above the
+ * frame or in its holes. Placing it well is a two-dimensional packing of a few dozen rectangles (time x bytes), done greedily
+ * in several orders; the best wins. */
+#include "base/checked.h"
+#include "model/block.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool op_touches(const struct op *op, int tensor)
+{
+    for (int i = 0; i < OP_INPUTS; i++)
+        if (op->inputs[i] == tensor)
+            return true;
+    for (int i = 0; i < OP_OUTPUTS; i++)
+        if (op->outputs[i] == tensor)
+            return true;
+    return false;
+}
+
+/* Operations before and after which the tensor is there although no operation of the block touches it then. */
+static void find_life(const struct block *block, struct tensor *t, int index)
+{
+    t->first = t->last = -1;
+    for (int i = 0; i < block->op_count; i++)
+        if (op_touches(&block->ops[i], index)) {
+            if (t->first < 0)
+                t->first = i;
+            t->last = i;
+        }
+    t->saved = (t->span == SPAN_LOCAL || t->span == SPAN_INPUT) && t->first >= 0 &&
+               t->first < block->forward_count && t->last >= block->forward_count;
+}
+
+static bool begins_here(const struct block *block, const struct tensor *t)
+{
+    return t->span == SPAN_LOCAL || t->span == SPAN_OUTPUT ||
+           (t->span == SPAN_STREAM && block->part == PART_HEAD);
+}
+
+static bool ends_here(const struct block *block, const struct tensor *t)
+{
+    return t->span == SPAN_LOCAL || t->span == SPAN_INPUT || (t->span == SPAN_STREAM && block->stream_ends);
+}
+
+static void list_births_and_deaths(struct block *block)
+{
+    for (int i = 0; i < block->op_count; i++)
+        block->ops[i].birth_count = block->ops[i].death_count = 0;
+    for (int index = 0; index < block->tensor_count; index++) {
+        struct tensor *t = &block->tensors[index];
+        if (t->first < 0)
+            continue;
+        struct op *born = &block->ops[t->first], *dies = &block->ops[t->last];
+        if (begins_here(block, t)) {
+            assert(born->birth_count < sizeof born->births);
+            born->births[born->birth_count++] = (uint8_t)index;
+        }
+        if (ends_here(block, t)) {
+            assert(dies->death_count < sizeof dies->deaths);
+            dies->deaths[dies->death_count++] = (uint8_t)index;
+        }
+    }
+}
+
+/* The first and last operation during which the block has to count the tensor; false: it never does. */
+static bool counted_life(const struct block *block, const struct tensor *t, int *from, int *to)
+{
+    if (t->span == SPAN_WEIGHT || t->span == SPAN_GRADIENT || t->span == SPAN_LOSS || t->first < 0)
+        return false;
+    *from = begins_here(block, t) ? t->first : t->span == SPAN_STREAM ? block->forward_count : 0;
+    *to = ends_here(block, t)      ? t->last
+          : t->span == SPAN_OUTPUT ? block->forward_count - 1
+                                   : block->op_count - 1;
+    return true;
+}
+
+int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_COUNT])
+{
+    int64_t total = 0;
+    int from, to;
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *t = &block->tensors[i];
+        if (!counted_life(block, t, &from, &to) || op < from || op > to)
+            continue;
+        by_role[t->role] += t->bytes;
+        total += t->bytes;
+    }
+    return total;
+}
+
+static struct block_peak find_peak(const struct block *block, int from, int to)
+{
+    struct block_peak peak = {0, -1};
+    for (int op = from; op < to; op++) {
+        int64_t unused[ROLE_COUNT] = {0};
+        int64_t live = block_live_at(block, op, unused);
+        if (live > peak.bytes)
+            peak = (struct block_peak){live, op};
+    }
+    return peak;
+}
+
+/* A tensor to place: a rectangle of `size` bytes by the operations [from, to]. */
+struct item {
+    int tensor;
+    bool output;
+    int64_t size, offset;
+    int from, to;
+};
+
+struct packing {
+    struct item items[BLOCK_TENSORS];
+    int count, fixed; /* items[0..fixed) have their offsets */
+};
+
+static bool overlaps_in_time(const struct item *a, const struct item *b)
+{
+    return a->from <= b->to && b->from <= a->to;
+}
+
+/* The lowest offset where `item` meets nothing among placed[0..count) that is alive with it. */
+static int64_t lowest_gap(const struct item *item, struct item *const *placed, int count)
+{
+    int64_t offset = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < count; i++) {
+            const struct item *p = placed[i];
+            if (overlaps_in_time(item, p) && offset < p->offset + p->size &&
+                p->offset < offset + item->size) {
+                offset = p->offset + p->size;
+                moved = true;
+            }
+        }
+    }
+    return offset;
+}
+
+/* Places the free items in the order given; returns the highest byte used by any item but the output, which the frame of
+ * the next block holds as its x. */
+static int64_t place_in_order(struct packing *packing, struct item *const *order)
+{
+    struct item *placed[BLOCK_TENSORS];
+    int count = 0;
+    int64_t extent = 0;
+    for (int i = 0; i < packing->fixed; i++)
+        placed[count++] = &packing->items[i];
+    for (int i = 0; i < packing->count - packing->fixed; i++) {
+        order[i]->offset = lowest_gap(order[i], placed, count);
+        placed[count++] = order[i];
+    }
+    for (int i = 0; i < count; i++)
+        if (!placed[i]->output)
+            extent = max_i64(extent, placed[i]->offset + placed[i]->size);
+    return extent;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct item *x = *(struct item *const *)a, *y = *(struct item *const *)b;
+    return x->size != y->size ? (x->size < y->size ? 1 : -1) : x->tensor - y->tensor;
+}
+
+static int by_birth(const void *a, const void *b)
+{
+    const struct item *x = *(struct item *const *)a, *y = *(struct item *const *)b;
+    return x->from != y->from ? x->from - y->from : by_size(a, b);
+}
+
+static int by_area(const void *a, const void *b)
+{
+    const struct item *x = *(struct item *const *)a, *y = *(struct item *const *)b;
+    double ax = (double)x->size * (x->to - x->from + 1), ay = (double)y->size * (y->to - y->from + 1);
+    return ax != ay ? (ax < ay ? 1 : -1) : x->tensor - y->tensor;
+}
+
+static int by_death(const void *a, const void *b)
+{
+    const struct item *x = *(struct item *const *)a, *y = *(struct item *const *)b;
+    return x->to != y->to ? y->to - x->to : by_size(a, b);
+}
+
+typedef int (*compare)(const void *, const void *);
+static const compare orders[] = {by_size, by_birth, by_area, by_death};
+/* Shuffles are tried only while no order came within 1/256 of the bound. */
+enum { ORDERS = sizeof orders / sizeof orders[0], SHUFFLES = 200, GOOD_ENOUGH = 256 };
+
+/* No placement can be below the most bytes alive at once. */
+static int64_t lower_bound(const struct packing *packing, int from, int to)
+{
+    int64_t most = 0;
+    for (int op = from; op < to; op++) {
+        int64_t live = 0;
+        for (int i = 0; i < packing->count; i++)
+            if (packing->items[i].from <= op && op <= packing->items[i].to)
+                live += packing->items[i].size;
+        most = max_i64(most, live);
+    }
+    return most;
+}
+
+static void shuffle(struct item **order, int count, uint32_t *state)
+{
+    for (int i = count - 1; i > 0; i--) {
+        *state = *state * 1664525u + 1013904223u;
+        int j = (int)(*state >> 8) % (i + 1);
+        struct item *swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+/* Leaves the best offsets found in the items and returns their extent; `enough` ends the search. */
+static int64_t pack(struct packing *packing, int64_t enough)
+{
+    struct item *order[BLOCK_TENSORS];
+    int free_count = packing->count - packing->fixed;
+    for (int i = 0; i < free_count; i++)
+        order[i] = &packing->items[packing->fixed + i];
+    struct packing best = {0};
+    int64_t best_extent = INT64_MAX;
+    uint32_t state = 1;
+    for (int try = 0; try < ORDERS + SHUFFLES && best_extent > enough; try++) {
+        if (try < ORDERS)
+            qsort(order, (size_t)free_count, sizeof *order, orders[try]);
+        else
+            shuffle(order, free_count, &state);
+        int64_t extent = place_in_order(packing, order);
+        if (extent < best_extent) {
+            best_extent = extent;
+            best = *packing;
+        }
+    }
+    *packing = best;
+    return best_extent;
+}
+
+static int64_t padded(int64_t bytes)
+{
+    return round_up(bytes, ARENA_ALIGN);
+}
+
+static void add_item(struct packing *packing, const struct tensor *t, int index, int from, int to)
+{
+    packing->items[packing->count++] =
+        (struct item){index, t->span == SPAN_OUTPUT, padded(t->bytes), t->offset, from, to};
+}
+
+/* Items of the phase [begin, end): first those whose offsets are decided, then the others. `d` has a place of its own. */
+static void collect(const struct block *block, int begin, int end, struct packing *packing)
+{
+    packing->count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < block->tensor_count; i++) {
+            const struct tensor *t = &block->tensors[i];
+            bool fixed = t->saved || t->span == SPAN_OUTPUT;
+            int from, to;
+            if (fixed != (pass == 0) || t->span == SPAN_STREAM || t->in_stream ||
+                !counted_life(block, t, &from, &to))
+                continue;
+            if (from < end && to >= begin)
+                add_item(packing, t, i, from > begin ? from : begin, to < end - 1 ? to : end - 1);
+        }
+        if (pass == 0)
+            packing->fixed = packing->count;
+    }
+}
+
+static int64_t pack_phase(struct block *block, int begin, int end)
+{
+    struct packing packing;
+    collect(block, begin, end, &packing);
+    if (!packing.count)
+        return 0;
+    int64_t bound = lower_bound(&packing, begin, end);
+    int64_t extent = pack(&packing, bound + bound / GOOD_ENOUGH);
+    for (int i = packing.fixed; i < packing.count; i++)
+        block->tensors[packing.items[i].tensor].offset = packing.items[i].offset;
+    return extent;
+}
+
+/* Saved tensors in [0, frame_bytes): x first, then in an order that leaves useful holes as backward frees them. */
+static void place_frame(struct block *block, compare order)
+{
+    struct item items[BLOCK_TENSORS], *sorted[BLOCK_TENSORS];
+    int count = 0;
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *t = &block->tensors[i];
+        if (t->saved && t->span != SPAN_INPUT && !t->in_stream) {
+            items[count] = (struct item){i, false, padded(t->bytes), 0, t->first, t->last};
+            sorted[count] = &items[count];
+            count++;
+        }
+    }
+    qsort(sorted, (size_t)count, sizeof *sorted, order);
+    int64_t next = 0;
+    if (block->input >= 0 && !block->tensors[block->input].in_stream) {
+        block->tensors[block->input].offset = 0;
+        next = padded(block->tensors[block->input].bytes);
+    }
+    for (int i = 0; i < count; i++) {
+        block->tensors[sorted[i]->tensor].offset = next;
+        next += sorted[i]->size;
+    }
+    block->frame_bytes = next;
+    if (block->output >= 0)
+        block->tensors[block->output].offset = next;
+}
+
+/* The place of d is free until the head's backward makes it; the largest tensor of the head that is dead by then may have
+ * it. Without this the arena would hold both, and the peak only one. */
+static void lend_stream_place(struct block *block)
+{
+    if (block->part != PART_HEAD)
+        return;
+    const struct tensor *d = &block->tensors[block->stream];
+    struct tensor *lent = NULL;
+    for (int i = 0; i < block->tensor_count; i++) {
+        struct tensor *t = &block->tensors[i];
+        if (t->saved && t->last < d->first && padded(t->bytes) <= padded(d->bytes) &&
+            (!lent || t->bytes > lent->bytes))
+            lent = t;
+    }
+    if (lent)
+        lent->in_stream = true;
+}
+
+static void place(struct block *block)
+{
+    lend_stream_place(block);
+    struct block best = *block;
+    best.backward_extent = INT64_MAX;
+    for (int i = 0; i < ORDERS; i++) {
+        place_frame(block, orders[i]);
+        block->forward_extent = pack_phase(block, 0, block->forward_count);
+        block->backward_extent = pack_phase(block, block->forward_count, block->op_count);
+        if (block->backward_extent < best.backward_extent)
+            best = *block;
+    }
+    *block = best;
+}
+
+void block_measure(struct block *block)
+{
+    block->saved_bytes = 0;
+    for (int i = 0; i < block->tensor_count; i++) {
+        find_life(block, &block->tensors[i], i);
+        if (block->tensors[i].saved)
+            block->saved_bytes += block->tensors[i].bytes;
+    }
+    assert(block->output < 0 || block->tensors[block->output].last < block->forward_count);
+    assert(block->input < 0 || block->tensors[block->input].saved);
+    list_births_and_deaths(block);
+    block->forward = find_peak(block, 0, block->forward_count);
+    block->backward = find_peak(block, block->forward_count, block->op_count);
+    place(block);
+}

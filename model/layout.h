@@ -1,0 +1,40 @@
+/* How one step is spread over ranks and cut into micro-batches. */
+#ifndef MEMPLAN_MODEL_LAYOUT_H
+#define MEMPLAN_MODEL_LAYOUT_H
+
+#include "base/error.h"
+#include "base/json.h"
+#include "model/model.h"
+
+#include <stdint.h>
+
+enum precision {
+    PRECISION_FP32,
+    PRECISION_BF16, /* bf16 weights and activations; fp32 gradients, master weights and Adam moments */
+    PRECISION_FP64, /* for checks against finite differences; only the reference kernels compute it */
+};
+
+struct layout {
+    int64_t dp;           /* data-parallel ranks; tp = pp = 1 in this version */
+    int64_t micro_batch;  /* B, sequences per micro-batch of one rank */
+    int64_t global_batch; /* sequences per step over all ranks; dp * micro_batch divides it */
+    int64_t seq_len;      /* T */
+    int64_t bucket_bytes; /* gradients are all-reduced in buckets of about this size */
+    enum precision precision;
+};
+
+/* PyTorch DDP's bucket_cap_mb default: 25 MiB. */
+#define LAYOUT_BUCKET_BYTES (25LL << 20)
+
+/* Fills every zero field: dp 1, micro_batch the model's usual one, global_batch dp * micro_batch, seq_len the model's,
+ * bucket 25 MiB; then checks. Messages name the option and what to use instead. */
+int layout_complete(struct layout *layout, const struct model *model, struct error *err);
+int64_t layout_micro_batches(const struct layout *layout); /* per rank and step */
+
+const char *precision_name(enum precision precision); /* "fp32", "bf16", "fp64" */
+int precision_find(const char *name, enum precision *out, struct error *err);
+
+json_t *layout_to_json(const struct layout *layout);
+int layout_from_json(const json_t *object, const char *where, struct layout *out, struct error *err);
+
+#endif

@@ -1,0 +1,338 @@
+/* Reading and checking model descriptions. */
+#include "model/model.h"
+
+#include "base/checked.h"
+#include "base/json.h"
+#include "base/options.h"
+#include "model/presets.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *const family_names[] = {"gpt2", "llama", "encoder"};
+
+const char *model_family_name(enum model_family family)
+{
+    return family_names[family];
+}
+
+const char *const *model_preset_names(void)
+{
+    return presets_names();
+}
+
+/* Limits far above any real model, so that a mistyped zero is named here and not found as an overflow later. */
+static int check_range(const char *model, const char *field, int64_t value, int64_t most, struct error *err)
+{
+    if (value >= 1 && value <= most)
+        return 0;
+    return error_set(err, "model %s: %s is %lld; it must be between 1 and %lld", model, field,
+                     (long long)value, (long long)most);
+}
+
+/* Writes the divisors of `n` up to `n`, at most eight, as "1, 2, 4 or 8". */
+static const char *divisors(int64_t n, char *out, size_t room)
+{
+    int64_t found[8];
+    int count = 0;
+    for (int64_t d = 1; d <= n && count < 8; d++)
+        if (n % d == 0)
+            found[count++] = d;
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < count && used < room; i++)
+        used += (size_t)snprintf(out + used, room - used, "%s%lld",
+                                 i == 0           ? ""
+                                 : i == count - 1 ? " or "
+                                                  : ", ",
+                                 (long long)found[i]);
+    return out;
+}
+
+int model_check(const struct model *model, struct error *err)
+{
+    const char *name = model->name;
+    if (check_range(name, "layers", model->layers, 100000, err) ||
+        check_range(name, "hidden", model->hidden, 1 << 20, err) ||
+        check_range(name, "heads", model->heads, 1 << 16, err) ||
+        check_range(name, "kv_heads", model->kv_heads, 1 << 16, err) ||
+        check_range(name, "head_size", model->head_size, 1 << 16, err) ||
+        check_range(name, "ffn", model->ffn, 1 << 24, err) ||
+        check_range(name, "vocab", model->vocab, 1 << 26, err) ||
+        check_range(name, "max_seq_len", model->max_seq_len, 1LL << 31, err) ||
+        check_range(name, "usual_batch", model->usual_batch, 1 << 20, err))
+        return -1;
+    char list[120];
+    if (model->heads % model->kv_heads)
+        return error_set(err, "model %s: kv_heads=%lld does not divide heads=%lld; try %s", name,
+                         (long long)model->kv_heads, (long long)model->heads,
+                         divisors(model->heads, list, sizeof list));
+    if (model->family == MODEL_LLAMA && model->head_size % 2)
+        return error_set(
+            err,
+            "model %s: head size %lld is odd, and RoPE turns pairs; choose heads so that hidden / "
+            "heads is even",
+            name, (long long)model->head_size);
+    return 0;
+}
+
+/* head_size follows hidden / heads; says which heads would divide when they do not. */
+static int derive_head_size(struct model *model, struct error *err)
+{
+    char list[120];
+    if (model->heads < 1 || model->hidden < 1)
+        return 0; /* model_check() names it */
+    if (model->hidden % model->heads)
+        return error_set(err, "model %s: heads=%lld does not divide hidden=%lld; try %s", model->name,
+                         (long long)model->heads, (long long)model->hidden,
+                         divisors(model->hidden, list, sizeof list));
+    model->head_size = model->hidden / model->heads;
+    return 0;
+}
+
+static int apply_overrides(struct model *model, const struct model_overrides *o, struct error *err)
+{
+    bool gpt_like = model->family != MODEL_LLAMA;
+    bool multi_head = model->kv_heads == model->heads;
+    if (o->layers)
+        model->layers = o->layers;
+    if (o->hidden)
+        model->hidden = o->hidden;
+    if (o->heads)
+        model->heads = o->heads;
+    if (o->heads && multi_head)
+        model->kv_heads = o->heads;
+    if (o->kv_heads)
+        model->kv_heads = o->kv_heads;
+    if (o->kv_heads && gpt_like && o->kv_heads != model->heads)
+        return error_set(
+            err,
+            "model %s: --kv-heads %lld with %lld heads; the %s family has as many key/value heads "
+            "as heads, use a llama model for grouped-query attention",
+            model->name, (long long)o->kv_heads, (long long)model->heads, model_family_name(model->family));
+    if (o->hidden && gpt_like)
+        model->ffn = 4 * model->hidden;
+    if (o->ffn)
+        model->ffn = o->ffn;
+    if (o->vocab)
+        model->vocab = o->vocab;
+    return o->hidden || o->heads ? derive_head_size(model, err) : 0;
+}
+
+/* A preset that does not exist, with the nearest one that does. */
+static int unknown_model(const char *source, struct error *err)
+{
+    const char *near = options_nearest(source, presets_names());
+    if (near)
+        return error_set(err, "model \"%s\" is neither a preset nor a file; did you mean %s?", source, near);
+    return error_set(
+        err, "model \"%s\" is neither a preset nor a file; `memplan describe --list` shows the presets",
+        source);
+}
+
+static int read_source(const char *source, struct model *out, struct error *err)
+{
+    const struct model *preset = presets_find(source);
+    if (preset) {
+        *out = *preset;
+        return 0;
+    }
+    struct stat info;
+    if (stat(source, &info))
+        return unknown_model(source, err);
+    char path[4096];
+    snprintf(path, sizeof path, S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", source);
+    json_t *object;
+    if (jsonfile_read(path, &object, err))
+        return -1;
+    int status = model_from_json(object, path, out, err);
+    json_decref(object);
+    return status;
+}
+
+int model_read(const char *source, const struct model_overrides *overrides, struct model *out,
+               struct error *err)
+{
+    struct model model = {0};
+    if (read_source(source, &model, err))
+        return -1;
+    if (overrides && apply_overrides(&model, overrides, err))
+        return -1;
+    if (model_check(&model, err))
+        return -1;
+    *out = model;
+    return 0;
+}
+
+static void set_name(struct model *model, const char *name)
+{
+    snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1, name);
+}
+
+/* The file's folder is the best name a config.json has: ".../Mistral-7B/config.json" -> "Mistral-7B". */
+static void name_from_path(struct model *model, const char *path)
+{
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s", path);
+    char *slash = strrchr(copy, '/');
+    if (slash && !strcmp(slash + 1, "config.json")) {
+        *slash = 0;
+        slash = strrchr(copy, '/');
+    }
+    set_name(model, slash ? slash + 1 : copy);
+}
+
+static int read_hf_gpt2(const json_t *config, const char *where, struct model *m, struct error *err)
+{
+    m->family = MODEL_GPT2;
+    m->norm_eps = 1e-5;
+    m->tied = m->qkv_bias = m->proj_bias = true;
+    m->max_seq_len = 1024;
+    const char *activation = "gelu_new";
+    if (jsonfile_int(config, "n_layer", where, &m->layers, err) ||
+        jsonfile_int(config, "n_embd", where, &m->hidden, err) ||
+        jsonfile_int(config, "n_head", where, &m->heads, err) ||
+        jsonfile_int(config, "vocab_size", where, &m->vocab, err) ||
+        jsonfile_int_optional(config, "n_positions", where, &m->max_seq_len, err) ||
+        jsonfile_real_optional(config, "layer_norm_epsilon", where, &m->norm_eps, err) ||
+        jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
+        jsonfile_text_optional(config, "activation_function", where, &activation, err))
+        return -1;
+    if (strcmp(activation, "gelu_new") && strcmp(activation, "gelu_pytorch_tanh"))
+        return error_set(err, "%s: activation_function \"%s\" is not supported; gelu_new is", where,
+                         activation);
+    m->kv_heads = m->heads;
+    m->ffn = 4 * m->hidden;
+    const json_t *inner = json_object_get(config, "n_inner");
+    if (inner && !json_is_null(inner) && jsonfile_int(config, "n_inner", where, &m->ffn, err))
+        return -1;
+    return derive_head_size(m, err);
+}
+
+static int read_hf_llama(const json_t *config, const char *where, const char *type, struct model *m,
+                         struct error *err)
+{
+    m->family = MODEL_LLAMA;
+    m->norm_eps = 1e-6;
+    m->rope_theta = 10000;
+    m->max_seq_len = 2048;
+    const char *activation = "silu";
+    bool attention_bias = false, mlp_bias = false;
+    if (jsonfile_int(config, "num_hidden_layers", where, &m->layers, err) ||
+        jsonfile_int(config, "hidden_size", where, &m->hidden, err) ||
+        jsonfile_int(config, "num_attention_heads", where, &m->heads, err) ||
+        jsonfile_int(config, "intermediate_size", where, &m->ffn, err) ||
+        jsonfile_int(config, "vocab_size", where, &m->vocab, err) ||
+        jsonfile_int_optional(config, "max_position_embeddings", where, &m->max_seq_len, err) ||
+        jsonfile_real_optional(config, "rms_norm_eps", where, &m->norm_eps, err) ||
+        jsonfile_real_optional(config, "rope_theta", where, &m->rope_theta, err) ||
+        jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
+        jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
+        jsonfile_bool_optional(config, "mlp_bias", where, &mlp_bias, err) ||
+        jsonfile_text_optional(config, "hidden_act", where, &activation, err))
+        return -1;
+    if (strcmp(activation, "silu"))
+        return error_set(err, "%s: hidden_act \"%s\" is not supported; silu is", where, activation);
+    if (mlp_bias)
+        return error_set(err, "%s: mlp_bias true is not supported; set it to false", where);
+    m->qkv_bias = attention_bias || !strcmp(type, "qwen2");
+    m->proj_bias = attention_bias;
+    m->kv_heads = m->heads;
+    const json_t *scaling = json_object_get(config, "rope_scaling");
+    if (scaling && !json_is_null(scaling))
+        snprintf(m->note, sizeof m->note, "rope_scaling is not applied (it changes values, not memory)");
+    const json_t *window = json_object_get(config, "sliding_window");
+    if (window && json_is_integer(window) && json_integer_value(window) < m->max_seq_len &&
+        strcmp(type, "qwen2"))
+        snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",
+                 (long long)json_integer_value(window));
+    if (derive_head_size(m, err))
+        return -1;
+    const json_t *head_dim = json_object_get(config, "head_dim");
+    if (head_dim && !json_is_null(head_dim) && jsonfile_int(config, "head_dim", where, &m->head_size, err))
+        return -1;
+    return jsonfile_int_optional(config, "num_key_value_heads", where, &m->kv_heads, err);
+}
+
+static int read_own(const json_t *object, const char *where, struct model *m, struct error *err)
+{
+    const char *family, *name = "";
+    if (jsonfile_text(object, "family", where, &family, err))
+        return -1;
+    int found = -1;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(family, family_names[i]))
+            found = i;
+    if (found < 0)
+        return error_set(err, "%s: family \"%s\" is unknown; use gpt2, llama or encoder", where, family);
+    m->family = (enum model_family)found;
+    bool gpt_like = m->family != MODEL_LLAMA;
+    m->norm_eps = 1e-5;
+    m->rope_theta = m->family == MODEL_LLAMA ? 10000 : 0;
+    m->tied = m->family == MODEL_GPT2;
+    m->qkv_bias = m->proj_bias = gpt_like;
+    if (jsonfile_text_optional(object, "name", where, &name, err) ||
+        jsonfile_int(object, "layers", where, &m->layers, err) ||
+        jsonfile_int(object, "hidden", where, &m->hidden, err) ||
+        jsonfile_int(object, "heads", where, &m->heads, err) ||
+        jsonfile_int(object, "vocab", where, &m->vocab, err) ||
+        jsonfile_int(object, "max_seq_len", where, &m->max_seq_len, err))
+        return -1;
+    m->kv_heads = m->heads;
+    m->ffn = 4 * m->hidden;
+    if (derive_head_size(m, err) || jsonfile_int_optional(object, "kv_heads", where, &m->kv_heads, err) ||
+        jsonfile_int_optional(object, "head_size", where, &m->head_size, err) ||
+        jsonfile_int_optional(object, "ffn", where, &m->ffn, err) ||
+        jsonfile_int_optional(object, "usual_batch", where, &m->usual_batch, err) ||
+        jsonfile_real_optional(object, "norm_eps", where, &m->norm_eps, err) ||
+        jsonfile_real_optional(object, "rope_theta", where, &m->rope_theta, err) ||
+        jsonfile_bool_optional(object, "tied", where, &m->tied, err) ||
+        jsonfile_bool_optional(object, "qkv_bias", where, &m->qkv_bias, err) ||
+        jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err))
+        return -1;
+    if (name[0])
+        set_name(m, name);
+    if (gpt_like && (m->kv_heads != m->heads || !m->qkv_bias || !m->proj_bias))
+        return error_set(
+            err, "%s: the %s family has biases and as many key/value heads as heads; use family llama", where,
+            family);
+    return 0;
+}
+
+int model_from_json(const json_t *object, const char *where, struct model *out, struct error *err)
+{
+    struct model model = {.usual_batch = 1};
+    name_from_path(&model, where);
+    const char *type = "";
+    if (jsonfile_text_optional(object, "model_type", where, &type, err))
+        return -1;
+    int status;
+    if (!type[0])
+        status = read_own(object, where, &model, err);
+    else if (!strcmp(type, "gpt2"))
+        status = read_hf_gpt2(object, where, &model, err);
+    else if (!strcmp(type, "llama") || !strcmp(type, "mistral") || !strcmp(type, "qwen2"))
+        status = read_hf_llama(object, where, type, &model, err);
+    else
+        return error_set(err, "%s: model_type \"%s\" is not supported; gpt2, llama, mistral and qwen2 are",
+                         where, type);
+    if (status)
+        return -1;
+    if (model_check(&model, err))
+        return error_prefix(err, "%s", where);
+    *out = model;
+    return 0;
+}
+
+json_t *model_to_json(const struct model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:I}",
+                     "name", m->name, "family", model_family_name(m->family), "layers", (json_int_t)m->layers,
+                     "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "kv_heads",
+                     (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
+                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
+                     (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta, "tied",
+                     m->tied, "qkv_bias", m->qkv_bias, "proj_bias", m->proj_bias, "usual_batch",
+                     (json_int_t)m->usual_batch);
+}

@@ -1,0 +1,59 @@
+/* What is trained: the description of a transformer, from a preset, a Hugging Face config.json, or our own JSON. */
+#ifndef MEMPLAN_MODEL_MODEL_H
+#define MEMPLAN_MODEL_MODEL_H
+
+#include "base/error.h"
+
+#include "base/json.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum model_family {
+    MODEL_GPT2,    /* learned positions, pre-norm LayerNorm, biases, GELU, tied head */
+    MODEL_LLAMA,   /* RoPE, pre-norm RMSNorm, SwiGLU, grouped-query attention */
+    MODEL_ENCODER, /* post-norm LayerNorm, biases, GELU, no mask; reads feature vectors, classifies each position */
+};
+
+enum { MODEL_NAME = 64 };
+
+struct model {
+    char name[MODEL_NAME];
+    enum model_family family;
+    int64_t layers;    /* L */
+    int64_t hidden;    /* C */
+    int64_t heads;     /* H, query heads */
+    int64_t kv_heads;  /* K, divides heads */
+    int64_t head_size; /* D; H * D is C in most models */
+    int64_t ffn;       /* F */
+    int64_t vocab;     /* V: tokens, or classes of the encoder */
+    int64_t max_seq_len;
+    double norm_eps, rope_theta;
+    bool tied;      /* the head uses the embedding's weights */
+    bool qkv_bias;  /* always true for gpt2 and encoder */
+    bool proj_bias; /* of attention's output; likewise */
+    int64_t usual_batch; /* micro-batch when none is asked for */
+    char note[200]; /* what the source says and we do not model; empty when nothing */
+};
+
+/* Fields that replace those of the model; 0 keeps. What a family derives follows: head size = hidden / heads, kv_heads =
+ * heads where they were equal, and ffn = 4 hidden in gpt2 and encoder. */
+struct model_overrides {
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+};
+
+/* `source`: a preset name, a JSON file (Hugging Face or ours), or a folder with a config.json. The result is valid. */
+int model_read(const char *source, const struct model_overrides *overrides, struct model *out, struct error *err);
+/* From an object: what model_to_json() made, or a config.json. `where` is for messages. */
+int model_from_json(const json_t *object, const char *where, struct model *out, struct error *err);
+/* New reference, our own format. */
+json_t *model_to_json(const struct model *model);
+/* Every field is positive and divides what it must; no product overflows. model_read() has called it. */
+int model_check(const struct model *model, struct error *err);
+/* Exact number of parameters of the whole model (a tied head counts once). */
+int64_t model_parameters(const struct model *model);
+
+const char *model_family_name(enum model_family family); /* "gpt2", "llama", "encoder" */
+/* NULL-terminated, in the order of `memplan describe --list`. */
+const char *const *model_preset_names(void);
+
+#endif

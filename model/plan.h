@@ -1,0 +1,41 @@
+/* The plan file: everything `train` needs to run a configuration, and what was predicted for it. Readable JSON, versioned:
+ *
+ *     { "memplan_plan": 1, "made_by": "memplan plan ...", "model": {...}, "layout": {...},
+ *       "stages": [ { "stage": 0, "first_layer": 0, "layers": 12, "recompute": "0-3=full" } ],
+ *       "device": "cpu", "capacity_bytes": ..., "predicted": { "peak_bytes": ..., "arena_bytes": ..., "step_seconds": ... } }
+ */
+#ifndef MEMPLAN_MODEL_PLAN_H
+#define MEMPLAN_MODEL_PLAN_H
+
+#include "base/json.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "model/program.h"
+
+#include <stdint.h>
+
+enum { PLAN_VERSION = 1 };
+
+struct plan {
+    struct model model;
+    struct layout layout;
+    uint32_t *recompute;    /* mask per layer, owned */
+    char device[64];        /* "cpu", or a card's name */
+    int64_t capacity_bytes; /* per rank; INT64_MAX: none */
+    double step_seconds;    /* predicted; 0: not predicted */
+    char made_by[256];      /* the command */
+};
+
+/* Releases what the plan owns, not the struct. */
+void plan_clear(struct plan *plan);
+
+/* On success the caller owns out's contents: plan_clear(). A file from a newer version, a missing field, or a
+ * plan that is not valid in itself is refused with "FILE: ...". */
+int plan_read(const char *path, struct plan *out, struct error *err);
+int plan_from_json(const json_t *object, const char *where, struct plan *out, struct error *err);
+/* New reference. `program` must be the plan's own (plan_program()): its peak is what "predicted" says. */
+json_t *plan_to_json(const struct plan *plan, const struct program *program);
+/* The step program of every rank of the plan. */
+int plan_program(const struct plan *plan, struct program **out, struct error *err);
+
+#endif

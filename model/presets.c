@@ -1,0 +1,64 @@
+/* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
+ * (Touvron et al. 2023) and Llama 3 (Grattafiori et al. 2024, table 3) with the config.json of each. The tiny ones are for
+ * tests and demonstrations. */
+#include "model/presets.h"
+
+#include <string.h>
+
+#define GPT2(NAME, L, C, H, V, T)                                                                            \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_GPT2, .layers = L, .hidden = C, .heads = H, .kv_heads = H,             \
+        .head_size = (C) / (H), .ffn = 4 * (C), .vocab = V, .max_seq_len = T, .norm_eps = 1e-5,              \
+        .tied = true, .qkv_bias = true, .proj_bias = true, .usual_batch = 1                                  \
+    }
+
+#define LLAMA(NAME, L, C, H, K, F, V, T, THETA)                                                              \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = H, .kv_heads = K,            \
+        .head_size = (C) / (H), .ffn = F, .vocab = V, .max_seq_len = T, .norm_eps = 1e-5,                    \
+        .rope_theta = THETA, .usual_batch = 1                                                                \
+    }
+
+#define ENCODER(NAME, L, C, H, CLASSES, T, BATCH)                                                            \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_ENCODER, .layers = L, .hidden = C, .heads = H, .kv_heads = H,          \
+        .head_size = (C) / (H), .ffn = 4 * (C), .vocab = CLASSES, .max_seq_len = T, .norm_eps = 1e-5,        \
+        .qkv_bias = true, .proj_bias = true, .usual_batch = BATCH                                            \
+    }
+
+static const struct model presets[] = {
+    ENCODER("block-768", 1, 768, 12, 100, 512, 4),
+    GPT2("gpt2-124m", 12, 768, 12, 50257, 1024),
+    GPT2("gpt2-355m", 24, 1024, 16, 50257, 1024),
+    GPT2("gpt2-774m", 36, 1280, 20, 50257, 1024),
+    GPT2("gpt2-1558m", 48, 1600, 25, 50257, 1024),
+    GPT2("gpt3-175b", 96, 12288, 96, 50257, 2048),
+    LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 32000, 4096, 10000),
+    LLAMA("llama2-13b", 40, 5120, 40, 40, 13824, 32000, 4096, 10000),
+    LLAMA("llama2-70b", 80, 8192, 64, 8, 28672, 32000, 4096, 10000),
+    LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192, 500000),
+    LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 8192, 500000),
+    LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 8192, 500000),
+    GPT2("gpt2-tiny", 2, 32, 4, 256, 64),
+    GPT2("gpt2-small-bytes", 6, 256, 8, 256, 256),
+    LLAMA("llama-tiny", 2, 32, 4, 2, 88, 256, 64, 10000),
+    ENCODER("block-tiny", 2, 32, 4, 10, 64, 2),
+};
+
+enum { PRESETS = sizeof presets / sizeof presets[0] };
+
+const struct model *presets_find(const char *name)
+{
+    for (int i = 0; i < PRESETS; i++)
+        if (!strcmp(presets[i].name, name))
+            return &presets[i];
+    return NULL;
+}
+
+const char *const *presets_names(void)
+{
+    static const char *names[PRESETS + 1];
+    for (int i = 0; i < PRESETS; i++)
+        names[i] = presets[i].name;
+    return names;
+}

@@ -1,0 +1,355 @@
+/* Building a program: distinct blocks, runs of equal layers, ids and places. */
+#include "model/program.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "model/recompute.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *phase_name(enum phase phase)
+{
+    static const char *const names[] = {"forward", "backward", "reduce", "optimizer"};
+    return names[phase];
+}
+
+const char *state_name(enum state state)
+{
+    static const char *const names[] = {"weight", "gradient", "master", "moment1", "moment2"};
+    return names[state];
+}
+
+static enum dtype compute_dtype(enum precision precision)
+{
+    return precision == PRECISION_BF16 ? DTYPE_BF16 : precision == PRECISION_FP64 ? DTYPE_F64 : DTYPE_F32;
+}
+
+static enum dtype state_dtype(const struct program *p, enum state state)
+{
+    enum dtype dtype = compute_dtype(p->layout.precision);
+    return state == STATE_WEIGHT ? dtype : wide_dtype(dtype);
+}
+
+bool program_has_state(const struct program *p, enum state state)
+{
+    return state != STATE_MASTER || p->layout.precision == PRECISION_BF16;
+}
+
+static int state_kinds(const struct program *p)
+{
+    return program_has_state(p, STATE_MASTER) ? STATE_COUNT : STATE_COUNT - 1;
+}
+
+/* Arena bytes of one instance's parameters in one state. */
+static int64_t group_bytes(const struct program *p, const struct block *block, enum state state)
+{
+    int64_t bytes = 0, size = dtype_bytes(state_dtype(p, state));
+    for (int i = 0; i < block->parameter_count; i++)
+        bytes += round_up(block->parameters[i].count * size, ARENA_ALIGN);
+    return bytes;
+}
+
+static struct block *add_run(struct program *p, int64_t first, int64_t count)
+{
+    struct block *block = &p->blocks[p->block_count];
+    p->runs[p->run_count++] = (struct run){.block = p->block_count++, .first = first, .count = count};
+    return block;
+}
+
+/* Layers that share a mask share a block; so does every stretch of such layers. */
+static void build_runs(struct program *p)
+{
+    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len, compute_dtype(p->layout.precision)};
+    const struct model *model = &p->model;
+    block_build_embed(add_run(p, 0, 1), model, shape);
+    for (int64_t layer = 0, next; layer < model->layers; layer = next) {
+        bool first = layer == 0 && model->family == MODEL_ENCODER;
+        for (next = layer + 1; !first && next < model->layers && p->recompute[next] == p->recompute[layer];)
+            next++;
+        struct block *block = add_run(p, layer + 1, next - layer);
+        block_build_layer(block, model, shape, first);
+        recompute_apply(block, p->recompute[layer]);
+    }
+    block_build_head(add_run(p, model->layers + 1, 1), model, shape);
+}
+
+/* An alternating recompute pattern needs a run per layer; nothing needs more. */
+static void allocate_runs(struct program *p)
+{
+    int64_t most = 3;
+    for (int64_t layer = 1; layer < p->model.layers; layer++)
+        most += p->recompute[layer] != p->recompute[layer - 1];
+    most += p->model.family == MODEL_ENCODER;
+    p->runs = host_alloc((size_t)most * sizeof *p->runs);
+    p->blocks = host_alloc((size_t)most * sizeof *p->blocks);
+}
+
+/* Everything that grows with the model goes through here once, with room to spare, so that later sums cannot overflow. */
+static int check_sizes(const struct program *p, struct error *err)
+{
+    int64_t total = 0;
+    for (int i = 0; i < p->run_count; i++) {
+        const struct block *block = &p->blocks[p->runs[i].block];
+        bool fine = !block->overflow;
+        for (int t = 0; fine && t < block->tensor_count; t++) {
+            int64_t bytes;
+            fine = checked_mul(block->tensors[t].bytes, p->runs[i].count, &bytes) &&
+                   checked_mul(bytes, STATE_COUNT * 2, &bytes) && checked_add(total, bytes, &total) &&
+                   total < INT64_MAX / 4;
+        }
+        if (!fine)
+            return error_set(
+                err,
+                "model %s with micro-batch %lld and sequence %lld needs more bytes than 63 bits count; "
+                "use smaller ones",
+                p->model.name, (long long)p->layout.micro_batch, (long long)p->layout.seq_len);
+    }
+    return 0;
+}
+
+static void number_runs(struct program *p)
+{
+    int64_t parameters = 0, tensors = 0, ops = 0;
+    for (int i = 0; i < p->run_count; i++) {
+        struct run *run = &p->runs[i];
+        const struct block *block = &p->blocks[run->block];
+        run->parameter_base = parameters;
+        run->tensor_base = tensors;
+        run->op_base = ops;
+        parameters += run->count * block->parameter_count;
+        tensors += run->count * block->tensor_count;
+        ops += run->count * block->op_count;
+    }
+    p->parameter_tensors = parameters;
+    p->tensors_per_micro_batch = tensors;
+    p->ops_per_micro_batch = ops;
+}
+
+/* States kind by kind, so that gradients lie in one stretch; then scalars, the stream d, and the frames. */
+static void place_runs(struct program *p)
+{
+    int64_t offset = 0;
+    for (int state = 0; state < STATE_COUNT; state++)
+        for (int i = 0; program_has_state(p, (enum state)state) && i < p->run_count; i++) {
+            struct run *run = &p->runs[i];
+            run->state_base[state] = offset;
+            offset += run->count * group_bytes(p, &p->blocks[run->block], (enum state)state);
+        }
+    for (int i = 0; i < SCALAR_COUNT; i++) {
+        p->scalar_offset[i] = offset;
+        offset += ARENA_ALIGN;
+    }
+    const struct block *head = program_block(p, p->instances - 1);
+    p->stream_offset = offset;
+    offset += round_up(head->tensors[head->stream].bytes, ARENA_ALIGN);
+    int64_t end = offset;
+    for (int i = 0; i < p->run_count; i++) {
+        struct run *run = &p->runs[i];
+        const struct block *block = &p->blocks[run->block];
+        run->frame_base = offset;
+        offset += run->count * block->frame_bytes;
+        int64_t top = offset - block->frame_bytes;
+        end = max_i64(end, top + max_i64(block->forward_extent, block->backward_extent));
+    }
+    p->arena_bytes = end;
+}
+
+/* Buckets fill from the head down, as backward finishes gradients, and close when they reach bucket_bytes. */
+static void build_buckets(struct program *p)
+{
+    if (p->layout.dp == 1)
+        return;
+    p->buckets = host_alloc((size_t)p->instances * sizeof *p->buckets);
+    struct bucket open = {0, p->instances - 1, 0};
+    for (int64_t instance = p->instances - 1; instance >= 0; instance--) {
+        open.bytes += group_bytes(p, program_block(p, instance), STATE_GRADIENT);
+        open.first = instance;
+        if (open.bytes >= p->layout.bucket_bytes || (instance == 0 && open.bytes > 0)) {
+            p->buckets[p->bucket_count++] = open;
+            open = (struct bucket){0, instance - 1, 0};
+        }
+    }
+}
+
+int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
+                   struct program **out, struct error *err)
+{
+    struct program *p = host_alloc(sizeof *p);
+    p->model = *model;
+    p->layout = *layout;
+    p->instances = model->layers + 2;
+    p->micro_batches = layout_micro_batches(layout);
+    p->recompute = host_alloc((size_t)model->layers * sizeof *p->recompute);
+    if (recompute)
+        memcpy(p->recompute, recompute, (size_t)model->layers * sizeof *p->recompute);
+    allocate_runs(p);
+    build_runs(p);
+    if (check_sizes(p, err)) {
+        program_free(p);
+        return -1;
+    }
+    for (int i = 0; i < p->block_count; i++)
+        block_measure(&p->blocks[i]);
+    number_runs(p);
+    place_runs(p);
+    build_buckets(p);
+    program_find_peak(p);
+    *out = p;
+    return 0;
+}
+
+void program_free(struct program *p)
+{
+    if (!p)
+        return;
+    free(p->recompute);
+    free(p->blocks);
+    free(p->runs);
+    free(p->buckets);
+    free(p);
+}
+
+const struct run *program_run(const struct program *p, int64_t instance)
+{
+    int low = 0, high = p->run_count - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (p->runs[middle].first <= instance)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &p->runs[low];
+}
+
+const struct block *program_block(const struct program *p, int64_t instance)
+{
+    return &p->blocks[program_run(p, instance)->block];
+}
+
+const char *program_instance_name(const struct program *p, int64_t instance, char *out)
+{
+    if (instance == 0)
+        snprintf(out, PROGRAM_NAME, "embed");
+    else if (instance == p->instances - 1)
+        snprintf(out, PROGRAM_NAME, "head");
+    else
+        snprintf(out, PROGRAM_NAME, "layer %lld", (long long)instance - 1);
+    return out;
+}
+
+/* Ids: parameter states, then scalars, then the tensors of each micro-batch. */
+static int64_t first_scalar_id(const struct program *p)
+{
+    return p->parameter_tensors * state_kinds(p);
+}
+
+int64_t program_tensor_count(const struct program *p)
+{
+    return first_scalar_id(p) + SCALAR_COUNT + p->micro_batches * p->tensors_per_micro_batch;
+}
+
+/* Position of `state` among the states this program has. */
+static int state_rank(const struct program *p, enum state state)
+{
+    return (int)state - (state > STATE_MASTER && !program_has_state(p, STATE_MASTER));
+}
+
+static enum role state_role(enum state state)
+{
+    return state == STATE_WEIGHT ? ROLE_PARAMETER : state == STATE_GRADIENT ? ROLE_GRADIENT : ROLE_OPTIMIZER;
+}
+
+struct placed program_state(const struct program *p, int64_t instance, int index, enum state state)
+{
+    const struct run *run = program_run(p, instance);
+    const struct block *block = &p->blocks[run->block];
+    const struct parameter *parameter = &block->parameters[index];
+    int64_t place = instance - run->first, size = dtype_bytes(state_dtype(p, state));
+    int64_t offset = run->state_base[state] + place * group_bytes(p, block, state);
+    for (int i = 0; i < index; i++)
+        offset += round_up(block->parameters[i].count * size, ARENA_ALIGN);
+    int64_t parameter_number = run->parameter_base + place * block->parameter_count + index;
+    return (struct placed){
+        .id = parameter_number * state_kinds(p) + state_rank(p, state),
+        .offset = offset,
+        .bytes = parameter->count * size,
+        .dims = {parameter->dims[0], parameter->dims[1]},
+        .dtype = state_dtype(p, state),
+        .role = state_role(state),
+        .name = parameter->name,
+        .instance = instance,
+        .micro_batch = -1,
+    };
+}
+
+struct placed program_scalar(const struct program *p, enum scalar scalar)
+{
+    enum dtype wide = wide_dtype(compute_dtype(p->layout.precision));
+    return (struct placed){
+        .id = first_scalar_id(p) + scalar,
+        .offset = p->scalar_offset[scalar],
+        .bytes = dtype_bytes(wide),
+        .dims = {1},
+        .dtype = wide,
+        .role = scalar == SCALAR_LOSS ? ROLE_ACTIVATION : ROLE_OPTIMIZER,
+        .name = scalar == SCALAR_LOSS ? "loss" : "square_sum",
+        .instance = -1,
+        .micro_batch = -1,
+    };
+}
+
+/* Whether the tensor lies at the place of d: it is d, or the head borrows the place for it. */
+static bool at_stream(const struct program *p, int64_t instance, const struct tensor *t)
+{
+    if (t->span == SPAN_OUTPUT && instance == p->instances - 2) {
+        const struct block *head = program_block(p, p->instances - 1);
+        return head->tensors[head->input].in_stream;
+    }
+    return t->span == SPAN_STREAM || t->in_stream;
+}
+
+/* A tensor that its own instance owns. */
+static struct placed own_tensor(const struct program *p, int64_t instance, int64_t micro_batch, int index)
+{
+    const struct run *run = program_run(p, instance);
+    const struct block *block = &p->blocks[run->block];
+    const struct tensor *t = &block->tensors[index];
+    int64_t place = instance - run->first;
+    struct placed placed = {
+        .id = first_scalar_id(p) + SCALAR_COUNT + micro_batch * p->tensors_per_micro_batch +
+              run->tensor_base + place * block->tensor_count + index,
+        .offset = at_stream(p, instance, t) ? p->stream_offset
+                                            : run->frame_base + place * block->frame_bytes + t->offset,
+        .bytes = t->bytes,
+        .dtype = t->dtype,
+        .role = t->role,
+        .name = t->name,
+        .instance = instance,
+        .micro_batch = micro_batch,
+        .recomputed = t->recomputed,
+    };
+    memcpy(placed.dims, t->dims, sizeof placed.dims);
+    return placed;
+}
+
+struct placed program_tensor(const struct program *p, int64_t instance, int64_t micro_batch, int index)
+{
+    const struct tensor *t = &program_block(p, instance)->tensors[index];
+    switch (t->span) {
+    case SPAN_WEIGHT:
+    case SPAN_GRADIENT:
+        return program_state(p, t->owner == PART_EMBED ? 0 : instance, t->parameter,
+                             t->span == SPAN_WEIGHT ? STATE_WEIGHT : STATE_GRADIENT);
+    case SPAN_LOSS:
+        return program_scalar(p, SCALAR_LOSS);
+    case SPAN_INPUT:
+        return own_tensor(p, instance - 1, micro_batch, program_block(p, instance - 1)->output);
+    case SPAN_STREAM:
+        return own_tensor(p, p->instances - 1, micro_batch, program_block(p, p->instances - 1)->stream);
+    default:
+        return own_tensor(p, instance, micro_batch, index);
+    }
+}

@@ -1,0 +1,133 @@
+#include "model/work.h"
+
+/* dims of a (.., .., columns) tensor as rows and columns. */
+static int64_t columns_of(const struct tensor *t)
+{
+    return t->dims[2] ? t->dims[2] : t->dims[1] ? t->dims[1] : t->dims[0];
+}
+
+static int64_t elements_of(const struct tensor *t)
+{
+    return t->bytes / dtype_bytes(t->dtype);
+}
+
+/* Bytes of the tensors an operation names, each counted once to read and once to write. */
+static double bytes_touched(const struct block *block, const struct op *op)
+{
+    double bytes = 0;
+    for (int i = 0; i < OP_INPUTS; i++)
+        if (op->inputs[i] >= 0)
+            bytes += (double)block->tensors[op->inputs[i]].bytes;
+    for (int i = 0; i < OP_OUTPUTS; i++)
+        if (op->outputs[i] >= 0)
+            bytes += (double)block->tensors[op->outputs[i]].bytes;
+    return bytes;
+}
+
+static void shape_of(struct work *work, int64_t m, int64_t n, int64_t k)
+{
+    work->m = m;
+    work->n = n;
+    work->k = k;
+    work->flops = 2.0 * (double)m * (double)n * (double)k;
+}
+
+/* Scores and weighted sums: 2 products of T x T x D per head forward, 5 backward; a causal mask halves them. */
+static double attention_flops(const struct program *p, const struct op *op)
+{
+    const struct layout *l = &p->layout;
+    double square = (double)l->micro_batch * (double)p->model.heads * (double)l->seq_len * (double)l->seq_len;
+    double products = op->kind == OP_ATTENTION ? 2 : 5;
+    return products * 2 * square * (double)p->model.head_size * (op->flags & OP_CAUSAL ? 0.5 : 1);
+}
+
+static struct work block_work(const struct program *p, const struct block *block, const struct op *op)
+{
+    struct work work = {.bytes_moved = bytes_touched(block, op)};
+    const struct tensor *in0 = op->inputs[0] >= 0 ? &block->tensors[op->inputs[0]] : NULL;
+    const struct tensor *in1 = op->inputs[1] >= 0 ? &block->tensors[op->inputs[1]] : NULL;
+    const struct tensor *out = &block->tensors[op->outputs[0]];
+    int64_t rows = p->layout.micro_batch * p->layout.seq_len;
+    switch (op->kind) {
+    case OP_MATMUL:
+        shape_of(&work, rows, columns_of(out), columns_of(in0));
+        break;
+    case OP_MATMUL_DGRAD:
+        shape_of(&work, rows, columns_of(out), columns_of(in0));
+        break;
+    case OP_MATMUL_WGRAD:
+        shape_of(&work, columns_of(in0), columns_of(in1), rows);
+        break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD:
+        work.flops = attention_flops(p, op);
+        work.m = rows;
+        break;
+    case OP_EMBED:
+    case OP_EMBED_GRAD: {
+        /* One row per token, not the table. */
+        const struct tensor *x = op->kind == OP_EMBED ? out : in0;
+        double row_bytes =
+            (double)columns_of(x) * (double)dtype_bytes(op->kind == OP_EMBED ? x->dtype : out->dtype);
+        work.bytes_moved = (double)x->bytes + 2 * (double)rows * row_bytes;
+        if (op->kind == OP_EMBED_GRAD && !(op->flags & OP_ADD_GRAD))
+            work.bytes_moved += (double)out->bytes;
+        work.m = rows;
+        work.n = columns_of(x);
+        break;
+    }
+    default:
+        work.m = rows;
+        work.n = elements_of(out) / rows;
+    }
+    return work;
+}
+
+static struct work update_work(const struct program *p, const struct step_op *op)
+{
+    struct work work = {0};
+    const struct block *block = program_block(p, op->instance);
+    for (int i = 0; i < block->parameter_count; i++) {
+        work.m += block->parameters[i].count;
+        for (int state = 0; state < STATE_COUNT; state++) {
+            if (!program_has_state(p, (enum state)state))
+                continue;
+            double bytes = (double)program_state(p, op->instance, i, (enum state)state).bytes;
+            if (state == STATE_GRADIENT)
+                work.bytes_moved += bytes;
+            else if (op->kind == OP_ADAMW)
+                work.bytes_moved += 2 * bytes;
+        }
+    }
+    return work;
+}
+
+static struct work reduce_work(const struct program *p, const struct step_op *op)
+{
+    struct work work = {0};
+    if (op->kind == OP_WAIT || op->bucket < 0)
+        return work;
+    double ranks = (double)p->layout.dp, bytes = (double)p->buckets[op->bucket].bytes;
+    work.bytes_sent = 2 * (ranks - 1) / ranks * bytes;
+    work.bytes_moved = 2 * bytes;
+    return work;
+}
+
+struct work work_of(const struct program *program, const struct step_op *op)
+{
+    if (op->op)
+        return block_work(program, op->block, op->op);
+    if (op->kind == OP_SQUARE_SUM || op->kind == OP_ADAMW)
+        return update_work(program, op);
+    return reduce_work(program, op);
+}
+
+double work_model_flops(const struct program *program)
+{
+    const struct model *m = &program->model;
+    double tokens = (double)program->micro_batches * (double)program->layout.micro_batch *
+                    (double)program->layout.seq_len;
+    double width = (double)m->heads * (double)m->head_size;
+    return 6 * (double)model_parameters(m) * tokens +
+           6 * (double)m->layers * width * (double)program->layout.seq_len * tokens;
+}
