@@ -4,37 +4,33 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "trainer/file_map.h"
 #include "trainer/random.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { RANDOM_SAMPLES = 1000, VALIDATION_MAX_BYTES = 10 * 1000 * 1000, BYTE_VALUES = 256, PARTS = 2 };
 
-/* The header of llm.c's token files (its dataloader.h, 2024): magic, version, tokens, and zeros. */
+/* The header of llm.c's token files (its llmc/dataloader.h, 2024): magic, version, tokens, and zeros. */
 enum { HEADER_INTS = 256, HEADER_BYTES = HEADER_INTS * 4 };
 
+/* GPT-2 and Llama 3; the last figure is the bytes of a token. */
 static const struct token_format {
     int32_t magic, version;
-    int width;                                            /* bytes of a token */
-} token_formats[] = {{20240520, 1, 2}, {20240801, 7, 4}}; /* GPT-2 and Llama 3 */
+    int width;
+} token_formats[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 struct data {
     int64_t vocab, seq_len, feature_dim;
     uint64_t seed;
     int threads;
-    void *map; /* the file, or NULL when the data are random */
-    size_t map_bytes;
-    const void *tokens; /* in the map */
-    int width;          /* bytes of a token there */
+    struct file_map file;
+    const void *tokens; /* in the file */
+    int width;          /* bytes of a token there; 0: the data are random */
     int64_t token_count;
     int64_t first[PARTS], samples[PARTS]; /* the token where a part starts, and its windows */
     float *byte_features; /* (256, C) for text that feeds features; wider tokens compute theirs */
@@ -51,7 +47,6 @@ static struct random_stream stream_for(const struct data *data, enum purpose pur
 }
 
 static int spec_check(const struct data_spec *spec, struct error *err);
-static int file_map(struct data *data, const char *path, struct error *err);
 static int file_find_tokens(struct data *data, const char *path, struct error *err);
 static int tokens_check(const struct data *data, const char *path, struct error *err);
 static int parts_split(struct data *data, const struct data_spec *spec, struct error *err);
@@ -68,8 +63,9 @@ int data_open(const struct data_spec *spec, struct data **out, struct error *err
     data->threads = spec->threads;
     if (!strcmp(spec->path, "random"))
         data->token_count = RANDOM_SAMPLES * (spec->seq_len + 1);
-    else if (file_map(data, spec->path, err) || file_find_tokens(data, spec->path, err) ||
-             tokens_check(data, spec->path, err))
+    else if (file_map_open(spec->path, "a text file, a token file (.bin) or the word random", &data->file,
+                           err) ||
+             file_find_tokens(data, spec->path, err) || tokens_check(data, spec->path, err))
         goto failed;
     if (parts_split(data, spec, err))
         goto failed;
@@ -89,8 +85,7 @@ void data_close(struct data *data)
 {
     if (!data)
         return;
-    if (data->map)
-        munmap(data->map, data->map_bytes);
+    file_map_close(&data->file);
     free(data->byte_features);
     free(data);
 }
@@ -139,7 +134,7 @@ void data_fill(const struct data *data, enum data_part part, int64_t sample, int
 /* The feature vector of the token at `place`: the row of that token in the table, or of that place when data are random. */
 static void feature_fill(const struct data *data, int64_t place, float *out)
 {
-    int64_t row = data->map ? token_at(data, place) : place;
+    int64_t row = data->width ? token_at(data, place) : place;
     if (data->byte_features)
         memcpy(out, data->byte_features + row * data->feature_dim, (size_t)data->feature_dim * sizeof(float));
     else
@@ -179,35 +174,6 @@ static int spec_check(const struct data_spec *spec, struct error *err)
     return 0;
 }
 
-static int file_map(struct data *data, const char *path, struct error *err)
-{
-    int result = -1;
-    struct stat status;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return error_set(err, "cannot read %s: %s; give a text file, a token file (.bin) or the word random",
-                         path, strerror(errno));
-    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
-        error_set(err, "%s is not a file; give a text file, a token file (.bin) or the word random", path);
-        goto close_file;
-    }
-    if (!status.st_size) {
-        error_set(err, "%s is empty; give a file with at least %" PRId64 " tokens", path, data->seq_len + 1);
-        goto close_file;
-    }
-    void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
-    if (map == MAP_FAILED) {
-        error_set(err, "cannot map %s: %s; copy it to a local disk", path, strerror(errno));
-        goto close_file;
-    }
-    data->map = map;
-    data->map_bytes = (size_t)status.st_size;
-    result = 0;
-close_file:
-    close(file);
-    return result;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), end_length = strlen(end);
@@ -218,8 +184,8 @@ static bool ends_with(const char *text, const char *end)
 static int file_find_tokens(struct data *data, const char *path, struct error *err)
 {
     int32_t header[3] = {0}; /* magic, version, tokens */
-    if (data->map_bytes >= HEADER_BYTES)
-        memcpy(header, data->map, sizeof header);
+    if (data->file.count >= HEADER_BYTES)
+        memcpy(header, data->file.bytes, sizeof header);
     const struct token_format *format = NULL;
     for (size_t i = 0; i < sizeof token_formats / sizeof token_formats[0]; i++)
         if (header[0] == token_formats[i].magic)
@@ -231,22 +197,22 @@ static int file_find_tokens(struct data *data, const char *path, struct error *e
                 "%s does not start with the magic number of a token file (20240520 or 20240801); "
                 "make one with llm.c's data scripts, or give text under another name",
                 path);
-        data->tokens = data->map;
+        data->tokens = data->file.bytes;
         data->width = 1;
-        data->token_count = (int64_t)data->map_bytes;
+        data->token_count = data->file.count;
         return 0;
     }
     if (header[1] != format->version)
         return error_set(err, "%s is a token file of version %d; only version %d of this kind can be read",
                          path, header[1], format->version);
-    int64_t token_bytes = (int64_t)data->map_bytes - HEADER_BYTES;
+    int64_t token_bytes = data->file.count - HEADER_BYTES;
     if (token_bytes != (int64_t)header[2] * format->width)
         return error_set(err,
                          "%s says that it holds %d tokens of %d bytes, but %" PRId64
                          " bytes follow its header; "
                          "copy or make it again",
                          path, header[2], format->width, token_bytes);
-    data->tokens = (const char *)data->map + HEADER_BYTES;
+    data->tokens = data->file.bytes + HEADER_BYTES;
     data->width = format->width;
     data->token_count = header[2];
     return 0;
@@ -282,14 +248,14 @@ static int parts_split(struct data *data, const struct data_spec *spec, struct e
     int64_t window = data->seq_len + 1, tokens = data->token_count, kept = 0;
     if (tokens < 2)
         return error_set(err,
-                         "%s holds %" PRId64 " token(s), and training needs at least 2; give a longer file",
+                         "%s holds %" PRId64 " tokens, but the shortest sequence needs 2; give a longer file",
                          spec->path, tokens);
     if (tokens < window)
         return error_set(err,
                          "%s holds %" PRId64 " tokens, but one sequence of %" PRId64 " needs %" PRId64
                          "; use --seq-len %" PRId64 " or less, or a longer file",
                          spec->path, tokens, data->seq_len, window, tokens - 1);
-    if (spec->validation_fraction > 0 && data->map) {
+    if (spec->validation_fraction > 0 && data->width) {
         kept = (int64_t)(spec->validation_fraction * (double)tokens);
         kept = max_i64(min_i64(kept, VALIDATION_MAX_BYTES / data->width), window);
         if (tokens - kept < window)

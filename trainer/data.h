@@ -14,14 +14,14 @@
 struct data;
 
 struct data_spec {
-    const char *path; /* a file, or "random": 1,000 samples made from the seed (a file of that name is "./random") */
-    int64_t vocab;    /* every token must be below it; with features: the number of classes */
-    int64_t seq_len;  /* T */
+    const char *path;    /* a file, or "random": 1,000 samples made from the seed (a file of that name is "./random") */
+    int64_t vocab;       /* every token must be below it; with features: the number of classes */
+    int64_t seq_len;     /* T */
     int64_t feature_dim; /* C of the feature vectors, or 0: the model reads tokens */
     uint64_t seed;
-    double validation_fraction; /* the last tokens are kept for validation: this share of them (0.1), but at most 10 MB and at
-                                   least one window; 0: none */
-    int threads;                /* how many OS threads data_fill_features() may use, >= 1 */
+    /* The last tokens are kept for validation: this share of them (0.1), but at most 10 MB and at least one window. 0: none. */
+    double validation_fraction;
+    int threads; /* how many OS threads data_fill_features() may use, >= 1 */
 };
 
 enum data_part { DATA_TRAINING, DATA_VALIDATION };

@@ -5,17 +5,13 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "trainer/file_map.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { LENGTH_BYTES = 8, HEADER_LIMIT = 100 * 1000 * 1000 /* of the format's reference reader */ };
 
@@ -33,8 +29,7 @@ static const struct {
 struct safetensors {
     struct arena *arena;
     const char *path;
-    void *map;
-    int64_t map_bytes;
+    struct file_map map;
     json_t *header; /* owns the names and the notes */
     const unsigned char *data;
     int64_t data_bytes, count;
@@ -42,7 +37,6 @@ struct safetensors {
     const struct safetensors_tensor **by_name; /* the same, sorted by name */
 };
 
-static int file_map(struct safetensors *file, struct error *err);
 static int header_parse(struct safetensors *file, struct error *err);
 static int tensors_read(struct safetensors *file, struct error *err);
 static int tensors_check_places(struct safetensors *file, struct error *err);
@@ -54,8 +48,8 @@ int safetensors_open(const char *path, struct safetensors **out, struct error *e
     struct safetensors *file = arena_alloc(arena, sizeof *file);
     file->arena = arena;
     file->path = arena_strdup(arena, path);
-    if (file_map(file, err) || header_parse(file, err) || tensors_read(file, err) ||
-        tensors_check_places(file, err)) {
+    if (file_map_open(path, "a .safetensors file", &file->map, err) || header_parse(file, err) ||
+        tensors_read(file, err) || tensors_check_places(file, err)) {
         safetensors_close(file);
         return -1;
     }
@@ -68,8 +62,7 @@ void safetensors_close(struct safetensors *file)
 {
     if (!file)
         return;
-    if (file->map)
-        munmap(file->map, (size_t)file->map_bytes);
+    file_map_close(&file->map);
     json_decref(file->header);
     arena_free(file->arena);
 }
@@ -129,46 +122,20 @@ int safetensors_read_f32(const struct safetensors *file, const struct safetensor
     return 0;
 }
 
-static int file_map(struct safetensors *file, struct error *err)
-{
-    int result = -1;
-    struct stat status;
-    int handle = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (handle < 0)
-        return error_set(err, "cannot read %s: %s; check the path", file->path, strerror(errno));
-    if (fstat(handle, &status) || !S_ISREG(status.st_mode)) {
-        error_set(err, "%s is not a file; give a .safetensors file", file->path);
-        goto close_handle;
-    }
-    if (status.st_size < LENGTH_BYTES) {
-        error_set(err, "%s has %" PRId64 " bytes, too few for a safetensors file; copy it again", file->path,
-                  (int64_t)status.st_size);
-        goto close_handle;
-    }
-    void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, handle, 0);
-    if (map == MAP_FAILED) {
-        error_set(err, "cannot map %s: %s; copy it to a local disk", file->path, strerror(errno));
-        goto close_handle;
-    }
-    file->map = map;
-    file->map_bytes = status.st_size;
-    result = 0;
-close_handle:
-    close(handle);
-    return result;
-}
-
 static int header_parse(struct safetensors *file, struct error *err)
 {
     uint64_t header_bytes;
-    memcpy(&header_bytes, file->map, LENGTH_BYTES);
-    int64_t most = min_i64(file->map_bytes - LENGTH_BYTES, HEADER_LIMIT);
+    if (file->map.count < LENGTH_BYTES)
+        return error_set(err, "%s has %" PRId64 " bytes, too few for a safetensors file; copy it again",
+                         file->path, file->map.count);
+    memcpy(&header_bytes, file->map.bytes, LENGTH_BYTES);
+    int64_t most = min_i64(file->map.count - LENGTH_BYTES, HEADER_LIMIT);
     if (header_bytes > (uint64_t)most)
         return error_set(err,
                          "%s says that its header has %" PRIu64 " bytes, but at most %" PRId64
                          " are possible; it is cut short or no safetensors file",
                          file->path, header_bytes, most);
-    const char *json = (const char *)file->map + LENGTH_BYTES;
+    const char *json = (const char *)file->map.bytes + LENGTH_BYTES;
     json_error_t problem;
     file->header = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &problem);
     if (!file->header)
@@ -177,7 +144,7 @@ static int header_parse(struct safetensors *file, struct error *err)
     if (!json_is_object(file->header))
         return error_set(err, "%s: the header is no JSON object; copy the file again", file->path);
     file->data = (const unsigned char *)json + header_bytes;
-    file->data_bytes = file->map_bytes - LENGTH_BYTES - (int64_t)header_bytes;
+    file->data_bytes = file->map.count - LENGTH_BYTES - (int64_t)header_bytes;
     return 0;
 }
 

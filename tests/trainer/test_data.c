@@ -239,16 +239,17 @@ TEST(data_short,
     ASSERT_INT(data_samples(data, DATA_TRAINING), 1);
     data_close(data);
     ASSERT_INT(truncate(file.path, 1), 0);
-    ASSERT_HAS(must_fail(spec_of(file.path, 256, 1)), "holds 1 token(s), and training needs at least 2");
+    ASSERT_HAS(must_fail(spec_of(file.path, 256, 1)), "holds 1 tokens, but the shortest sequence needs 2");
     unlink(file.path);
 }
 
 TEST(data_bad_files, "what is no data is refused with the reason")
 {
     ASSERT_HAS(must_fail(spec_of("/tmp/no-such-folder/x.txt", 256, 1)), "No such file");
-    ASSERT_HAS(must_fail(spec_of("/tmp", 256, 1)), "/tmp is not a file");
+    ASSERT_HAS(must_fail(spec_of("/tmp", 256, 1)),
+               "/tmp is not a regular file; give a text file, a token file (.bin) or the word random");
     struct temporary file = temporary_write(".txt", "", 0);
-    ASSERT_HAS(must_fail(spec_of(file.path, 256, 4)), "is empty; give a file with at least 5 tokens");
+    ASSERT_HAS(must_fail(spec_of(file.path, 256, 4)), "holds 0 tokens, but the shortest sequence needs 2");
     unlink(file.path);
 
     const uint32_t tokens[3] = {1, 2, 3};
