@@ -1,5 +1,5 @@
-/* A data set is a long row of tokens, mapped from a file or computed from the seed, and a rule that turns a sample's number
- * into a place in that row. */
+/* A data set is a long row of tokens, mapped from a file or computed from the seed, and a rule that turns a sample's
+ * number into a place in that row. */
 #include "trainer/data.h"
 
 #include "base/arena.h"
@@ -131,7 +131,8 @@ void data_fill(const struct data *data, enum data_part part, int64_t sample, int
     }
 }
 
-/* The feature vector of the token at `place`: the row of that token in the table, or of that place when data are random. */
+/* The feature vector of the token at `place`: the row of that token in the table, or of that place when data are
+ * random. */
 static void feature_fill(const struct data *data, int64_t place, float *out)
 {
     int64_t row = data->width ? token_at(data, place) : place;

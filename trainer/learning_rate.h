@@ -20,8 +20,8 @@ struct learning_rate {
     int64_t warmup_steps; /* step 0 gets peak / warmup_steps, step warmup_steps - 1 the peak */
 };
 
-/* The rate of `step` (from 0) in a run of `total` steps. The minimum is reached at step == total, and kept after it: the
- * last step of a run still learns, even with a minimum of 0. */
+/* The rate of `step` (from 0) in a run of `total` steps. The minimum is reached at step == total, and kept after it:
+ * the last step of a run still learns, even with a minimum of 0. */
 double learning_rate_at(const struct learning_rate *rate, int64_t step, int64_t total);
 
 /* "constant", "cosine", "linear", "wsd". */

@@ -1,5 +1,5 @@
-/* Philox4x32-10, and what is built on it. A block is 128 bits, found from a key and a 128-bit counter (the index, and a
- * lane that keeps second tries apart from first ones); indices 2i and 2i + 1 share block i. */
+/* Philox4x32-10, and what is built on it. A block is 128 bits, found from a key and a 128-bit counter (the index,
+ * and a lane that keeps second tries apart from first ones); indices 2i and 2i + 1 share block i. */
 #include "trainer/random.h"
 
 #include <assert.h>
@@ -64,8 +64,8 @@ double random_normal(struct random_stream stream, uint64_t index)
     return normals[index % 2];
 }
 
-/* Lemire 2019, Fast Random Integer Generation in an Interval: the upper half of bits * limit is the number; a few values
- * of the lower half belong to no full interval and are tried again. */
+/* Lemire 2019, Fast Random Integer Generation in an Interval: the upper half of bits * limit is the number; a few
+ * values of the lower half belong to no full interval and are tried again. */
 int64_t random_below(struct random_stream stream, uint64_t index, int64_t limit)
 {
     assert(limit >= 1);
@@ -99,8 +99,9 @@ void random_fill_uniform(struct random_stream stream, uint64_t first, double bou
     }
 }
 
-/* Swap-or-not (Hoang, Morris, Rogaway, CRYPTO 2012). Each round pairs x with (key - x) mod count and swaps a pair or not by
- * a bit that both members compute, so each round is its own inverse, for any count. About 6 log2(count) rounds mix well. */
+/* Swap-or-not (Hoang, Morris, Rogaway, CRYPTO 2012). Each round pairs x with (key - x) mod count and swaps a pair or
+ * not by a bit that both members compute, so each round is its own inverse, for any count. About 6 log2(count)
+ * rounds mix well. */
 int64_t random_shuffle(struct random_stream stream, int64_t count, int64_t index)
 {
     assert(index >= 0 && index < count);

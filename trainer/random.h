@@ -1,8 +1,9 @@
-/* Random numbers that are looked up, not drawn: a value depends only on (seed, stream, index). So weights and the order of
- * the data are the same for every number of ranks, threads and micro-batches, and nothing has to be saved to resume.
+/* Random numbers that are looked up, not drawn: a value depends only on (seed, stream, index). So weights and the
+ * order of the data are the same for every number of ranks, threads and micro-batches, and nothing has to be saved
+ * to resume.
  *
- * The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
- * Values of different kinds at the same index come from the same bits: give each purpose a stream of its own. */
+ * The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3, SC
+ * 2011). Values of different kinds at the same index come from the same bits: give each purpose a stream of its own. */
 #ifndef MEMPLAN_TRAINER_RANDOM_H
 #define MEMPLAN_TRAINER_RANDOM_H
 
@@ -24,8 +25,7 @@ double random_normal(struct random_stream stream, uint64_t index);
 /* A whole number in [0, limit), each equally likely; limit >= 1. */
 int64_t random_below(struct random_stream stream, uint64_t index, int64_t limit);
 
-/* out[i] is the value at index first + i, so parts of one tensor may be filled by different ranks or threads. That pays for
- * large ones: a normal value takes about 40 ns (2026, one core of a server, -O2). */
+/* out[i] is the value at index first + i: parts of one tensor may be filled by different ranks or threads. */
 void random_fill_normal(struct random_stream stream, uint64_t first, double deviation, float *out, int64_t count);
 /* In [-bound, bound). */
 void random_fill_uniform(struct random_stream stream, uint64_t first, double bound, float *out, int64_t count);

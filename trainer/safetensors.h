@@ -1,6 +1,7 @@
-/* The safetensors format (github.com/huggingface/safetensors, "Format"): eight bytes of header length, a JSON header that
- * says each tensor's type, shape and place, then the numbers, one tensor right after the other. Checkpoints are written in
- * it, and the weights of public models are read from it. Little-endian machines only, as the format itself. */
+/* The safetensors format (github.com/huggingface/safetensors, "Format"): eight bytes of header length, a JSON header
+ * that says each tensor's type, shape and place, then the numbers, one tensor right after the other. Checkpoints are
+ * written in it, and the weights of public models are read from it. Little-endian machines only, as the format
+ * itself. */
 #ifndef MEMPLAN_TRAINER_SAFETENSORS_H
 #define MEMPLAN_TRAINER_SAFETENSORS_H
 
@@ -26,8 +27,8 @@ struct safetensors_note { /* an entry of __metadata__ */
 
 struct safetensors_writer;
 
-/* Starts PATH.partial and writes the header; the numbers will start on a multiple of 64 bytes. The lists are copied. *out
- * is ended by safetensors_commit() or safetensors_abort(). */
+/* Starts PATH.partial and writes the header; the numbers will start on a multiple of 64 bytes. The lists are copied.
+ * *out is ended by safetensors_commit() or safetensors_abort(). */
 int safetensors_create(const char *path, const struct safetensors_entry *entries, int entry_count,
                        const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
                        struct error *err);
@@ -54,8 +55,8 @@ struct safetensors_tensor {
 
 struct safetensors;
 
-/* Maps the file and checks its whole header: after this, every tensor lies inside the file, on its own, with the bytes that
- * its shape needs. *out is owned by the caller: safetensors_close(). */
+/* Maps the file and checks its whole header: after this, every tensor lies inside the file, on its own, with the
+ * bytes that its shape needs. *out is owned by the caller: safetensors_close(). */
 int safetensors_open(const char *path, struct safetensors **out, struct error *err);
 void safetensors_close(struct safetensors *file); /* NULL is fine */
 

@@ -1,5 +1,5 @@
-/* The writing half of safetensors.h: the header first, then appended bytes, all in a file under another name, which is
- * renamed when the last byte is on the disk. */
+/* The writing half of safetensors.h: the header first, then appended bytes, all in a file under another name, which
+ * is renamed when the last byte is on the disk. */
 #include "trainer/safetensors.h"
 
 #include "base/arena.h"

@@ -115,8 +115,8 @@ static int same_starts(struct data_spec spec, int64_t sample, struct data_spec o
     return same;
 }
 
-/* 200 bytes, all different, in 100 windows of 1 + 1. Two independent orders agree in one place of 100 on average; more than
- * ten would have a probability below 1e-7. */
+/* 200 bytes, all different, in 100 windows of 1 + 1. Two independent orders agree in one place of 100 on average;
+ * more than ten would have a probability below 1e-7. */
 TEST(data_order, "each epoch and each seed has an order of its own, and the same ones give it again")
 {
     unsigned char bytes[200];
@@ -280,7 +280,8 @@ TEST(data_bad_spec, "a vocabulary, length or share that makes no sense is refuse
     ASSERT_HAS(must_fail(spec), "validation share of nan");
 }
 
-/* 1,000 samples of 8 + 1 tokens below 10: 8,000 inputs, each value 800 times, standard deviation sqrt(8000 * 0.09) = 26.8. */
+/* 1,000 samples of 8 + 1 tokens below 10: 8,000 inputs, each value 800 times, standard deviation sqrt(8000 * 0.09) =
+ * 26.8. */
 TEST(data_random_tokens, "random data are 1,000 samples of uniform tokens that the seed decides")
 {
     enum { SAMPLES = 1000, T = 8 };
@@ -312,7 +313,8 @@ TEST(data_random_tokens, "random data are 1,000 samples of uniform tokens that t
     data_close(data);
 }
 
-/* 64 samples of 4 positions and 16 features: 4,096 numbers; standard errors 1/64 and sqrt(2/4096) = 0.022, bounds five. */
+/* 64 samples of 4 positions and 16 features: 4,096 numbers; standard errors 1/64 and sqrt(2/4096) = 0.022, bounds
+ * five. */
 TEST(data_random_features,
      "random features are Gaussian, labels are classes, and a second epoch brings the same samples")
 {

@@ -45,8 +45,8 @@ TEST(learning_rate_linear, "linear loses the same at every step")
         ASSERT_NEAR(at(LEARNING_RATE_LINEAR, 0, 0.25, step, 8), 0.8 - 0.075 * step, 1e-15);
 }
 
-/* 100 steps: stable until step 80, then 1 - sqrt(p). Step 85 has p = 1/4: half the peak; step 92.8 would have p = 0.64; step
- * 81 has p = 1/20: 0.8 * (1 - 0.22360680) = 0.62111456. */
+/* 100 steps: stable until step 80, then 1 - sqrt(p). Step 85 has p = 1/4: half the peak; step 92.8 would have p =
+ * 0.64; step 81 has p = 1/20: 0.8 * (1 - 0.22360680) = 0.62111456. */
 TEST(learning_rate_wsd, "warm-up, stable, decay: the last fifth falls as 1 - sqrt")
 {
     ASSERT(at(LEARNING_RATE_WSD, 10, 0, 10, 100) == 0.8);
@@ -58,8 +58,8 @@ TEST(learning_rate_wsd, "warm-up, stable, decay: the last fifth falls as 1 - sqr
     ASSERT(at(LEARNING_RATE_WSD, 10, 0, 100, 100) == 0);
 }
 
-/* Warm-up of 90 of 100 steps leaves 10 for the decay, which then starts at 90: p = 1/4 would be step 92.5; step 99 has
- * p = 9/10. */
+/* Warm-up of 90 of 100 steps leaves 10 for the decay, which then starts at 90: p = 1/4 would be step 92.5; step 99
+ * has p = 9/10. */
 TEST(learning_rate_wsd_late, "a warm-up that reaches into the last fifth postpones the decay")
 {
     ASSERT_NEAR(at(LEARNING_RATE_WSD, 90, 0, 89, 100), 0.8, 1e-15);

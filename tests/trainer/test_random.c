@@ -43,8 +43,8 @@ TEST(random_unit_moments, "uniform values lie in [0, 1) with mean 1/2 and varian
     ASSERT_NEAR(squares / COUNT, 1.0 / 12, 0.0012);
 }
 
-/* Standard errors for n = 100,000: mean 1/sqrt(n) = 0.0032, variance sqrt(2/n) = 0.0045, fourth moment sqrt(96/n) = 0.031,
- * neighbours' product 0.0032. P(|z| > 1.96) = 0.05, standard error 0.0007. Bounds are five of each. */
+/* Standard errors for n = 100,000: mean 1/sqrt(n) = 0.0032, variance sqrt(2/n) = 0.0045, fourth moment sqrt(96/n) =
+ * 0.031, neighbours' product 0.0032. P(|z| > 1.96) = 0.05, standard error 0.0007. Bounds are five of each. */
 TEST(random_normal_moments,
      "normal values have the moments and the tails of a Gaussian, and neighbours are independent")
 {
@@ -68,8 +68,8 @@ TEST(random_normal_moments,
     ASSERT_NEAR((double)tails / COUNT, 0.05, 0.0035);
 }
 
-/* Box and Muller by hand for the block above: u1 = 0xe169c58d6627e8d5 / 2^64 = 0.88052020..., u2 = 0x9b00dbd8bc57ac4c / 2^64 =
- * 0.60548185...; radius = sqrt(-2 ln(1 - u1)) and angle = 2 pi u2. */
+/* Box and Muller by hand for the block above: u1 = 0xe169c58d6627e8d5 / 2^64 = 0.88052020..., u2 =
+ * 0x9b00dbd8bc57ac4c / 2^64 = 0.60548185...; radius = sqrt(-2 ln(1 - u1)) and angle = 2 pi u2. */
 TEST(random_normal_pair, "two neighbours are the cosine and the sine of one Box-Muller pair")
 {
     struct random_stream zero = {0};
@@ -122,8 +122,8 @@ TEST(random_below_die, "whole numbers below 6 are equally likely")
         ASSERT_NEAR((double)faces[face], 10000, 457);
 }
 
-/* Scaling 64 bits to n = 3 * 2^61 maps every 8 neighbouring values of the bits to 3 numbers as 0 0 0 1 1 1 2 2: without
- * second tries, residues modulo 3 would come up 11,250, 11,250 and 7,500 times in 30,000. */
+/* Scaling 64 bits to n = 3 * 2^61 maps every 8 neighbouring values of the bits to 3 numbers as 0 0 0 1 1 1 2 2:
+ * without second tries, residues modulo 3 would come up 11,250, 11,250 and 7,500 times in 30,000. */
 TEST(random_below_unbiased, "a limit near 2^63 shows no bias, thanks to second tries")
 {
     int64_t limit = 3 * (1LL << 61), residues[3] = {0};

@@ -5,10 +5,12 @@
 #include "trainer/random.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* A new folder per test, and the file in it. */
@@ -82,7 +84,8 @@ static void example_write(void)
     ASSERT_OK(safetensors_commit(writer, &err));
 }
 
-/* The JSON has 148 bytes; 8 + 148 = 156 rounds up to 192 = 3 * 64, so the header has 184. The data take 16 + 12 bytes: 220 in all. */
+/* The JSON has 148 bytes; 8 + 148 = 156 rounds up to 192 = 3 * 64, so the header has 184. The data take 16 + 12
+ * bytes: 220 in all. */
 TEST(safetensors_bytes,
      "the file is the format's, to the byte: length, JSON, spaces, data on a multiple of 64")
 {
@@ -264,9 +267,11 @@ TEST(safetensors_bad_names, "names that the format cannot hold, and folders that
     folder_remove();
 }
 
-TEST(safetensors_full_disk, "a full disk names the tensor that did not fit")
+/* The header takes 64 bytes. A limit of 66 for files of this process leaves 2 for the 4 of the tensor. */
+TEST(safetensors_full_disk, "a disk that is full names what did not fit: the header, or the tensor")
 {
     const struct safetensors_entry entry = {"a", DTYPE_I32, 0, {0}};
+    const struct rlimit limit = {66, RLIM_INFINITY}, no_limit = {RLIM_INFINITY, RLIM_INFINITY};
     struct safetensors_writer *writer;
     struct error err;
     folder_make();
@@ -274,6 +279,16 @@ TEST(safetensors_full_disk, "a full disk names the tensor that did not fit")
     ASSERT_INT(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err), -1);
     ASSERT_HAS(err.text, "cannot write the header of");
     ASSERT_HAS(err.text, "No space left on device");
+
+    ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
+    signal(SIGXFSZ, SIG_IGN);
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int result = safetensors_write(writer, "\1\2\3\4", 4, &err);
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+    ASSERT_INT(result, -1);
+    ASSERT_HAS(err.text, "cannot write tensor a to");
+    ASSERT_HAS(err.text, "File too large");
+    safetensors_abort(writer);
     folder_remove();
 }
 
