@@ -18,14 +18,21 @@ static void gelu_run(int64_t count, const float *x, float *y)
     }
 }
 
-/* With s = sigmoid(2u): gelu' = s + x s (1 - s) 2u'. 1 - s is tail / (1 + tail), which keeps its digits near 0. */
+/* 1 - s for s = 1 / (1 + tail), with all its digits where s is near 1. The barrier keeps -ffast-math from multiplying
+ * `tail`, which may be 1e38, by something else first. */
+static inline float complement(float s, float tail)
+{
+    return __builtin_assoc_barrier(tail * s);
+}
+
+/* With s = sigmoid(2u): gelu' = s + x s (1 - s) 2u'. */
 static void gelu_grad_run(int64_t count, const float *x, float *d)
 {
     for (int64_t i = 0; i < count; i++) {
         float square = x[i] * x[i];
         float tail = cpu_exp(-two_root * x[i] * (1 + cubic * square));
         float s = 1 / (1 + tail);
-        d[i] *= s + x[i] * s * (tail * s) * (two_root * (1 + 3 * cubic * square));
+        d[i] *= s + x[i] * s * complement(s, tail) * (two_root * (1 + 3 * cubic * square));
     }
 }
 
@@ -73,7 +80,7 @@ static void swiglu_grad_run(int64_t count, const float *dy, float *gate, float *
     for (int64_t i = 0; i < count; i++) {
         float tail = cpu_exp(-gate[i]), s = 1 / (1 + tail);
         float d_up = dy[i] * gate[i] * s;
-        gate[i] = dy[i] * up[i] * s * (1 + gate[i] * (tail * s));
+        gate[i] = dy[i] * up[i] * s * (1 + gate[i] * complement(s, tail));
         up[i] = d_up;
     }
 }

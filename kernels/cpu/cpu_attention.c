@@ -281,6 +281,8 @@ static void load_queries(const struct shape *shape, const struct attention_grad_
     transpose_rows(shape, work->queries, queries.count, work->queries_turned);
     transpose_rows(shape, work->d_out, queries.count, work->d_out_turned);
     load_delta(shape, args, work, out_at, (b * shape->H + h) * shape->T + queries.begin, queries.count);
+    for (int64_t q = queries.count; q < TILE; q++)
+        work->lse[q] = work->delta[q] = 0;
     memset(work->d_queries, 0, (size_t)(TILE * shape->padded) * sizeof *work->d_queries);
 }
 

@@ -1,0 +1,517 @@
+/* Every fast CPU kernel against the reference, in F32 and BF16, with one thread and two, on shapes that do not fit
+ * vectors, tiles or threads evenly. Each is run twice on the same inputs: the second run must give the same bits. */
+#include "base/checked.h"
+#include "kernels/kernels.h"
+#include "tests/kernels/random.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* _i of a loop: F32 with 1 and 2 threads, then BF16. */
+enum { SETTINGS = 4, RUNS = 3, MAX_TWINS = 16 };
+#define COUNT(list) (int64_t)(sizeof(list) / sizeof *(list))
+
+static struct error err;
+
+/* Three copies of a buffer that starts out random: for the reference, and for two runs of the fast kernel. */
+struct twin {
+    void *copy[RUNS];
+    enum dtype dtype;
+    int64_t count;
+};
+
+static struct twin twins[MAX_TWINS];
+static int twin_count;
+static uint64_t seed;
+
+static const struct kernel_table *table_of(int run)
+{
+    return run ? &kernels_cpu : &kernels_reference;
+}
+
+static enum dtype dtype_of(int setting)
+{
+    return setting < 2 ? DTYPE_F32 : DTYPE_BF16;
+}
+
+static struct kernel_context context_of(int setting)
+{
+    return (struct kernel_context){.threads = 1 + setting % 2};
+}
+
+static struct twin twin_make(enum dtype dtype, int64_t count)
+{
+    ASSERT(twin_count < MAX_TWINS);
+    struct twin twin = {.dtype = dtype, .count = count};
+    seed++;
+    for (int run = 0; run < RUNS; run++)
+        twin.copy[run] = random_buffer(seed, dtype, count);
+    return twins[twin_count++] = twin;
+}
+
+/* |got - expected| / |expected| of the first fast run. */
+static double relative_error(const struct twin *twin)
+{
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < twin->count; i++) {
+        double expected = element_get(twin->dtype, twin->copy[0], i);
+        double error = element_get(twin->dtype, twin->copy[1], i) - expected;
+        difference += error * error;
+        size += expected * expected;
+    }
+    return sqrt(difference) / (sqrt(size) + 1e-30);
+}
+
+/* Compares every buffer, written or not, and releases them. */
+static void check_twins(const char *what, double tolerance)
+{
+    for (int i = 0; i < twin_count; i++) {
+        const struct twin *twin = &twins[i];
+        double error = relative_error(twin);
+        ASSERT_MSG(error <= tolerance, "%s: buffer %d of %d elements is off by %g", what, i, (int)twin->count,
+                   error);
+        size_t bytes = (size_t)(twin->count * dtype_bytes(twin->dtype));
+        ASSERT_MSG(memcmp(twin->copy[1], twin->copy[2], bytes) == 0, "%s: buffer %d changed between runs",
+                   what, i);
+        for (int run = 0; run < RUNS; run++)
+            free(twin->copy[run]);
+    }
+    twin_count = 0;
+}
+
+static void check(const char *what, int setting)
+{
+    check_twins(what, dtype_of(setting) == DTYPE_F32 ? 1e-5 : 1e-2);
+}
+
+static void make_tokens(int32_t *tokens, int64_t count, int64_t limit)
+{
+    random_tokens(++seed, tokens, count, limit);
+}
+
+static const int64_t matmul_shapes[][3] = {{1, 1, 1},    {1, 33, 5},    {7, 5, 257},     {33, 48, 64},
+                                           {65, 257, 3}, {130, 96, 70}, {600, 530, 400}, {3, 1100, 801}};
+
+static void check_matmul(int setting, const int64_t mnk[3], bool bias, bool residual)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t M = mnk[0], N = mnk[1], K = mnk[2];
+    struct twin x = twin_make(dtype, M * K), w = twin_make(dtype, N * K), y = twin_make(dtype, M * N);
+    struct twin b = twin_make(dtype, N), extra = twin_make(dtype, M * N);
+    for (int run = 0; run < RUNS; run++) {
+        struct matmul_args args = {.M = M, .N = N, .K = K, .dtype = dtype};
+        args.x = x.copy[run], args.w = w.copy[run], args.y = y.copy[run];
+        args.bias = bias ? b.copy[run] : NULL;
+        args.residual = residual ? extra.copy[run] : NULL;
+        ASSERT_OK(table_of(run)->matmul(&context, &args, &err));
+    }
+    check("matmul", setting);
+}
+
+TEST_LOOP(cpu_kernels_matmul, "the linear layer, with and without bias and residual", SETTINGS)
+{
+    for (int64_t i = 0; i < COUNT(matmul_shapes); i++) {
+        check_matmul(_i, matmul_shapes[i], false, false);
+        check_matmul(_i, matmul_shapes[i], true, i % 2);
+        check_matmul(_i, matmul_shapes[i], false, true);
+    }
+}
+
+static void check_matmul_dgrad(int setting, const int64_t mnk[3], bool add)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t M = mnk[0], N = mnk[1], K = mnk[2];
+    struct twin dy = twin_make(dtype, M * N), w = twin_make(dtype, N * K), dx = twin_make(dtype, M * K);
+    for (int run = 0; run < RUNS; run++) {
+        struct matmul_dgrad_args args = {.M = M, .N = N, .K = K, .dtype = dtype, .add = add};
+        args.dy = dy.copy[run], args.w = w.copy[run], args.dx = dx.copy[run];
+        ASSERT_OK(table_of(run)->matmul_dgrad(&context, &args, &err));
+    }
+    check("matmul_dgrad", setting);
+}
+
+static void check_matmul_wgrad(int setting, const int64_t mnk[3], bool add, bool bias)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t M = mnk[0], N = mnk[1], K = mnk[2];
+    struct twin dy = twin_make(dtype, M * N), x = twin_make(dtype, M * K);
+    struct twin dw = twin_make(DTYPE_F32, N * K), db = twin_make(DTYPE_F32, N);
+    for (int run = 0; run < RUNS; run++) {
+        struct matmul_wgrad_args args = {.M = M, .N = N, .K = K, .dtype = dtype, .add = add};
+        args.dy = dy.copy[run], args.x = x.copy[run], args.dw = dw.copy[run];
+        args.db = bias ? db.copy[run] : NULL;
+        ASSERT_OK(table_of(run)->matmul_wgrad(&context, &args, &err));
+    }
+    check("matmul_wgrad", setting);
+}
+
+TEST_LOOP(cpu_kernels_matmul_gradients, "the linear layer's gradients, fresh and accumulated", SETTINGS)
+{
+    for (int64_t i = 0; i < COUNT(matmul_shapes); i++)
+        for (int add = 0; add < 2; add++) {
+            check_matmul_dgrad(_i, matmul_shapes[i], add);
+            check_matmul_wgrad(_i, matmul_shapes[i], add, (i + add) % 2);
+        }
+}
+
+struct attention_shape {
+    int64_t B, T, H, K, D;
+};
+
+static const struct attention_shape attention_shapes[] = {
+    {1, 1, 1, 1, 1},   {2, 1, 4, 2, 5},    {1, 7, 3, 3, 5},    {2, 64, 4, 2, 64},  {1, 65, 2, 1, 33},
+    {1, 63, 6, 2, 16}, {2, 130, 4, 4, 24}, {1, 200, 2, 2, 80}, {1, 129, 3, 1, 128}};
+
+/* lse comes from the reference's forward, so that backward alone is compared. */
+static void check_attention(int setting, const struct attention_shape *shape, bool causal)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t B = shape->B, T = shape->T, H = shape->H, K = shape->K, D = shape->D, row = (H + 2 * K) * D;
+    struct twin qkv = twin_make(dtype, B * T * row), out = twin_make(dtype, B * T * H * D);
+    struct twin lse = twin_make(DTYPE_F32, B * H * T), delta = twin_make(DTYPE_F32, B * H * T);
+    struct twin dout = twin_make(dtype, B * T * H * D), dqkv = twin_make(dtype, B * T * row);
+    for (int run = 0; run < RUNS; run++) {
+        struct attention_args args = {
+            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal};
+        args.qkv = qkv.copy[run], args.out = out.copy[run], args.lse = lse.copy[run];
+        ASSERT_OK(table_of(run)->attention(&context, &args, &err));
+    }
+    for (int run = 0; run < RUNS; run++) {
+        struct attention_grad_args args = {
+            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal};
+        args.qkv = qkv.copy[run], args.out = out.copy[0], args.lse = lse.copy[0];
+        args.dout = dout.copy[run], args.delta = delta.copy[run], args.dqkv = dqkv.copy[run];
+        ASSERT_OK(table_of(run)->attention_grad(&context, &args, &err));
+    }
+    check("attention", setting);
+}
+
+TEST_LOOP(cpu_kernels_attention, "attention and its gradient, causal or not, with heads grouped or not",
+          SETTINGS)
+{
+    for (int64_t i = 0; i < COUNT(attention_shapes); i++)
+        for (int causal = 0; causal < 2; causal++)
+            check_attention(_i, &attention_shapes[i], causal);
+}
+
+static const int64_t norm_shapes[][2] = {{1, 1}, {1, 33}, {5, 7}, {64, 768}, {37, 1030}};
+
+static void check_norm(int setting, const int64_t rc[2], bool rms, bool bias, bool add)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t R = rc[0], C = rc[1];
+    struct twin x = twin_make(dtype, R * C), w = twin_make(dtype, C), b = twin_make(dtype, C);
+    struct twin y = twin_make(dtype, R * C), mean = twin_make(DTYPE_F32, R), rstd = twin_make(DTYPE_F32, R);
+    struct twin dy = twin_make(dtype, R * C), d = twin_make(dtype, R * C);
+    struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C);
+    for (int run = 0; run < RUNS; run++) {
+        struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
+        args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
+        args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
+        ASSERT_OK(table_of(run)->norm(&context, &args, &err));
+        struct norm_grad_args grad = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_d = add, .add_w = add};
+        grad.dy = dy.copy[run], grad.x = x.copy[run], grad.w = w.copy[run];
+        grad.mean = args.mean, grad.rstd = rstd.copy[run], grad.d = add ? d.copy[run] : dy.copy[run];
+        grad.dw = dw.copy[run], grad.db = bias ? db.copy[run] : NULL;
+        ASSERT_OK(table_of(run)->norm_grad(&context, &grad, &err));
+    }
+    check("norm", setting);
+}
+
+TEST_LOOP(cpu_kernels_norm, "LayerNorm and RMSNorm and their gradients, in place and added", SETTINGS)
+{
+    for (int64_t i = 1; i < COUNT(norm_shapes); i++)
+        for (int add = 0; add < 2; add++) {
+            check_norm(_i, norm_shapes[i], false, true, add);
+            check_norm(_i, norm_shapes[i], false, false, add);
+            check_norm(_i, norm_shapes[i], true, false, add);
+        }
+    check_norm(_i, norm_shapes[0], true, false, false);
+}
+
+static void check_embed(int setting, int64_t B, int64_t T, int64_t C, int64_t V, bool positions, bool add)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t rows = T + 2;
+    int32_t *tokens = host_alloc((size_t)(B * T) * sizeof *tokens);
+    make_tokens(tokens, B * T, V);
+    struct twin wte = twin_make(dtype, V * C), wpe = twin_make(dtype, rows * C),
+                x = twin_make(dtype, B * T * C);
+    struct twin d = twin_make(dtype, B * T * C), dwte = twin_make(DTYPE_F32, V * C);
+    struct twin dwpe = twin_make(DTYPE_F32, rows * C);
+    for (int run = 0; run < RUNS; run++) {
+        struct embed_args args = {.B = B, .T = T, .C = C, .V = V, .dtype = dtype, .tokens = tokens};
+        args.wte = wte.copy[run], args.wpe = positions ? wpe.copy[run] : NULL, args.x = x.copy[run];
+        ASSERT_OK(table_of(run)->embed(&context, &args, &err));
+        struct embed_grad_args grad = {.B = B, .T = T, .C = C, .V = V, .dtype = dtype, .tokens = tokens};
+        grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
+        grad.dwpe = positions ? dwpe.copy[run] : NULL, grad.add_wte = add, grad.add_wpe = add;
+        ASSERT_OK(table_of(run)->embed_grad(&context, &grad, &err));
+    }
+    check("embed", setting);
+    free(tokens);
+}
+
+TEST_LOOP(cpu_kernels_embed, "embedding and its gradient, with repeated tokens", SETTINGS)
+{
+    for (int add = 0; add < 2; add++) {
+        check_embed(_i, 1, 1, 1, 1, true, add);
+        check_embed(_i, 2, 5, 33, 7, true, add);
+        check_embed(_i, 3, 17, 1100, 257, false, add);
+    }
+}
+
+static void check_rope(int setting, const struct attention_shape *shape, bool inverse)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    struct twin qkv = twin_make(dtype, shape->B * shape->T * (shape->H + 2 * shape->K) * shape->D);
+    for (int run = 0; run < RUNS; run++) {
+        struct rope_args args = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K, .D = shape->D};
+        args.dtype = dtype, args.theta = 10000, args.inverse = inverse, args.qkv = qkv.copy[run];
+        ASSERT_OK(table_of(run)->rope(&context, &args, &err));
+    }
+    check("rope", setting);
+}
+
+TEST_LOOP(cpu_kernels_rope, "rotary embedding, forward and back", SETTINGS)
+{
+    static const struct attention_shape shapes[] = {{1, 1, 1, 1, 2}, {2, 33, 4, 2, 6}, {1, 300, 3, 1, 64}};
+    for (int64_t i = 0; i < COUNT(shapes); i++)
+        for (int inverse = 0; inverse < 2; inverse++)
+            check_rope(_i, &shapes[i], inverse);
+}
+
+/* Random values lie in [-1, 1); these reach the tails. */
+static void stretch(struct twin *twin, double factor)
+{
+    for (int run = 0; run < RUNS; run++)
+        for (int64_t i = 0; i < twin->count; i++)
+            element_set(twin->dtype, twin->copy[run], i,
+                        factor * element_get(twin->dtype, twin->copy[run], i));
+}
+
+static void check_gelu(int setting, int64_t count, double reach)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    struct twin x = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
+    stretch(&x, reach);
+    for (int run = 0; run < RUNS; run++) {
+        struct gelu_args args = {.count = count, .dtype = dtype, .x = x.copy[run], .y = y.copy[run]};
+        ASSERT_OK(table_of(run)->gelu(&context, &args, &err));
+        struct gelu_grad_args grad = {.count = count, .dtype = dtype, .x = x.copy[run], .d = d.copy[run]};
+        ASSERT_OK(table_of(run)->gelu_grad(&context, &grad, &err));
+    }
+    check("gelu", setting);
+}
+
+static void check_swiglu(int setting, int64_t R, int64_t F, double reach)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    struct twin gate_up = twin_make(dtype, 2 * R * F), y = twin_make(dtype, R * F),
+                dy = twin_make(dtype, R * F);
+    stretch(&gate_up, reach);
+    for (int run = 0; run < RUNS; run++) {
+        struct swiglu_args args = {.R = R, .F = F, .dtype = dtype};
+        args.gate_up = gate_up.copy[run], args.y = y.copy[run];
+        ASSERT_OK(table_of(run)->swiglu(&context, &args, &err));
+        struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype};
+        grad.dy = dy.copy[run], grad.gate_up = gate_up.copy[run];
+        ASSERT_OK(table_of(run)->swiglu_grad(&context, &grad, &err));
+    }
+    check("swiglu", setting);
+}
+
+TEST_LOOP(cpu_kernels_activation, "GELU and SwiGLU and their gradients, out to the tails", SETTINGS)
+{
+    static const double reaches[] = {0.01, 1, 6, 200};
+    for (int64_t i = 0; i < COUNT(reaches); i++) {
+        check_gelu(_i, 1, reaches[i]);
+        check_gelu(_i, 5003, reaches[i]);
+        check_swiglu(_i, 1, 1, reaches[i]);
+        check_swiglu(_i, 5, 1101, reaches[i]);
+    }
+}
+
+/* Element by element, where a norm would hide small values. The largest float error of the formula itself is about
+ * 1e-6: the exponent reaches 10 and carries 1e-7 of itself. */
+TEST(cpu_kernels_gelu_elements, "each GELU between -4 and 4 is within 3e-6 of the reference, relatively")
+{
+    enum { POINTS = 4001 };
+    static float x[POINTS], expected[POINTS], got[POINTS];
+    struct kernel_context context = {.threads = 1};
+    for (int i = 0; i < POINTS; i++)
+        x[i] = -4 + 8 * (float)i / POINTS;
+    struct gelu_args args = {.count = POINTS, .dtype = DTYPE_F32, .x = x, .y = expected};
+    ASSERT_OK(kernels_reference.gelu(&context, &args, &err));
+    args.y = got;
+    ASSERT_OK(kernels_cpu.gelu(&context, &args, &err));
+    for (int i = 0; i < POINTS; i++)
+        ASSERT_MSG(fabsf(got[i] - expected[i]) <= 3e-6f * fabsf(expected[i]), "gelu(%g) = %g, not %g",
+                   (double)x[i], (double)got[i], (double)expected[i]);
+}
+
+static void check_cross_entropy(int setting, int64_t R, int64_t V, bool gradient)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int32_t *targets = host_alloc((size_t)R * sizeof *targets);
+    make_tokens(targets, R, V);
+    targets[R / 2] = R > 1 ? -1 : 0;
+    struct twin logits = twin_make(dtype, R * V), loss = twin_make(DTYPE_F32, 1);
+    stretch(&logits, 10);
+    for (int run = 0; run < RUNS; run++) {
+        struct cross_entropy_args args = {.R = R, .V = V, .dtype = dtype, .targets = targets};
+        args.logits = logits.copy[run], args.loss = loss.copy[run];
+        args.scale = 1.0 / (double)(R + 3), args.gradient = gradient;
+        ASSERT_OK(table_of(run)->cross_entropy(&context, &args, &err));
+    }
+    check("cross_entropy", setting);
+    free(targets);
+}
+
+TEST_LOOP(cpu_kernels_cross_entropy, "cross-entropy and its gradient in place, with ignored targets",
+          SETTINGS)
+{
+    for (int gradient = 0; gradient < 2; gradient++) {
+        check_cross_entropy(_i, 1, 5, gradient);
+        check_cross_entropy(_i, 33, 257, gradient);
+        check_cross_entropy(_i, 5, 5003, gradient);
+    }
+}
+
+static void check_adamw(int setting, int64_t count, bool master, double max_norm)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    struct twin w = twin_make(dtype, count), g = twin_make(DTYPE_F32, count), m = twin_make(DTYPE_F32, count);
+    struct twin v = twin_make(DTYPE_F32, count), exact = twin_make(DTYPE_F32, count);
+    struct twin total = twin_make(DTYPE_F32, 1);
+    for (int run = 0; run < RUNS; run++) {
+        for (int64_t i = 0; i < count; i++)
+            ((float *)v.copy[run])[i] = fabsf(((float *)v.copy[run])[i]);
+        ((float *)total.copy[run])[0] = 1;
+        struct square_sum_args sum = {
+            .count = count, .dtype = DTYPE_F32, .g = g.copy[run], .total = total.copy[run]};
+        ASSERT_OK(table_of(run)->square_sum(&context, &sum, &err));
+        struct adamw_args args = {.count = count, .dtype = dtype, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95};
+        args.eps = 1e-8, args.decay = 0.1, args.t = 3, args.max_norm = max_norm;
+        args.w = w.copy[run], args.g = g.copy[run], args.m = m.copy[run], args.v = v.copy[run];
+        args.master = master ? exact.copy[run] : NULL, args.square_sum = total.copy[run];
+        ASSERT_OK(table_of(run)->adamw(&context, &args, &err));
+    }
+    check("adamw", setting);
+}
+
+TEST_LOOP(cpu_kernels_adamw, "the clipped AdamW step, with and without a master copy", SETTINGS)
+{
+    static const int64_t counts[] = {1, 33, 1025, 200001};
+    for (int64_t i = 0; i < COUNT(counts); i++) {
+        check_adamw(_i, counts[i], false, 0);
+        check_adamw(_i, counts[i], false, 0.5);
+        check_adamw(_i, counts[i], _i >= 2, 1e9);
+    }
+}
+
+TEST(cpu_kernels_denormal_moment, "a moment too small for a normal float moves its weight by nothing")
+{
+    /* g = 1e-20: v = 0.05 * 1e-40 = 5e-42; the step is lr * 1e-20 / (sqrt(1e-40) + 1e-8) = 1e-2 * 1e-12 */
+    float w = 1, g = 1e-20f, m = 0, v = 0;
+    struct kernel_context context = {.threads = 1};
+    struct adamw_args args = {.count = 1, .dtype = DTYPE_F32, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95};
+    args.eps = 1e-8, args.t = 1, args.w = &w, args.g = &g, args.m = &m, args.v = &v;
+    ASSERT_OK(kernels_cpu.adamw(&context, &args, &err));
+    ASSERT(w == 1);
+}
+
+/* ---- several ranks in one process ---- */
+
+enum { RANKS = 2, RANK_ROWS = 96, RANK_WIDTH = 80, RANK_REPEATS = 20 };
+
+struct rank {
+    enum dtype dtype;
+    const void *x, *w;
+    void *y;
+    int threads, failures;
+};
+
+static void *rank_main(void *context)
+{
+    struct rank *rank = context;
+    struct kernel_context kernel = {.threads = rank->threads};
+    struct matmul_args args = {.M = RANK_ROWS, .N = RANK_WIDTH, .K = RANK_WIDTH, .dtype = rank->dtype};
+    args.x = rank->x, args.w = rank->w, args.y = rank->y;
+    for (int i = 0; i < RANK_REPEATS; i++)
+        rank->failures += kernels_cpu.matmul(&kernel, &args, NULL) != 0;
+    return NULL;
+}
+
+TEST_LOOP(cpu_kernels_ranks, "ranks that multiply at once get what one alone gets", 2)
+{
+    enum dtype dtype = _i ? DTYPE_BF16 : DTYPE_F32;
+    int64_t count = RANK_ROWS * RANK_WIDTH;
+    void *x = random_buffer(1, dtype, count), *w = random_buffer(2, dtype, RANK_WIDTH * RANK_WIDTH);
+    struct rank ranks[RANKS], alone = {dtype, x, w, random_buffer(3, dtype, count), 1, 0};
+    pthread_t threads[RANKS];
+    rank_main(&alone);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] = alone;
+        ranks[i].y = random_buffer(3, dtype, count);
+        ASSERT_INT(pthread_create(&threads[i], NULL, rank_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        pthread_join(threads[i], NULL);
+        ASSERT_INT(ranks[i].failures, 0);
+        ASSERT(memcmp(ranks[i].y, alone.y, (size_t)(count * dtype_bytes(dtype))) == 0);
+        free(ranks[i].y);
+    }
+    free(x);
+    free(w);
+    free(alone.y);
+}
+
+/* ---- what is refused ---- */
+
+TEST(cpu_kernels_refuse_f64, "F64 is refused with a way out")
+{
+    struct kernel_context context = {.threads = 1};
+    double x = 1, y = 0;
+    struct gelu_args args = {.count = 1, .dtype = DTYPE_F64, .x = &x, .y = &y};
+    ASSERT_INT(kernels_cpu.gelu(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "gelu");
+    ASSERT_HAS(err.text, "F64");
+    ASSERT_HAS(err.text, "reference");
+}
+
+TEST(cpu_kernels_refuse_token, "a token outside the vocabulary is refused by name")
+{
+    struct kernel_context context = {.threads = 1};
+    int32_t tokens[] = {2, 9};
+    float wte[12] = {0}, x[8];
+    struct embed_args args = {.B = 1, .T = 2, .C = 4, .V = 3, .dtype = DTYPE_F32};
+    args.tokens = tokens, args.wte = wte, args.x = x;
+    ASSERT_INT(kernels_cpu.embed(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "token 1 is 9");
+}
+
+TEST(cpu_kernels_refuse_target, "a target outside the vocabulary is refused, and -1 is not")
+{
+    struct kernel_context context = {.threads = 1};
+    int32_t targets[] = {-1, 3};
+    float logits[6] = {0}, loss = 0;
+    struct cross_entropy_args args = {.R = 2, .V = 3, .dtype = DTYPE_F32, .logits = logits};
+    args.targets = targets, args.scale = 1, args.loss = &loss;
+    ASSERT_INT(kernels_cpu.cross_entropy(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "target 1 is 3");
+}
