@@ -1,0 +1,45 @@
+/* Records a run: joins what devices report (device/observe.h) to run.db.
+ *
+ * One recorder per run, one channel per rank. A rank's thread drops each event into its own ring (a few stores, no lock, no
+ * system call); one thread of the recorder empties the rings into the store, a transaction per batch. When a ring is full
+ * its rank waits for that thread: exact counts matter more than the last per cent of speed, and memory stays bounded.
+ *
+ * The recorder never stops the run that it watches: when writing fails (a full disk), recording ends, the run goes on, and
+ * recorder_close() tells what happened. */
+#ifndef MEMPLAN_PROFILER_RECORDER_H
+#define MEMPLAN_PROFILER_RECORDER_H
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/observe.h"
+#include "profiler/store.h"
+
+#include <stdint.h>
+
+struct recorder;
+
+/* Creates `path`, or adds a run to it. run->ranks ranks, from 0; run->event_steps limits events and kernels to the first
+ * steps (figures of ranks and steps are recorded always). Sets run->run_id. Time in the file counts from here. */
+int recorder_open(const char *path, struct store_run *run, struct recorder **out, struct error *err);
+
+/* Writes out everything, marks the run as finished and closes. Returns the first error that any recording met, in which
+ * case the file holds what was written before it. No device may report any more. NULL is fine. */
+int recorder_close(struct recorder *recorder, struct error *err);
+
+/* For device_observe(). All calls for one rank, here and below, come from one thread. */
+struct observer recorder_rank_observer(struct recorder *recorder, int rank);
+
+/* Once, before the first step: the step program that ids refer to, and what was foretold for it. */
+void recorder_tensors(struct recorder *recorder, int rank, const struct store_tensor *rows, int64_t count);
+void recorder_operations(struct recorder *recorder, int rank, const struct store_operation *rows, int64_t count);
+void recorder_prediction(struct recorder *recorder, const struct store_prediction *row);
+
+/* What follows belongs to this step. */
+void recorder_step_begin(struct recorder *recorder, int rank, int step);
+/* The step is done, and these are its figures. row->rank is set to `rank`. */
+void recorder_step(struct recorder *recorder, int rank, const struct store_step *row);
+
+/* At the end of a rank: what its ledger says. arena_bytes: 0 when there was no arena. */
+void recorder_usage(struct recorder *recorder, int rank, const struct device_usage *usage, int64_t arena_bytes);
+
+#endif
