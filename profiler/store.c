@@ -73,11 +73,11 @@ struct insertion {
 static struct store *store_new(const char *path)
 {
     struct store *store = host_alloc(sizeof *store);
-    store->path = strdup(path);
+    store->path = strcpy(host_alloc(strlen(path) + 1), path);
     return store;
 }
 
-static int connect(struct store *store, const char *name, int flags, struct error *err)
+static int open_connection(struct store *store, const char *name, int flags, struct error *err)
 {
     sqlite3_close(store->db);
     store->db = NULL;
@@ -153,7 +153,7 @@ int store_create(const char *path, struct store **out, struct error *err)
 {
     struct store *store = store_new(path);
     bool fresh;
-    if (connect(store, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err) ||
+    if (open_connection(store, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err) ||
         check_identity(store, &fresh, err))
         goto fail;
     store->writes = true;
@@ -195,11 +195,11 @@ static char *immutable_uri(const char *path)
 }
 
 /* A file still in write-ahead mode (a reader was looking when its writer closed it) needs helper files beside it, which
- * SQLite cannot make in a folder that is read-only. Without a -wal file nobody is writing, so reading it as it lies is right. */
-static int connect_immutable(struct store *store, struct error *err)
+ * SQLite cannot make in a read-only folder. Without a -wal file nobody is writing, so reading it as it lies is right. */
+static int open_immutable(struct store *store, struct error *err)
 {
     char *uri = immutable_uri(store->path);
-    int rc = connect(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err);
+    int rc = open_connection(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err);
     free(uri);
     return rc;
 }
@@ -223,13 +223,13 @@ int store_open_read(const char *path, struct store **out, struct error *err)
     if (S_ISDIR(file.st_mode))
         return error_set(err, "%s: a folder, not a database; name the run.db in it", path);
     struct store *store = store_new(path);
-    if (connect(store, path, SQLITE_OPEN_READONLY, err))
+    if (open_connection(store, path, SQLITE_OPEN_READONLY, err))
         goto fail;
     if (check_readable(store, err)) {
         int code = sqlite3_errcode(store->db);
         if ((code != SQLITE_CANTOPEN && code != SQLITE_READONLY) || wal_exists(path))
             goto fail;
-        if (connect_immutable(store, err) || check_readable(store, err))
+        if (open_immutable(store, err) || check_readable(store, err))
             goto fail;
     }
     *out = store;

@@ -509,7 +509,7 @@ static int count_events(struct store *store, int64_t run_id, int rank, struct ar
     return 0;
 }
 
-/* The sums by role run here and not in the view memory_timeline, whose eight windows take ten times as long. A run that
+/* The sums by role run here and not in the view memory_timeline, whose eight windows take five times as long. A run that
  * goes on adds events between the count and the walk: those wait for the next reading. */
 int store_read_timeline(struct store *store, int64_t run_id, int rank, int64_t limit, struct arena *arena,
                         struct store_point **rows, int64_t *count, struct error *err)
