@@ -1,4 +1,4 @@
-/* What a kind of device must be able to do, so that device.c can do the rest: take memory, give it back, fill it. The
+/* What a kind of device must be able to do, so that device.c can do the rest: take memory, give it back, fill it, copy. The
  * ledger, capacity, observers and arenas are the same for every device and live in device.c. */
 #ifndef MEMPLAN_DEVICE_BACKEND_H
 #define MEMPLAN_DEVICE_BACKEND_H
@@ -15,6 +15,7 @@ struct backend {
     void *(*take)(void *context, int64_t bytes, bool arena);
     void (*give_back)(void *context, void *memory, int64_t bytes); /* `bytes` as they were taken */
     void (*fill)(void *context, void *memory, int byte, int64_t bytes);
+    void (*copy)(void *context, void *to, const void *from, int64_t bytes); /* between host and device, either way */
     void (*close)(void *context); /* NULL when there is nothing to close */
 };
 

@@ -328,6 +328,16 @@ void device_arena_remove(struct device *device, struct device_arena *arena, void
     count(device, -bytes, memory, tag, true);
 }
 
+void device_write(struct device *device, void *to, const void *from_host, int64_t bytes)
+{
+    device->backend->copy(device->context, to, from_host, bytes);
+}
+
+void device_read(struct device *device, void *to_host, const void *from, int64_t bytes)
+{
+    device->backend->copy(device->context, to_host, from, bytes);
+}
+
 void device_range_begin(struct device *device, int64_t operation, int step)
 {
     assert(device->range.operation == -1 && "ranges do not nest");

@@ -10,8 +10,19 @@
 #include <sys/mman.h>
 
 /* Below MAPPED_BYTES the C library's pools are faster than a system call, and small enough not to blur the witness.
- * Huge pages save page faults and TLB misses, but round up what is resident: only long-lived, large arenas ask for them. */
-enum { MAPPED_BYTES = 1 << 20, HUGE_PAGES_BYTES = 64 << 20 };
+ * Huge pages save page faults and TLB misses; blocks that hold one ask for them. */
+enum { MAPPED_BYTES = 1 << 20, HUGE_PAGES_BYTES = 4 << 20 };
+
+/* An arena is made resident when it is taken: memory runs out at launch or never, and no step pays for page faults. An old
+ * kernel refuses, and the first step touches the pages instead. */
+static void make_resident(void *memory, int64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    madvise(memory, (size_t)bytes, MADV_POPULATE_WRITE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
 
 static void *cpu_take(void *context, int64_t bytes, bool arena)
 {
@@ -21,8 +32,10 @@ static void *cpu_take(void *context, int64_t bytes, bool arena)
     void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    if (arena && bytes >= HUGE_PAGES_BYTES)
+    if (bytes >= HUGE_PAGES_BYTES)
         madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+    if (arena)
+        make_resident(memory, bytes);
     return memory;
 }
 
@@ -41,7 +54,14 @@ static void cpu_fill(void *context, void *memory, int byte, int64_t bytes)
     memset(memory, byte, (size_t)bytes);
 }
 
-static const struct backend cpu = {"cpu", cpu_take, cpu_give_back, cpu_fill, NULL};
+static void cpu_copy(void *context, void *to, const void *from, int64_t bytes)
+{
+    (void)context;
+    memcpy(to, from, (size_t)bytes);
+}
+
+static const struct backend cpu = {
+    .name = "cpu", .take = cpu_take, .give_back = cpu_give_back, .fill = cpu_fill, .copy = cpu_copy};
 
 int device_open_cpu(int64_t capacity, _Bool poison, struct device **out, struct error *err)
 {

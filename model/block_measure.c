@@ -191,20 +191,6 @@ static const compare orders[] = {by_size, by_birth, by_area, by_death};
 /* Shuffles are tried only while no order came within 1/256 of the bound. */
 enum { ORDERS = sizeof orders / sizeof orders[0], SHUFFLES = 200, GOOD_ENOUGH = 256 };
 
-/* No placement can be below the most bytes alive at once. */
-static int64_t lower_bound(const struct packing *packing, int from, int to)
-{
-    int64_t most = 0;
-    for (int op = from; op < to; op++) {
-        int64_t live = 0;
-        for (int i = 0; i < packing->count; i++)
-            if (packing->items[i].from <= op && op <= packing->items[i].to)
-                live += packing->items[i].size;
-        most = max_i64(most, live);
-    }
-    return most;
-}
-
 static void shuffle(struct item **order, int count, uint32_t *state)
 {
     for (int i = count - 1; i > 0; i--) {
@@ -272,14 +258,13 @@ static void collect(const struct block *block, int begin, int end, struct packin
     }
 }
 
-static int64_t pack_phase(struct block *block, int begin, int end)
+static int64_t pack_phase(struct block *block, int begin, int end, int64_t enough)
 {
     struct packing packing;
     collect(block, begin, end, &packing);
     if (!packing.count)
         return 0;
-    int64_t bound = lower_bound(&packing, begin, end);
-    int64_t extent = pack(&packing, bound + bound / GOOD_ENOUGH);
+    int64_t extent = pack(&packing, enough);
     for (int i = packing.fixed; i < packing.count; i++)
         block->tensors[packing.items[i].tensor].offset = packing.items[i].offset;
     return extent;
@@ -313,35 +298,79 @@ static void place_frame(struct block *block, compare order)
         block->tensors[block->output].offset = next;
 }
 
-/* The place of d is free until the head's backward makes it; the largest tensor of the head that is dead by then may have
- * it. Without this the arena would hold both, and the peak only one. */
+/* What must lie above the frame's start during `op`: all that is alive, but d, what lies in its place, and the output. */
+static int64_t framed_bytes_at(const struct block *block, int op)
+{
+    int64_t bytes = 0;
+    int from, to;
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *t = &block->tensors[i];
+        bool elsewhere = t->span == SPAN_STREAM || t->span == SPAN_OUTPUT || t->in_stream;
+        if (!elsewhere && counted_life(block, t, &from, &to) && from <= op && op <= to)
+            bytes += padded(t->bytes);
+    }
+    return bytes;
+}
+
+/* May this tensor lie where d will lie? It must be dead when d is born: in the head d's birth is known, in a layer all of
+ * forward comes before it. The encoder's head lends the place to its x, which is the last layer's output. */
+static bool fits_stream(const struct block *block, const struct tensor *t)
+{
+    const struct tensor *d = &block->tensors[block->stream];
+    int end = block->part == PART_HEAD                ? d->first
+              : block->model->family == MODEL_ENCODER ? block->tensors[block->output].first
+                                                      : block->forward_count;
+    bool ours = t->span == SPAN_LOCAL || (t->span == SPAN_INPUT && block->part == PART_HEAD);
+    if (!ours || t->first < 0 || t->last >= end || padded(t->bytes) > padded(d->bytes))
+        return false;
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *other = &block->tensors[i];
+        if (other->in_stream && other->first <= t->last && t->first <= other->last)
+            return false;
+    }
+    return true;
+}
+
+/* The place of d is free until the head's backward makes it; without a use for it in forward the arena would hold both d
+ * and what forward needs, and the peak only one. It is lent where forward is fullest, again and again. */
 static void lend_stream_place(struct block *block)
 {
-    if (block->part != PART_HEAD)
+    if (block->part == PART_EMBED)
         return;
-    const struct tensor *d = &block->tensors[block->stream];
-    struct tensor *lent = NULL;
-    for (int i = 0; i < block->tensor_count; i++) {
-        struct tensor *t = &block->tensors[i];
-        if (t->saved && t->last < d->first && padded(t->bytes) <= padded(d->bytes) &&
-            (!lent || t->bytes > lent->bytes))
-            lent = t;
+    for (struct tensor *lent = block->tensors; lent;) {
+        int fullest = 0;
+        for (int op = 1; op < block->forward_count; op++)
+            if (framed_bytes_at(block, op) > framed_bytes_at(block, fullest))
+                fullest = op;
+        lent = NULL;
+        for (int i = 0; i < block->tensor_count; i++) {
+            struct tensor *t = &block->tensors[i];
+            if (!t->in_stream && t->first <= fullest && fullest <= t->last && fits_stream(block, t) &&
+                (!lent || t->bytes > lent->bytes))
+                lent = t;
+        }
+        if (lent)
+            lent->in_stream = true;
     }
-    if (lent)
-        lent->in_stream = true;
 }
 
 static void place(struct block *block)
 {
     lend_stream_place(block);
-    struct block best = *block;
-    best.backward_extent = INT64_MAX;
-    for (int i = 0; i < ORDERS; i++) {
+    int64_t bound = 0; /* no placement can be below it */
+    for (int op = 0; op < block->op_count; op++)
+        bound = max_i64(bound, framed_bytes_at(block, op));
+    int64_t enough = bound + bound / GOOD_ENOUGH, best_extent = INT64_MAX;
+    struct block best;
+    for (int i = 0; i < ORDERS && best_extent > enough; i++) {
         place_frame(block, orders[i]);
-        block->forward_extent = pack_phase(block, 0, block->forward_count);
-        block->backward_extent = pack_phase(block, block->forward_count, block->op_count);
-        if (block->backward_extent < best.backward_extent)
+        block->forward_extent = pack_phase(block, 0, block->forward_count, enough);
+        block->backward_extent = pack_phase(block, block->forward_count, block->op_count, enough);
+        int64_t extent = max_i64(block->forward_extent, block->backward_extent);
+        if (extent < best_extent) {
+            best_extent = extent;
             best = *block;
+        }
     }
     *block = best;
 }

@@ -9,6 +9,11 @@ const char *precision_name(enum precision precision)
     return precision_names[precision];
 }
 
+enum dtype precision_dtype(enum precision precision)
+{
+    return precision == PRECISION_BF16 ? DTYPE_BF16 : precision == PRECISION_FP64 ? DTYPE_F64 : DTYPE_F32;
+}
+
 int precision_find(const char *name, enum precision *out, struct error *err)
 {
     for (int i = 0; i < 3; i++)

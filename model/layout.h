@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_MODEL_LAYOUT_H
 #define MEMPLAN_MODEL_LAYOUT_H
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "model/model.h"
@@ -32,6 +33,8 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
 int64_t layout_micro_batches(const struct layout *layout); /* per rank and step */
 
 const char *precision_name(enum precision precision); /* "fp32", "bf16", "fp64" */
+/* Element type of weights and activations. */
+enum dtype precision_dtype(enum precision precision);
 int precision_find(const char *name, enum precision *out, struct error *err);
 
 json_t *layout_to_json(const struct layout *layout);

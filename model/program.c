@@ -21,14 +21,9 @@ const char *state_name(enum state state)
     return names[state];
 }
 
-static enum dtype compute_dtype(enum precision precision)
-{
-    return precision == PRECISION_BF16 ? DTYPE_BF16 : precision == PRECISION_FP64 ? DTYPE_F64 : DTYPE_F32;
-}
-
 static enum dtype state_dtype(const struct program *p, enum state state)
 {
-    enum dtype dtype = compute_dtype(p->layout.precision);
+    enum dtype dtype = precision_dtype(p->layout.precision);
     return state == STATE_WEIGHT ? dtype : wide_dtype(dtype);
 }
 
@@ -61,7 +56,7 @@ static struct block *add_run(struct program *p, int64_t first, int64_t count)
 /* Layers that share a mask share a block; so does every stretch of such layers. */
 static void build_runs(struct program *p)
 {
-    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len, compute_dtype(p->layout.precision)};
+    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len, precision_dtype(p->layout.precision)};
     const struct model *model = &p->model;
     block_build_embed(add_run(p, 0, 1), model, shape);
     for (int64_t layer = 0, next; layer < model->layers; layer = next) {
@@ -287,7 +282,7 @@ struct placed program_state(const struct program *p, int64_t instance, int index
 
 struct placed program_scalar(const struct program *p, enum scalar scalar)
 {
-    enum dtype wide = wide_dtype(compute_dtype(p->layout.precision));
+    enum dtype wide = wide_dtype(precision_dtype(p->layout.precision));
     return (struct placed){
         .id = first_scalar_id(p) + scalar,
         .offset = p->scalar_offset[scalar],

@@ -449,7 +449,8 @@ static void small_close(void *context)
 TEST(device_machine_refuses,
      "when the machine has no more, the message says so; closing gives all back and closes it")
 {
-    static const struct backend small = {"small", small_take, small_give_back, small_fill, small_close};
+    static const struct backend small = {
+        .name = "small", .take = small_take, .give_back = small_give_back, .fill = small_fill, .close = small_close};
     struct small_machine machine = {.out = 0};
     struct device *device = device_create(&small, &machine, 0, false);
     for (int i = 0; i < 3; i++)

@@ -1,0 +1,338 @@
+#include "trainer/train.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "comm/comm.h"
+#include "trainer/checkpoint.h"
+#include "trainer/data.h"
+#include "trainer/execute.h"
+#include "trainer/weights.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The whole run, shared by its ranks. */
+struct run_state {
+    const struct program *program;
+    const struct train_settings *settings;
+    const struct train_listener *listener;
+    struct data *data;
+    int threads_per_rank;
+    pthread_mutex_t lock; /* one listener call at a time; also guards what follows */
+    bool failed;
+    struct error error; /* of the rank that failed first */
+    struct train_result *result;
+};
+
+struct rank {
+    struct run_state *run;
+    int number;
+    struct comm *comm;
+    pthread_t thread;
+    struct device *device;
+    struct step_memory *memory;
+    struct executor *executor;
+    int64_t first_step;
+};
+
+struct train_settings train_defaults(void)
+{
+    return (struct train_settings){
+        .data_path = "random",
+        .seed = 1,
+        .steps = 10,
+        .rate = {.kind = LEARNING_RATE_COSINE, .peak = 3e-4, .min_fraction = 0.1},
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .decay = 0.1,
+        .max_norm = 1,
+        .validation_batches = 4,
+        .kernels = &kernels_cpu,
+    };
+}
+
+static int open_data(const struct program *program, const struct train_settings *settings, int threads,
+                     struct data **out, struct error *err)
+{
+    const struct model *model = &program->model;
+    struct data_spec spec = {
+        .path = settings->data_path,
+        .vocab = model->vocab,
+        .seq_len = program->layout.seq_len,
+        .feature_dim = model->family == MODEL_ENCODER ? model->hidden : 0,
+        .seed = settings->seed,
+        .validation_fraction = settings->validate_every ? 0.1 : 0,
+        .threads = threads,
+    };
+    return data_open(&spec, out, err);
+}
+
+int train_check_data(const struct program *program, const struct train_settings *settings, struct error *err)
+{
+    struct data *data;
+    if (open_data(program, settings, 1, &data, err))
+        return -1;
+    data_close(data);
+    return 0;
+}
+
+static int check_fits(const struct program *program, const struct train_settings *settings, struct error *err)
+{
+    char need[UNITS_TEXT], have[UNITS_TEXT];
+    if (settings->policy != MEMORY_ARENA || settings->capacity_bytes <= 0 ||
+        program->arena_bytes <= settings->capacity_bytes)
+        return 0;
+    return error_set_kind(err, ERROR_MEMORY, "does not fit: a rank needs %s (%lld bytes) and its device has %s (%lld bytes)",
+                          units_format_bytes(program->arena_bytes, need), (long long)program->arena_bytes,
+                          units_format_bytes(settings->capacity_bytes, have), (long long)settings->capacity_bytes);
+}
+
+/* The first failure is the one to tell; the others only follow from it. */
+static void rank_failed(struct rank *rank, const struct error *err)
+{
+    struct run_state *run = rank->run;
+    pthread_mutex_lock(&run->lock);
+    if (!run->failed || (run->error.kind == ERROR_STOPPED && err->kind != ERROR_STOPPED)) {
+        run->failed = true;
+        run->error = *err;
+        if (err->kind != ERROR_STOPPED && run->program->layout.dp > 1)
+            error_prefix(&run->error, "rank %d", rank->number);
+        run->error.kind = err->kind;
+    }
+    pthread_mutex_unlock(&run->lock);
+    comm_abort(rank->comm, err->text);
+}
+
+static struct state_access rank_states(const struct rank *rank)
+{
+    return (struct state_access){rank->run->program, rank->device, rank->memory};
+}
+
+static int resume(struct rank *rank, struct error *err)
+{
+    const struct run_state *run = rank->run;
+    const struct layout *layout = &run->program->layout;
+    struct state_access access = rank_states(rank);
+    struct checkpoint_info info;
+    const char *folder = run->settings->resume_folder;
+    if (checkpoint_read(folder, &access, &info, err))
+        return -1;
+    if (info.seed != run->settings->seed || info.global_batch != layout->global_batch ||
+        info.seq_len != layout->seq_len)
+        return error_set(err, "%s: was made with --seed %llu --global-batch %lld --seq-len %lld, on which the order of the "
+                              "data depends; resume with the same",
+                         folder, (unsigned long long)info.seed, (long long)info.global_batch,
+                         (long long)info.seq_len);
+    rank->first_step = info.step;
+    return 0;
+}
+
+static int rank_open(struct rank *rank, struct error *err)
+{
+    struct run_state *run = rank->run;
+    const struct train_settings *settings = run->settings;
+    const struct train_listener *listener = run->listener;
+    if (device_open_cpu(settings->capacity_bytes, settings->poison, &rank->device, err))
+        return -1;
+    if (listener->start) {
+        pthread_mutex_lock(&run->lock);
+        int status = listener->start(listener->context, rank->number, rank->device, run->program, err);
+        pthread_mutex_unlock(&run->lock);
+        if (status)
+            return -1;
+    }
+    if (step_memory_open(run->program, rank->device, settings->policy, &rank->memory, err))
+        return -1;
+    struct executor_parts parts = {
+        .program = run->program,
+        .device = rank->device,
+        .kernels = settings->kernels,
+        .comm = rank->comm,
+        .memory = rank->memory,
+        .data = run->data,
+        .threads = run->threads_per_rank,
+    };
+    rank->executor = executor_create(&parts);
+    if (settings->resume_folder)
+        return resume(rank, err);
+    struct state_access access = rank_states(rank);
+    weights_initialize(&access, settings->seed, run->threads_per_rank);
+    return 0;
+}
+
+static void report_step(struct rank *rank, int64_t step, const struct step_result *result, double lr, double seconds)
+{
+    struct run_state *run = rank->run;
+    const struct layout *layout = &run->program->layout;
+    struct step_report report = {
+        .rank = rank->number,
+        .step = step,
+        .loss = result->loss,
+        .grad_norm = result->grad_norm,
+        .lr = lr,
+        .seconds = seconds,
+        .tokens = layout->global_batch * layout->seq_len,
+    };
+    comm_times(rank->comm, &report.communication_busy_s, &report.communication_waited_s);
+    pthread_mutex_lock(&run->lock);
+    if (run->listener->step)
+        run->listener->step(run->listener->context, &report);
+    if (rank->number == 0) {
+        run->result->steps_done++;
+        run->result->final_loss = result->loss;
+    }
+    pthread_mutex_unlock(&run->lock);
+}
+
+static bool due(int64_t step_done, int64_t every, int64_t total)
+{
+    return (every > 0 && step_done % every == 0) || step_done == total;
+}
+
+/* Rank 0 alone: replicas are equal. The others wait at the next collective. */
+static int after_step(struct rank *rank, int64_t done, struct error *err)
+{
+    struct run_state *run = rank->run;
+    const struct train_settings *settings = run->settings;
+    const struct train_listener *listener = run->listener;
+    if (rank->number != 0)
+        return 0;
+    if (settings->validate_every && data_samples(run->data, DATA_VALIDATION) > 0 &&
+        due(done, settings->validate_every, settings->steps)) {
+        double loss;
+        if (executor_validate(rank->executor, settings->validation_batches, &loss, err))
+            return -1;
+        if (listener->validation)
+            listener->validation(listener->context, done, loss);
+    }
+    if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps)) {
+        struct state_access access = rank_states(rank);
+        const struct layout *layout = &run->program->layout;
+        struct checkpoint_info info = {done, settings->seed, layout->global_batch, layout->seq_len};
+        if (checkpoint_write(settings->checkpoint_folder, &access, &info, err))
+            return -1;
+        if (listener->checkpoint)
+            listener->checkpoint(listener->context, done, settings->checkpoint_folder);
+    }
+    return 0;
+}
+
+static int rank_step(struct rank *rank, int64_t step, struct error *err)
+{
+    const struct train_settings *settings = rank->run->settings;
+    struct update update = {
+        .lr = learning_rate_at(&settings->rate, step, settings->steps),
+        .beta1 = settings->beta1,
+        .beta2 = settings->beta2,
+        .eps = settings->eps,
+        .decay = settings->decay,
+        .max_norm = settings->max_norm,
+    };
+    struct step_result result;
+    int64_t start_ns = clock_ns();
+    if (executor_step(rank->executor, step, &update, &result, err))
+        return -1;
+    double seconds = (double)(clock_ns() - start_ns) * 1e-9;
+    if (!isfinite(result.loss) || !isfinite(result.grad_norm))
+        return error_set(err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
+                         (long long)step, result.loss, result.grad_norm);
+    report_step(rank, step, &result, update.lr, seconds);
+    return after_step(rank, step + 1, err);
+}
+
+static void rank_close(struct rank *rank)
+{
+    if (rank->device)
+        rank->run->result->usage[rank->number] = device_usage(rank->device);
+    executor_free(rank->executor);
+    step_memory_close(rank->memory);
+    device_close(rank->device);
+    comm_close(rank->comm);
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+    struct error err = {0};
+    int status = rank_open(rank, &err);
+    for (int64_t step = rank->first_step; !status && step < rank->run->settings->steps; step++)
+        status = rank_step(rank, step, &err);
+    if (status)
+        rank_failed(rank, &err);
+    rank_close(rank);
+    return NULL;
+}
+
+static int open_comms(int ranks, struct comm **out, struct error *err)
+{
+    return ranks == 1 ? comm_open_self(out, err) : comm_open_threads(ranks, out, err);
+}
+
+/* Rank 0 runs on the caller's thread. */
+static int run_ranks(struct run_state *run, struct error *err)
+{
+    int ranks = run->result->ranks, started = 1;
+    struct rank *list = host_alloc((size_t)ranks * sizeof *list);
+    struct comm **comms = host_alloc((size_t)ranks * sizeof(struct comm *));
+    int status = open_comms(ranks, comms, err);
+    if (status)
+        goto done;
+    for (int i = 0; i < ranks; i++)
+        list[i] = (struct rank){.run = run, .number = i, .comm = comms[i]};
+    for (; started < ranks; started++)
+        if (pthread_create(&list[started].thread, NULL, rank_main, &list[started])) {
+            struct error failure;
+            error_set(&failure, "cannot start a thread for rank %d of %d; use fewer ranks (--dp)", started, ranks);
+            rank_failed(&list[started], &failure);
+            break;
+        }
+    for (int i = started; i < ranks; i++)
+        comm_close(comms[i]);
+    rank_main(&list[0]);
+    for (int i = 1; i < started; i++)
+        pthread_join(list[i].thread, NULL);
+    if (run->failed) {
+        *err = run->error;
+        status = -1;
+    }
+done:
+    free(comms);
+    free(list);
+    return status;
+}
+
+int train_run(const struct program *program, const struct train_settings *settings,
+              const struct train_listener *listener, struct train_result *result, struct error *err)
+{
+    static const struct train_listener nobody = {0};
+    int ranks = (int)program->layout.dp;
+    int cores = settings->threads > 0 ? settings->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    *result = (struct train_result){.ranks = ranks};
+    if (check_fits(program, settings, err))
+        return -1;
+    struct run_state run = {
+        .program = program,
+        .settings = settings,
+        .listener = listener ? listener : &nobody,
+        .threads_per_rank = (int)max_i64(1, cores / ranks),
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .result = result,
+    };
+    if (open_data(program, settings, run.threads_per_rank, &run.data, err))
+        return -1;
+    result->usage = host_alloc((size_t)ranks * sizeof *result->usage);
+    int status = run_ranks(&run, err);
+    data_close(run.data);
+    return status;
+}
+
+void train_result_clear(struct train_result *result)
+{
+    free(result->usage);
+    *result = (struct train_result){0};
+}

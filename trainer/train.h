@@ -1,0 +1,71 @@
+/* Training runs: opens the data, starts a rank per data-parallel position (threads of this process), steps, validates,
+ * writes checkpoints, and ends every rank when one fails. */
+#ifndef MEMPLAN_TRAINER_TRAIN_H
+#define MEMPLAN_TRAINER_TRAIN_H
+
+#include "device/device.h"
+#include "kernels/kernels.h"
+#include "model/program.h"
+#include "trainer/learning_rate.h"
+#include "trainer/step_memory.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct train_settings {
+    const char *data_path; /* a file, or "random" */
+    uint64_t seed;
+    int64_t steps; /* of the whole run, those before a resume included */
+    struct learning_rate rate;
+    double beta1, beta2, eps, decay, max_norm;
+    int64_t validate_every;     /* steps between validations; 0: none */
+    int64_t validation_batches; /* micro-batches per validation */
+    const char *checkpoint_folder; /* NULL: none are written */
+    int64_t checkpoint_every;      /* 0: only after the last step */
+    const char *resume_folder;     /* NULL: from initial weights */
+    const struct kernel_table *kernels;
+    enum memory_policy policy;
+    int64_t capacity_bytes; /* of each rank's device; <= 0: no limit */
+    int threads;            /* OS threads shared out among the ranks; 0: all cores */
+    bool poison;            /* fill new and freed device memory with NaNs: for tests */
+};
+
+/* The defaults of the command line: AdamW 0.9, 0.95, 1e-8, decay 0.1, clipping at 1, cosine from 3e-4 to a tenth. */
+struct train_settings train_defaults(void);
+
+struct step_report {
+    int rank;
+    int64_t step; /* from 0 */
+    double loss;  /* of the global batch */
+    double grad_norm, lr, seconds;
+    int64_t tokens; /* of the global batch */
+    double communication_busy_s, communication_waited_s;
+};
+
+/* Calls from the ranks' threads, one at a time; each may be NULL. A start that returns -1 ends the run. */
+struct train_listener {
+    void *context;
+    int (*start)(void *context, int rank, struct device *device, const struct program *program, struct error *err);
+    void (*step)(void *context, const struct step_report *report);
+    void (*validation)(void *context, int64_t step, double loss);
+    void (*checkpoint)(void *context, int64_t step, const char *folder);
+};
+
+struct train_result {
+    int64_t steps_done;         /* by this run */
+    double final_loss;          /* of the last step */
+    struct device_usage *usage; /* per rank, when the run ended; owned: train_result_clear() */
+    int ranks;
+};
+
+/* Runs until settings->steps are done. Refused before anything is taken, with ERROR_MEMORY, when the arena does not fit the
+ * capacity. On failure the message is that of the rank that failed first, and result holds what was reached; clear it in
+ * any case. `program` is shared by all ranks. */
+int train_run(const struct program *program, const struct train_settings *settings,
+              const struct train_listener *listener, struct train_result *result, struct error *err);
+void train_result_clear(struct train_result *result);
+
+/* Opens the training data as train_run() does, to learn early whether it can. */
+int train_check_data(const struct program *program, const struct train_settings *settings, struct error *err);
+
+#endif
