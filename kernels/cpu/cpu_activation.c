@@ -10,19 +10,20 @@
 static const float two_root = 1.59576912f; /* 2 sqrt(2/pi) */
 static const float cubic = 0.044715f;
 
-static void gelu_run(int64_t count, const float *x, float *y)
+struct sigmoid {
+    float value, rest; /* they add to 1, and both have all their digits */
+};
+
+static inline struct sigmoid sigmoid(float x)
 {
-    for (int64_t i = 0; i < count; i++) {
-        float tail = cpu_exp(-two_root * (x[i] + cubic * x[i] * x[i] * x[i]));
-        y[i] = x[i] / (1 + tail);
-    }
+    float tail = cpu_exp(-__builtin_fabsf(x)), large = 1 / (1 + tail), small = tail * large;
+    return x < 0 ? (struct sigmoid){small, large} : (struct sigmoid){large, small};
 }
 
-/* 1 - s for s = 1 / (1 + tail), with all its digits where s is near 1. The barrier keeps -ffast-math from multiplying
- * `tail`, which may be 1e38, by something else first. */
-static inline float complement(float s, float tail)
+static void gelu_run(int64_t count, const float *x, float *y)
 {
-    return __builtin_assoc_barrier(tail * s);
+    for (int64_t i = 0; i < count; i++)
+        y[i] = x[i] * sigmoid(two_root * x[i] * (1 + cubic * x[i] * x[i])).value;
 }
 
 /* With s = sigmoid(2u): gelu' = s + x s (1 - s) 2u'. */
@@ -30,9 +31,8 @@ static void gelu_grad_run(int64_t count, const float *x, float *d)
 {
     for (int64_t i = 0; i < count; i++) {
         float square = x[i] * x[i];
-        float tail = cpu_exp(-two_root * x[i] * (1 + cubic * square));
-        float s = 1 / (1 + tail);
-        d[i] *= s + x[i] * s * complement(s, tail) * (two_root * (1 + 3 * cubic * square));
+        struct sigmoid s = sigmoid(two_root * x[i] * (1 + cubic * square));
+        d[i] *= s.value + x[i] * s.value * s.rest * (two_root * (1 + 3 * cubic * square));
     }
 }
 
@@ -71,16 +71,16 @@ int cpu_gelu_grad(const struct kernel_context *ctx, const struct gelu_grad_args 
 static void swiglu_run(int64_t count, const float *gate, const float *up, float *y)
 {
     for (int64_t i = 0; i < count; i++)
-        y[i] = gate[i] / (1 + cpu_exp(-gate[i])) * up[i];
+        y[i] = gate[i] * sigmoid(gate[i]).value * up[i];
 }
 
 /* silu'(g) = s (1 + g (1 - s)) */
 static void swiglu_grad_run(int64_t count, const float *dy, float *gate, float *up)
 {
     for (int64_t i = 0; i < count; i++) {
-        float tail = cpu_exp(-gate[i]), s = 1 / (1 + tail);
-        float d_up = dy[i] * gate[i] * s;
-        gate[i] = dy[i] * up[i] * s * (1 + gate[i] * complement(s, tail));
+        struct sigmoid s = sigmoid(gate[i]);
+        float d_up = dy[i] * gate[i] * s.value;
+        gate[i] = dy[i] * up[i] * s.value * (1 + gate[i] * s.rest);
         up[i] = d_up;
     }
 }
