@@ -83,7 +83,7 @@ struct tensor {
     int drop_bit;        /* which bit of a recompute mask drops this tensor, or -1 */
     int first, last;     /* first and last operation that touches it; -1: none */
     bool saved;          /* alive from forward to backward */
-    bool in_stream;      /* lies where d will lie: it dies before d is born (head only) */
+    bool in_stream;      /* lies where d will lie: it dies before d is born */
     bool recomputed;     /* the second life of a tensor that recomputation dropped */
     int64_t offset;      /* in the arena: from the block's frame; of `d`, from the stream's place */
 };
@@ -119,7 +119,8 @@ struct block {
     int64_t saved_bytes; /* kept for backward, x included and out not */
     struct block_peak forward, backward;
     int64_t frame_bytes;    /* room in the arena for what is saved; the next block's frame starts there */
-    int64_t forward_extent, backward_extent; /* highest byte used, from the start of the frame */
+    int64_t extent;       /* highest byte used, from the start of the frame */
+    int64_t stream_floor; /* likewise while d, or what lies in its place, is alive: d must lie above */
 };
 
 /* What a layer's block depends on besides the model. */
@@ -133,7 +134,8 @@ void block_build_embed(struct block *block, const struct model *model, struct bl
 void block_build_layer(struct block *block, const struct model *model, struct block_shape shape, bool first);
 void block_build_head(struct block *block, const struct model *model, struct block_shape shape);
 
-/* Lives, peaks and places. Call once, after recompute_apply(). */
+/* Lives, peaks and places. Call once, after recompute_apply(); first for the head, whose x tells whether the last layer's
+ * output lies in d's place (in_stream). */
 void block_measure(struct block *block);
 
 /* Bytes of this block's tensors live during operation `op`, added to by_role; returns their sum. Weights, gradients and

@@ -106,11 +106,12 @@ static struct block_peak find_peak(const struct block *block, int from, int to)
     return peak;
 }
 
-/* A tensor to place: a rectangle of `size` bytes by the operations [from, to]. */
+/* A tensor to place: a rectangle of `size` bytes by the operations [from, to], with `above` more on top of it where d
+ * will lie. */
 struct item {
     int tensor;
     bool output;
-    int64_t size, offset;
+    int64_t size, above, offset;
     int from, to;
 };
 
@@ -142,13 +143,13 @@ static int64_t lowest_gap(const struct item *item, struct item *const *placed, i
     return offset;
 }
 
-/* Places the free items in the order given; returns the highest byte used by any item but the output, which the frame of
- * the next block holds as its x. */
+/* Places the free items in the order given; returns how high they and d reach, but for the output, which the frame of the
+ * next block holds as its x. */
 static int64_t place_in_order(struct packing *packing, struct item *const *order)
 {
     struct item *placed[BLOCK_TENSORS];
     int count = 0;
-    int64_t extent = 0;
+    int64_t reach = 0;
     for (int i = 0; i < packing->fixed; i++)
         placed[count++] = &packing->items[i];
     for (int i = 0; i < packing->count - packing->fixed; i++) {
@@ -157,8 +158,8 @@ static int64_t place_in_order(struct packing *packing, struct item *const *order
     }
     for (int i = 0; i < count; i++)
         if (!placed[i]->output)
-            extent = max_i64(extent, placed[i]->offset + placed[i]->size);
-    return extent;
+            reach = max_i64(reach, placed[i]->offset + placed[i]->size + placed[i]->above);
+    return reach;
 }
 
 static int by_size(const void *a, const void *b)
@@ -202,29 +203,28 @@ static void shuffle(struct item **order, int count, uint32_t *state)
     }
 }
 
-/* Leaves the best offsets found in the items and returns their extent; `enough` ends the search. */
-static int64_t pack(struct packing *packing, int64_t enough)
+/* Leaves the best offsets found in the items; a reach of `enough` ends the search. */
+static void pack(struct packing *packing, int64_t enough)
 {
     struct item *order[BLOCK_TENSORS];
     int free_count = packing->count - packing->fixed;
     for (int i = 0; i < free_count; i++)
         order[i] = &packing->items[packing->fixed + i];
     struct packing best = {0};
-    int64_t best_extent = INT64_MAX;
+    int64_t best_reach = INT64_MAX;
     uint32_t state = 1;
-    for (int try = 0; try < ORDERS + SHUFFLES && best_extent > enough; try++) {
+    for (int try = 0; try < ORDERS + SHUFFLES && best_reach > enough; try++) {
         if (try < ORDERS)
             qsort(order, (size_t)free_count, sizeof *order, orders[try]);
         else
             shuffle(order, free_count, &state);
-        int64_t extent = place_in_order(packing, order);
-        if (extent < best_extent) {
-            best_extent = extent;
+        int64_t reach = place_in_order(packing, order);
+        if (reach < best_reach) {
+            best_reach = reach;
             best = *packing;
         }
     }
     *packing = best;
-    return best_extent;
 }
 
 static int64_t padded(int64_t bytes)
@@ -232,10 +232,36 @@ static int64_t padded(int64_t bytes)
     return round_up(bytes, ARENA_ALIGN);
 }
 
-static void add_item(struct packing *packing, const struct tensor *t, int index, int from, int to)
+static bool counted_at(const struct block *block, const struct tensor *t, int op)
 {
-    packing->items[packing->count++] =
-        (struct item){index, t->span == SPAN_OUTPUT, padded(t->bytes), t->offset, from, to};
+    int from, to;
+    return counted_life(block, t, &from, &to) && from <= op && op <= to;
+}
+
+/* Is the place of d in use during `op`: by d, or by what it is lent to? */
+static bool stream_in_use(const struct block *block, int op)
+{
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *t = &block->tensors[i];
+        if ((t->span == SPAN_STREAM || t->in_stream) && counted_at(block, t, op))
+            return true;
+    }
+    return false;
+}
+
+static int64_t stream_bytes(const struct block *block)
+{
+    return block->stream < 0 ? 0 : padded(block->tensors[block->stream].bytes);
+}
+
+static void add_item(struct packing *packing, const struct block *block, int index, int from, int to)
+{
+    const struct tensor *t = &block->tensors[index];
+    struct item item = {index, t->span == SPAN_OUTPUT, padded(t->bytes), 0, t->offset, from, to};
+    for (int op = from; op <= to && !item.above; op++)
+        if (stream_in_use(block, op))
+            item.above = stream_bytes(block);
+    packing->items[packing->count++] = item;
 }
 
 /* Items of the phase [begin, end): first those whose offsets are decided, then the others. `d` has a place of its own. */
@@ -251,23 +277,20 @@ static void collect(const struct block *block, int begin, int end, struct packin
                 !counted_life(block, t, &from, &to))
                 continue;
             if (from < end && to >= begin)
-                add_item(packing, t, i, from > begin ? from : begin, to < end - 1 ? to : end - 1);
+                add_item(packing, block, i, from > begin ? from : begin, to < end - 1 ? to : end - 1);
         }
         if (pass == 0)
             packing->fixed = packing->count;
     }
 }
 
-static int64_t pack_phase(struct block *block, int begin, int end, int64_t enough)
+static void pack_phase(struct block *block, int begin, int end, int64_t enough)
 {
     struct packing packing;
     collect(block, begin, end, &packing);
-    if (!packing.count)
-        return 0;
-    int64_t extent = pack(&packing, enough);
+    pack(&packing, enough);
     for (int i = packing.fixed; i < packing.count; i++)
         block->tensors[packing.items[i].tensor].offset = packing.items[i].offset;
-    return extent;
 }
 
 /* Saved tensors in [0, frame_bytes): x first, then in an order that leaves useful holes as backward frees them. */
@@ -278,7 +301,7 @@ static void place_frame(struct block *block, compare order)
     for (int i = 0; i < block->tensor_count; i++) {
         const struct tensor *t = &block->tensors[i];
         if (t->saved && t->span != SPAN_INPUT && !t->in_stream) {
-            items[count] = (struct item){i, false, padded(t->bytes), 0, t->first, t->last};
+            items[count] = (struct item){i, false, padded(t->bytes), 0, 0, t->first, t->last};
             sorted[count] = &items[count];
             count++;
         }
@@ -298,77 +321,85 @@ static void place_frame(struct block *block, compare order)
         block->tensors[block->output].offset = next;
 }
 
-/* What must lie above the frame's start during `op`: all that is alive, but d, what lies in its place, and the output. */
-static int64_t framed_bytes_at(const struct block *block, int op)
+/* The largest tensor of the head that is dead when its backward makes d may have d's place. Without this the arena would
+ * hold both, and the peak only one. */
+static void lend_stream_place(struct block *block)
+{
+    if (block->part != PART_HEAD)
+        return;
+    const struct tensor *d = &block->tensors[block->stream];
+    struct tensor *lent = NULL;
+    for (int i = 0; i < block->tensor_count; i++) {
+        struct tensor *t = &block->tensors[i];
+        if (t->saved && t->last < d->first && padded(t->bytes) <= padded(d->bytes) &&
+            (!lent || t->bytes > lent->bytes))
+            lent = t;
+    }
+    if (lent)
+        lent->in_stream = true;
+}
+
+/* Does the tensor lie in the frame or above it? The output lies in the frame of the next block. */
+static bool framed(const struct tensor *t)
+{
+    return t->span != SPAN_STREAM && t->span != SPAN_OUTPUT && !t->in_stream;
+}
+
+static int64_t framed_bytes(const struct block *block, int op)
 {
     int64_t bytes = 0;
-    int from, to;
-    for (int i = 0; i < block->tensor_count; i++) {
-        const struct tensor *t = &block->tensors[i];
-        bool elsewhere = t->span == SPAN_STREAM || t->span == SPAN_OUTPUT || t->in_stream;
-        if (!elsewhere && counted_life(block, t, &from, &to) && from <= op && op <= to)
-            bytes += padded(t->bytes);
-    }
+    for (int i = 0; i < block->tensor_count; i++)
+        if (framed(&block->tensors[i]) && counted_at(block, &block->tensors[i], op))
+            bytes += padded(block->tensors[i].bytes);
     return bytes;
 }
 
-/* May this tensor lie where d will lie? It must be dead when d is born: in the head d's birth is known, in a layer all of
- * forward comes before it. The encoder's head lends the place to its x, which is the last layer's output. */
-static bool fits_stream(const struct block *block, const struct tensor *t)
+static int64_t extent_at(const struct block *block, int op)
 {
-    const struct tensor *d = &block->tensors[block->stream];
-    int end = block->part == PART_HEAD                ? d->first
-              : block->model->family == MODEL_ENCODER ? block->tensors[block->output].first
-                                                      : block->forward_count;
-    bool ours = t->span == SPAN_LOCAL || (t->span == SPAN_INPUT && block->part == PART_HEAD);
-    if (!ours || t->first < 0 || t->last >= end || padded(t->bytes) > padded(d->bytes))
-        return false;
+    int64_t extent = 0;
     for (int i = 0; i < block->tensor_count; i++) {
-        const struct tensor *other = &block->tensors[i];
-        if (other->in_stream && other->first <= t->last && t->first <= other->last)
-            return false;
+        const struct tensor *t = &block->tensors[i];
+        if (framed(t) && counted_at(block, t, op))
+            extent = max_i64(extent, t->offset + padded(t->bytes));
     }
-    return true;
+    return extent;
 }
 
-/* The place of d is free until the head's backward makes it; without a use for it in forward the arena would hold both d
- * and what forward needs, and the peak only one. It is lent where forward is fullest, again and again. */
-static void lend_stream_place(struct block *block)
+/* How high frame, temporaries and d above them reach, as they are placed now. */
+static int64_t find_reach(struct block *block)
 {
-    if (block->part == PART_EMBED)
-        return;
-    for (struct tensor *lent = block->tensors; lent;) {
-        int fullest = 0;
-        for (int op = 1; op < block->forward_count; op++)
-            if (framed_bytes_at(block, op) > framed_bytes_at(block, fullest))
-                fullest = op;
-        lent = NULL;
-        for (int i = 0; i < block->tensor_count; i++) {
-            struct tensor *t = &block->tensors[i];
-            if (!t->in_stream && t->first <= fullest && fullest <= t->last && fits_stream(block, t) &&
-                (!lent || t->bytes > lent->bytes))
-                lent = t;
-        }
-        if (lent)
-            lent->in_stream = true;
+    block->extent = block->stream_floor = 0;
+    for (int op = 0; op < block->op_count; op++) {
+        int64_t extent = extent_at(block, op);
+        block->extent = max_i64(block->extent, extent);
+        if (stream_in_use(block, op))
+            block->stream_floor = max_i64(block->stream_floor, extent);
     }
+    return max_i64(block->extent, block->stream_floor + stream_bytes(block));
+}
+
+/* What find_reach() cannot be below, however well the block is placed. */
+static int64_t reach_bound(const struct block *block)
+{
+    int64_t bound = 0;
+    for (int op = 0; op < block->op_count; op++)
+        bound =
+            max_i64(bound, framed_bytes(block, op) + (stream_in_use(block, op) ? stream_bytes(block) : 0));
+    return bound;
 }
 
 static void place(struct block *block)
 {
     lend_stream_place(block);
-    int64_t bound = 0; /* no placement can be below it */
-    for (int op = 0; op < block->op_count; op++)
-        bound = max_i64(bound, framed_bytes_at(block, op));
-    int64_t enough = bound + bound / GOOD_ENOUGH, best_extent = INT64_MAX;
+    int64_t bound = reach_bound(block), enough = bound + bound / GOOD_ENOUGH, best_reach = INT64_MAX;
     struct block best;
-    for (int i = 0; i < ORDERS && best_extent > enough; i++) {
+    for (int i = 0; i < ORDERS && best_reach > enough; i++) {
         place_frame(block, orders[i]);
-        block->forward_extent = pack_phase(block, 0, block->forward_count, enough);
-        block->backward_extent = pack_phase(block, block->forward_count, block->op_count, enough);
-        int64_t extent = max_i64(block->forward_extent, block->backward_extent);
-        if (extent < best_extent) {
-            best_extent = extent;
+        pack_phase(block, 0, block->forward_count, enough);
+        pack_phase(block, block->forward_count, block->op_count, enough);
+        int64_t found = find_reach(block);
+        if (found < best_reach) {
+            best_reach = found;
             best = *block;
         }
     }

@@ -53,32 +53,48 @@ static struct block *add_run(struct program *p, int64_t first, int64_t count)
     return block;
 }
 
-/* Layers that share a mask share a block; so does every stretch of such layers. */
+/* Do layer `layer` and the next one share a block? Not when their masks differ; and the ends of an encoder are special: its
+ * first layer computes no gradient of its input, its last may make its output in the place of d. */
+static bool same_block(const struct program *p, int64_t layer)
+{
+    bool encoder_end = p->model.family == MODEL_ENCODER && (layer == 0 || layer + 2 == p->model.layers);
+    return !encoder_end && p->recompute[layer] == p->recompute[layer + 1];
+}
+
+/* A run per stretch of layers that share a block, and one each for embedding and head. */
+static void allocate_runs(struct program *p)
+{
+    int64_t count = 3;
+    for (int64_t layer = 0; layer + 1 < p->model.layers; layer++)
+        count += !same_block(p, layer);
+    p->runs = host_alloc((size_t)count * sizeof *p->runs);
+    p->blocks = host_alloc((size_t)count * sizeof *p->blocks);
+}
+
 static void build_runs(struct program *p)
 {
-    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len, precision_dtype(p->layout.precision)};
+    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len,
+                                precision_dtype(p->layout.precision)};
     const struct model *model = &p->model;
     block_build_embed(add_run(p, 0, 1), model, shape);
     for (int64_t layer = 0, next; layer < model->layers; layer = next) {
-        bool first = layer == 0 && model->family == MODEL_ENCODER;
-        for (next = layer + 1; !first && next < model->layers && p->recompute[next] == p->recompute[layer];)
+        for (next = layer + 1; next < model->layers && same_block(p, next - 1);)
             next++;
         struct block *block = add_run(p, layer + 1, next - layer);
-        block_build_layer(block, model, shape, first);
+        block_build_layer(block, model, shape, layer == 0 && model->family == MODEL_ENCODER);
         recompute_apply(block, p->recompute[layer]);
     }
     block_build_head(add_run(p, model->layers + 1, 1), model, shape);
 }
 
-/* An alternating recompute pattern needs a run per layer; nothing needs more. */
-static void allocate_runs(struct program *p)
+/* From the head down, since what the head lends decides where the last layer's output lies. */
+static void measure_blocks(struct program *p)
 {
-    int64_t most = 3;
-    for (int64_t layer = 1; layer < p->model.layers; layer++)
-        most += p->recompute[layer] != p->recompute[layer - 1];
-    most += p->model.family == MODEL_ENCODER;
-    p->runs = host_alloc((size_t)most * sizeof *p->runs);
-    p->blocks = host_alloc((size_t)most * sizeof *p->blocks);
+    struct block *head = &p->blocks[p->block_count - 1], *last = head - 1;
+    block_measure(head);
+    last->tensors[last->output].in_stream = head->tensors[head->input].in_stream;
+    for (int i = 0; i < p->block_count - 1; i++)
+        block_measure(&p->blocks[i]);
 }
 
 /* Everything that grows with the model goes through here once, with room to spare, so that later sums cannot overflow. */
@@ -122,8 +138,8 @@ static void number_runs(struct program *p)
     p->ops_per_micro_batch = ops;
 }
 
-/* States kind by kind, so that gradients lie in one stretch; then scalars, the stream d, and the frames. */
-static void place_runs(struct program *p)
+/* States kind by kind, so that gradients lie in one stretch; then scalars. Returns where frames begin. */
+static int64_t place_states(struct program *p)
 {
     int64_t offset = 0;
     for (int state = 0; state < STATE_COUNT; state++)
@@ -136,19 +152,26 @@ static void place_runs(struct program *p)
         p->scalar_offset[i] = offset;
         offset += ARENA_ALIGN;
     }
-    const struct block *head = program_block(p, p->instances - 1);
-    p->stream_offset = offset;
-    offset += round_up(head->tensors[head->stream].bytes, ARENA_ALIGN);
-    int64_t end = offset;
+    return offset;
+}
+
+/* The frames, each run's above the one before, and d above everything that lives with it. What d does not meet, most of
+ * forward, may reach higher. */
+static void place_runs(struct program *p)
+{
+    int64_t offset = place_states(p), end = 0, stream = offset;
     for (int i = 0; i < p->run_count; i++) {
         struct run *run = &p->runs[i];
         const struct block *block = &p->blocks[run->block];
         run->frame_base = offset;
         offset += run->count * block->frame_bytes;
         int64_t top = offset - block->frame_bytes;
-        end = max_i64(end, top + max_i64(block->forward_extent, block->backward_extent));
+        end = max_i64(end, top + block->extent);
+        stream = max_i64(stream, top + block->stream_floor);
     }
-    p->arena_bytes = end;
+    const struct block *head = program_block(p, p->instances - 1);
+    p->stream_offset = stream;
+    p->arena_bytes = max_i64(end, stream + round_up(head->tensors[head->stream].bytes, ARENA_ALIGN));
 }
 
 /* Buckets fill from the head down, as backward finishes gradients, and close when they reach bucket_bytes. */
@@ -185,8 +208,7 @@ int program_create(const struct model *model, const struct layout *layout, const
         program_free(p);
         return -1;
     }
-    for (int i = 0; i < p->block_count; i++)
-        block_measure(&p->blocks[i]);
+    measure_blocks(p);
     number_runs(p);
     place_runs(p);
     build_buckets(p);
@@ -296,16 +318,6 @@ struct placed program_scalar(const struct program *p, enum scalar scalar)
     };
 }
 
-/* Whether the tensor lies at the place of d: it is d, or the head borrows the place for it. */
-static bool at_stream(const struct program *p, int64_t instance, const struct tensor *t)
-{
-    if (t->span == SPAN_OUTPUT && instance == p->instances - 2) {
-        const struct block *head = program_block(p, p->instances - 1);
-        return head->tensors[head->input].in_stream;
-    }
-    return t->span == SPAN_STREAM || t->in_stream;
-}
-
 /* A tensor that its own instance owns. */
 static struct placed own_tensor(const struct program *p, int64_t instance, int64_t micro_batch, int index)
 {
@@ -316,8 +328,9 @@ static struct placed own_tensor(const struct program *p, int64_t instance, int64
     struct placed placed = {
         .id = first_scalar_id(p) + SCALAR_COUNT + micro_batch * p->tensors_per_micro_batch +
               run->tensor_base + place * block->tensor_count + index,
-        .offset = at_stream(p, instance, t) ? p->stream_offset
-                                            : run->frame_base + place * block->frame_bytes + t->offset,
+        .offset = t->span == SPAN_STREAM || t->in_stream
+                      ? p->stream_offset
+                      : run->frame_base + place * block->frame_bytes + t->offset,
         .bytes = t->bytes,
         .dtype = t->dtype,
         .role = t->role,

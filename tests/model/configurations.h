@@ -1,0 +1,102 @@
+/* Random configurations of every kind: family, shape, precision, micro-batches, ranks, recomputation per layer. The same
+ * seed gives the same configuration everywhere. */
+#ifndef MEMPLAN_TESTS_MODEL_CONFIGURATIONS_H
+#define MEMPLAN_TESTS_MODEL_CONFIGURATIONS_H
+
+#include "model/program.h"
+#include "model/recompute.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIGURATION_LAYERS = 6 };
+
+struct configuration {
+    struct model model;
+    struct layout layout;
+    uint32_t recompute[CONFIGURATION_LAYERS];
+};
+
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+static inline uint64_t configuration_bits(uint64_t *state)
+{
+    uint64_t mixed = *state += 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+    return mixed ^ mixed >> 31;
+}
+
+/* Uniform in first .. last. */
+static inline int64_t configuration_pick(uint64_t *state, int64_t first, int64_t last)
+{
+    return first + (int64_t)(configuration_bits(state) % (uint64_t)(last - first + 1));
+}
+
+/* Sizes that no two dimensions share by habit; `large` ones are above 1 MiB of peak, the others may have a handful of
+ * bytes. */
+static inline void configuration_shape(uint64_t *state, bool large, struct configuration *c)
+{
+    struct model *m = &c->model;
+    m->family = (enum model_family)configuration_pick(state, 0, 2);
+    bool llama = m->family == MODEL_LLAMA;
+    m->layers = configuration_pick(state, 1, CONFIGURATION_LAYERS);
+    m->kv_heads = configuration_pick(state, 1, 4);
+    m->heads = m->kv_heads * (llama ? configuration_pick(state, 1, 4) : 1);
+    m->head_size = 2 * configuration_pick(state, 1, large ? 64 : 8);
+    m->hidden = m->heads * m->head_size * (llama && configuration_pick(state, 0, 3) == 0 ? 2 : 1);
+    m->ffn = configuration_pick(state, 0, 1) ? 4 * m->hidden : configuration_pick(state, 1, 6 * m->hidden);
+    m->vocab = configuration_pick(state, 1, configuration_pick(state, 0, 1) ? 300 : large ? 50000 : 3000);
+    m->max_seq_len = configuration_pick(state, large ? 64 : 1, large ? 2048 : 40);
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    m->tied = m->family == MODEL_GPT2 || (llama && configuration_pick(state, 0, 1));
+    m->qkv_bias = !llama || configuration_pick(state, 0, 1);
+    m->proj_bias = !llama || configuration_pick(state, 0, 1);
+    m->usual_batch = 1;
+}
+
+static inline void configuration_layout(uint64_t *state, bool large, struct configuration *c)
+{
+    struct layout *l = &c->layout;
+    l->dp = configuration_pick(state, 1, 3);
+    l->micro_batch = configuration_pick(state, 1, large ? 64 : 4);
+    l->global_batch = l->dp * l->micro_batch * configuration_pick(state, 1, 3);
+    l->seq_len = configuration_pick(state, 1, c->model.max_seq_len);
+    l->bucket_bytes = 1LL << configuration_pick(state, 8, 24);
+    l->precision = (enum precision)configuration_pick(state, 0, 2);
+}
+
+/* Nothing, everything, the usual subset, one random set for all, or a random set for each layer. */
+static inline void configuration_recompute(uint64_t *state, struct configuration *c)
+{
+    uint32_t full = recompute_full(&c->model), one = (uint32_t)configuration_bits(state) & full;
+    int64_t kind = configuration_pick(state, 0, 7);
+    for (int64_t layer = 0; layer < c->model.layers; layer++)
+        c->recompute[layer] = kind == 0   ? 0
+                              : kind == 1 ? full
+                              : kind == 2 ? recompute_selective(&c->model)
+                              : kind <= 4 ? one
+                                          : (uint32_t)configuration_bits(state) & full;
+    for (int64_t layer = 1; kind == 7 && layer < c->model.layers; layer++)
+        if (configuration_pick(state, 0, 1))
+            c->recompute[layer] = c->recompute[layer - 1];
+}
+
+/* Configuration number `seed` and its program; the caller frees the program. */
+static inline struct program *configuration_program(uint64_t seed, bool large, struct configuration *c)
+{
+    struct error err;
+    memset(c, 0, sizeof *c);
+    snprintf(c->model.name, sizeof c->model.name, "random %llu", (unsigned long long)seed);
+    configuration_shape(&seed, large, c);
+    configuration_layout(&seed, large, c);
+    configuration_recompute(&seed, c);
+    struct program *program;
+    ASSERT_OK(model_check(&c->model, &err));
+    ASSERT_OK(layout_complete(&c->layout, &c->model, &err));
+    ASSERT_OK(program_create(&c->model, &c->layout, c->recompute, &program, &err));
+    return program;
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* The arena: no two tensors that live at the same time may overlap, and the arena may not be much larger than the peak. The
+ * lives are those of a plain walk over the step; every persistent state takes part. */
+#include "model/program.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "tests/model/configurations.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+
+/* Tensors alive now, in no order. */
+struct live_set {
+    struct placed *tensors;
+    int count, most;
+    const struct program *program;
+};
+
+static bool overlap(const struct placed *a, const struct placed *b)
+{
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* Plain ifs: Check reports every ASSERT that holds to the runner, and there are millions here. */
+static void check_place(const struct live_set *set, const struct placed *t)
+{
+    const char *model = set->program->model.name;
+    if (t->offset % ARENA_ALIGN)
+        ck_abort_msg("%s: %s lies at %lld", model, t->name, (long long)t->offset);
+    if (t->offset < 0 || t->offset + t->bytes > set->program->arena_bytes)
+        ck_abort_msg("%s: %s of instance %lld leaves the arena", model, t->name, (long long)t->instance);
+    for (int i = 0; i < set->count; i++)
+        if (overlap(t, &set->tensors[i]))
+            ck_abort_msg("%s: %s of instance %lld overlaps %s of instance %lld", model, t->name,
+                         (long long)t->instance, set->tensors[i].name, (long long)set->tensors[i].instance);
+}
+
+static void add(struct live_set *set, struct placed t)
+{
+    check_place(set, &t);
+    set->tensors[set->count++] = t;
+    set->most = set->count > set->most ? set->count : set->most;
+}
+
+static void drop(struct live_set *set, int64_t id)
+{
+    for (int i = 0; i < set->count; i++)
+        if (set->tensors[i].id == id) {
+            set->tensors[i] = set->tensors[--set->count];
+            return;
+        }
+    ck_abort_msg("%s: tensor %lld dies without having lived", set->program->model.name, (long long)id);
+}
+
+static void add_persistent(struct live_set *set)
+{
+    const struct program *p = set->program;
+    for (int64_t instance = 0; instance < p->instances; instance++)
+        for (int i = 0; i < program_block(p, instance)->parameter_count; i++)
+            for (int state = 0; state < STATE_COUNT; state++)
+                if (program_has_state(p, (enum state)state))
+                    add(set, program_state(p, instance, i, (enum state)state));
+    for (int scalar = 0; scalar < SCALAR_COUNT; scalar++)
+        add(set, program_scalar(p, (enum scalar)scalar));
+}
+
+/* Returns the largest number of tensors alive at once. */
+static int check_no_overlap(const struct program *p)
+{
+    struct live_set set = {.program = p};
+    set.tensors = host_alloc((size_t)program_tensor_count(p) * sizeof *set.tensors);
+    add_persistent(&set);
+    int persistent = set.count;
+    struct program_cursor walk = program_walk(p);
+    for (struct step_op op; program_next(&walk, &op);) {
+        for (int i = 0; op.op && i < op.op->birth_count; i++)
+            add(&set, program_tensor(p, op.instance, op.micro_batch, op.op->births[i]));
+        for (int i = 0; op.op && i < op.op->death_count; i++)
+            drop(&set, program_tensor(p, op.instance, op.micro_batch, op.op->deaths[i]).id);
+    }
+    ASSERT_INT(set.count, persistent);
+    free(set.tensors);
+    return set.most;
+}
+
+/* Alignment may cost each tensor up to 63 bytes, which shows in steps of a few MiB whose vectors are shorter than that. */
+static void check_size(const struct program *p, int alive)
+{
+    int64_t allowed = p->peak_bytes + p->peak_bytes / 100;
+    if (p->peak_bytes < 4 << 20)
+        allowed += (int64_t)ARENA_ALIGN * alive;
+    ASSERT_MSG(p->arena_bytes <= allowed, "%s: arena %lld, peak %lld", p->model.name,
+               (long long)p->arena_bytes, (long long)p->peak_bytes);
+    ASSERT(p->arena_bytes >= p->peak_bytes);
+}
+
+static void check_configurations(bool large)
+{
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        struct configuration c;
+        struct program *p = configuration_program(seed, large, &c);
+        check_size(p, check_no_overlap(p));
+        program_free(p);
+    }
+}
+
+TEST(placement_small,
+     "in 600 small random steps nothing overlaps, and the arena is the peak, 1% and alignment")
+{
+    check_configurations(false);
+}
+
+TEST(placement_large, "in 600 large random steps nothing overlaps, and the arena is within 1% of the peak")
+{
+    check_configurations(true);
+}
+
+/* The peak of a block does not see where its tensors lie, so each subset of what a layer keeps is a packing of its own. */
+static void check_every_mask(const char *name, int64_t layers, struct layout layout, uint32_t stride)
+{
+    struct error err;
+    struct model model;
+    struct model_overrides overrides = {.layers = layers};
+    ASSERT_OK(model_read(name, &overrides, &model, &err));
+    ASSERT_OK(layout_complete(&layout, &model, &err));
+    uint32_t masks[4];
+    for (uint32_t mask = 0; mask <= recompute_full(&model); mask += stride) {
+        for (int64_t layer = 0; layer < layers; layer++)
+            masks[layer] = mask;
+        struct program *p;
+        ASSERT_OK(program_create(&model, &layout, masks, &p, &err));
+        check_size(p, check_no_overlap(p));
+        program_free(p);
+    }
+}
+
+TEST(placement_masks_gpt2, "every set of dropped tensors packs within 1%: gpt2")
+{
+    check_every_mask("gpt2-small-bytes", 1, (struct layout){.micro_batch = 64}, 3);
+}
+
+TEST(placement_masks_llama, "every set of dropped tensors packs within 1%: llama")
+{
+    check_every_mask("llama2-7b", 2, (struct layout){.precision = PRECISION_BF16}, 1);
+}
+
+TEST(placement_masks_encoder,
+     "every set of dropped tensors packs within 1%: encoder of one and of three layers")
+{
+    check_every_mask("block-768", 1, (struct layout){.micro_batch = 64}, 1);
+    check_every_mask("block-768", 3, (struct layout){.micro_batch = 4}, 1);
+}
