@@ -1,7 +1,8 @@
 /* How near do the CPU kernels come to what the machine can do? Runs each on GPT-2 124M's shapes (B=4, T=256) in F32 and
- * BF16, beside a large F32 matrix product and a STREAM triad (McCalpin 1995) measured in the same rounds. Rates
- * are of the best round, which a busy neighbour disturbs least. Work is counted as the formulas need it: causal attention half the score matrix, memory traffic each
- * tensor once (so kernels whose tensors stay in the last-level cache can pass 100% of memory).
+ * BF16, beside a large F32 matrix product and a STREAM triad (McCalpin 1995) measured in the same rounds. Rates are of
+ * the best round, which a busy neighbour disturbs least. Work is counted as the formulas need it: causal attention half
+ * the score matrix, memory traffic each tensor once (so kernels whose tensors stay in the last-level cache, or that
+ * write in place, can pass 100% of the triad).
  *
  *     bench-kernels [THREADS [ROUNDS]] */
 #include "base/arena.h"
@@ -57,7 +58,7 @@ static int run_gemm(const struct work *w)
 static int run_matmul(const struct work *w)
 {
     struct matmul_args args = {.M = R, .N = F, .K = C, .dtype = w->dtype, .x = w->hidden[0], .w = w->table};
-    args.bias = w->hidden[1], args.y = w->feed[0];
+    args.bias = w->hidden[1], args.y = w->feed[1];
     return ops->matmul(&context, &args, &err);
 }
 

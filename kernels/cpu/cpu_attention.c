@@ -61,25 +61,37 @@ static int64_t panel_keys(const struct shape *shape, struct span queries, int64_
     return max_i64(0, min_i64(keys.count, last - keys.begin));
 }
 
-/* to(span.count, padded) = factor * rows of one head, which start at from[at] and are `row` elements apart. */
+/* Rows of a head lie pages apart, which no hardware prefetcher follows: ask for the bytes of one ahead of time. */
+static void prefetch_row(const struct shape *shape, const void *from, int64_t at)
+{
+    const char *begin = (const char *)from + at * dtype_bytes(shape->dtype);
+    for (int64_t byte = 0; byte < shape->D * dtype_bytes(shape->dtype); byte += 64)
+        __builtin_prefetch(begin + byte);
+}
+
+/* to(TILE, padded) = factor * rows of one head, which start at from[at] and are `row` elements apart. */
 static void load_rows(const struct shape *shape, const void *from, int64_t at, int64_t row, int64_t count,
                       float factor, float *to)
 {
+    enum { AHEAD = 8 };
     for (int64_t i = 0; i < count; i++, to += shape->padded) {
+        if (i + AHEAD < count)
+            prefetch_row(shape, from, at + (i + AHEAD) * row);
         const float *values = cpu_load(shape->dtype, from, at + i * row, shape->D, to);
         for (int64_t d = 0; d < shape->D; d++)
             to[d] = factor * values[d];
         for (int64_t d = shape->D; d < shape->padded; d++)
             to[d] = 0;
     }
+    memset(to, 0, (size_t)((TILE - count) * shape->padded) * sizeof *to);
 }
 
-/* to(D, TILE) from rows(count, padded); the missing columns are zero. */
-static void transpose_rows(const struct shape *shape, const float *rows, int64_t count, float *to)
+/* to(padded, TILE) from rows(TILE, padded). */
+static void transpose_rows(const struct shape *shape, const float *rows, float *to)
 {
-    for (int64_t d = 0; d < shape->D; d++)
-        for (int64_t i = 0; i < TILE; i++)
-            to[d * TILE + i] = i < count ? rows[i * shape->padded + d] : 0;
+    for (int64_t i = 0; i < TILE; i += CPU_TILE_BLOCK)
+        for (int64_t d = 0; d < shape->padded; d += CPU_TILE_BLOCK)
+            cpu_tile_transpose(rows + i * shape->padded + d, shape->padded, to + d * TILE + i, TILE);
 }
 
 /* Where the rows of head `head` (of H + 2K) begin in qkv. */
@@ -100,7 +112,7 @@ static void mask_panel(float (*scores)[PANEL], int64_t first_query, struct span 
 
 /* Scratch of one thread; the pointers are into one block. */
 struct forward {
-    float *rows, *queries; /* (TILE, padded) and its transpose (D, TILE) */
+    float *rows, *queries; /* (TILE, padded) and its transpose */
     float *keys, *values;  /* (TILE, padded) */
     float *out;            /* (TILE, padded): weighted sums of values, not yet divided by `sum` */
     float max[TILE], sum[TILE];
@@ -168,7 +180,7 @@ static void forward_tile(const struct shape *shape, const struct attention_args 
     int64_t key_head = shape->H + h / (shape->H / shape->K), value_head = key_head + shape->K;
     load_rows(shape, args->qkv, head_at(shape, b, queries.begin, h), shape->row, queries.count, shape->scale,
               work->rows);
-    transpose_rows(shape, work->rows, queries.count, work->queries);
+    transpose_rows(shape, work->rows, work->queries);
     for (int64_t q = 0; q < TILE; q++) {
         work->max[q] = -FLT_MAX;
         work->sum[q] = 0;
@@ -220,8 +232,8 @@ int cpu_attention(const struct kernel_context *ctx, const struct attention_args 
 /* Scratch of one thread; the pointers are into one block. d_keys and d_values are those of a whole key/value head, which
  * one thread owns; everything else is one tile. */
 struct backward {
-    float *queries, *queries_turned; /* scaled; (TILE, padded), (D, TILE) */
-    float *d_out, *d_out_turned;     /* (TILE, padded), (D, TILE) */
+    float *queries, *queries_turned; /* scaled; (TILE, padded), (padded, TILE) */
+    float *d_out, *d_out_turned;     /* (TILE, padded), (padded, TILE) */
     float *keys, *values;            /* (TILE, padded) */
     float *d_queries;                /* (TILE, padded) */
     float *d_keys, *d_values;        /* (T, padded) */
@@ -278,8 +290,8 @@ static void load_queries(const struct shape *shape, const struct attention_grad_
     load_rows(shape, args->qkv, head_at(shape, b, queries.begin, h), shape->row, queries.count, shape->scale,
               work->queries);
     load_rows(shape, args->dout, out_at, shape->H * shape->D, queries.count, 1, work->d_out);
-    transpose_rows(shape, work->queries, queries.count, work->queries_turned);
-    transpose_rows(shape, work->d_out, queries.count, work->d_out_turned);
+    transpose_rows(shape, work->queries, work->queries_turned);
+    transpose_rows(shape, work->d_out, work->d_out_turned);
     load_delta(shape, args, work, out_at, (b * shape->H + h) * shape->T + queries.begin, queries.count);
     for (int64_t q = queries.count; q < TILE; q++)
         work->lse[q] = work->delta[q] = 0;

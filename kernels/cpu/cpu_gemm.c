@@ -15,9 +15,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A tile's panels and sums take 512 x (2 x 384 + 512) floats: 2.5 MiB of scratch per thread, and widening the operands
- * costs 1/256 of a move per multiply-add. */
-enum { TILE_EDGE = 512, TILE_DEPTH = 384, MAX_PRIMITIVES = 256 };
+/* A tile's panels and sums take about 512 x (2 x 384 + 512) floats: 2.5 MiB of scratch per thread, and widening the
+ * operands costs 1/256 of a move per multiply-add. Lines of scratch are PAD floats longer than they need be: at a distance
+ * of 2 KiB they would fall into the same few cache sets, and products with a transposed operand take three times as long. */
+enum { TILE_EDGE = 512, TILE_DEPTH = 384, PAD = 16, MAX_PRIMITIVES = 256 };
 
 static int multiply_by_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype);
 static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype);
@@ -35,6 +36,11 @@ static void set_start(const struct cpu_gemm *gemm)
         for (int64_t j = 0; j < gemm->n; j++)
             row[j] = (start ? start[i * gemm->n + j] : 0) + (bias ? bias[j] : 0);
     }
+}
+
+static char letter(bool transpose)
+{
+    return transpose ? 'T' : 'N';
 }
 
 int cpu_gemm_f32(const struct cpu_gemm *gemm, struct error *err)
@@ -77,7 +83,7 @@ struct primitive_key {
 
 struct primitive_entry {
     struct primitive_key key;
-    dnnl_primitive_t primitive;
+    dnnl_primitive_t primitive; /* NULL when oneDNN has no fast one: that too is looked up once */
     dnnl_memory_desc_t a, b, bias, c, scratchpad;
 };
 
@@ -114,6 +120,14 @@ static bool build_attributes(const struct primitive_key *key, dnnl_primitive_att
     return good;
 }
 
+/* oneDNN's own reference implementations ("ref:any") are far slower than widened tiles. */
+static bool is_fast(const_dnnl_primitive_desc_t desc)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name &&
+           strncmp(name, "ref", 3) != 0;
+}
+
 static bool build_primitive(struct primitive_entry *entry)
 {
     const struct primitive_key *key = &entry->key;
@@ -136,7 +150,7 @@ static bool build_primitive(struct primitive_entry *entry)
     if (!good)
         return false;
     entry->scratchpad = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    good = dnnl_primitive_create(&entry->primitive, desc) == dnnl_success;
+    good = is_fast(desc) && dnnl_primitive_create(&entry->primitive, desc) == dnnl_success;
     dnnl_primitive_desc_destroy(desc);
     return good;
 }
@@ -151,15 +165,14 @@ static const struct primitive_entry *find_primitive(const struct primitive_key *
             found = &primitives.entries[i];
     bool engine = primitives.engine || dnnl_engine_create(&primitives.engine, dnnl_cpu, 0) == dnnl_success;
     if (!found && engine && primitives.count < MAX_PRIMITIVES) {
-        struct primitive_entry *entry = &primitives.entries[primitives.count];
+        struct primitive_entry *entry = &primitives.entries[primitives.count++];
         entry->key = *key;
-        if (build_primitive(entry)) {
-            primitives.count++;
-            found = entry;
-        }
+        if (!build_primitive(entry))
+            entry->primitive = NULL;
+        found = entry;
     }
     pthread_mutex_unlock(&primitives.lock);
-    return found;
+    return found && found->primitive ? found : NULL;
 }
 
 static bool execute(const struct primitive_entry *entry, const struct cpu_gemm *gemm, void *scratchpad)
@@ -231,15 +244,15 @@ struct panels {
     float *a, *b, *sums;
 };
 
-/* Widens the part of a stored operand that covers `outer` rows or columns from `outer_at` and `depth` steps from
- * `depth_at`; `depth_first` says that the operand is stored (depth, outer). The copy is dense, in the stored order. */
-static void widen(const uint16_t *from, bool depth_first, struct cpu_range outer, struct cpu_range depth,
-                  int64_t stride, float *to)
+/* Widens a part of an operand stored in lines of `stride` elements, and returns the floats from one line of the copy to
+ * the next. */
+static int64_t widen(const uint16_t *from, int64_t stride, struct cpu_range lines, struct cpu_range run,
+                     float *to)
 {
-    struct cpu_range lines = depth_first ? depth : outer, run = depth_first ? outer : depth;
     int64_t length = run.end - run.begin;
-    for (int64_t i = lines.begin; i < lines.end; i++, to += length)
+    for (int64_t i = lines.begin; i < lines.end; i++, to += length + PAD)
         cpu_load(DTYPE_BF16, from, i * stride + run.begin, length, to);
+    return length + PAD;
 }
 
 static void start_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const struct tile *tile, float *sums)
@@ -247,7 +260,7 @@ static void start_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const st
     float bias[TILE_EDGE] = {0};
     if (gemm->bias)
         cpu_load(DTYPE_BF16, gemm->bias, tile->column, tile->columns, bias);
-    for (int64_t i = 0; i < tile->rows; i++, sums += tile->columns) {
+    for (int64_t i = 0; i < tile->rows; i++, sums += tile->columns + PAD) {
         memcpy(sums, bias, (size_t)tile->columns * sizeof *sums);
         if (!gemm->start)
             continue;
@@ -268,17 +281,17 @@ static bool multiply_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const
     bool good = true;
     for (int64_t k = 0; k < gemm->k && good; k += TILE_DEPTH) {
         struct cpu_range depth = {k, min_i64(k + TILE_DEPTH, gemm->k)};
-        int64_t steps = depth.end - depth.begin;
-        widen(gemm->a, gemm->transpose_a, rows, depth, gemm->transpose_a ? gemm->m : gemm->k, panels->a);
-        widen(gemm->b, !gemm->transpose_b, columns, depth, gemm->transpose_b ? gemm->k : gemm->n, panels->b);
-        good = dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N', tile->rows,
-                          tile->columns, steps, 1, panels->a, gemm->transpose_a ? tile->rows : steps,
-                          panels->b, gemm->transpose_b ? steps : tile->columns, 1, panels->sums,
-                          tile->columns) == dnnl_success;
+        int64_t a_line = gemm->transpose_a ? widen(gemm->a, gemm->m, depth, rows, panels->a)
+                                           : widen(gemm->a, gemm->k, rows, depth, panels->a);
+        int64_t b_line = gemm->transpose_b ? widen(gemm->b, gemm->k, columns, depth, panels->b)
+                                           : widen(gemm->b, gemm->n, depth, columns, panels->b);
+        good = dnnl_sgemm(letter(gemm->transpose_a), letter(gemm->transpose_b), tile->rows, tile->columns,
+                          depth.end - depth.begin, 1, panels->a, a_line, panels->b, b_line, 1, panels->sums,
+                          tile->columns + PAD) == dnnl_success;
     }
     for (int64_t i = 0; i < tile->rows; i++)
         cpu_store(c_dtype, gemm->c, (tile->row + i) * gemm->n + tile->column, tile->columns,
-                  panels->sums + i * tile->columns);
+                  panels->sums + i * (tile->columns + PAD));
     return good;
 }
 
@@ -290,7 +303,10 @@ static int64_t count_tiles(int64_t edge)
 
 static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype)
 {
-    enum { GRAIN = 16, PANEL = TILE_EDGE * TILE_DEPTH, SCRATCH = 2 * PANEL + TILE_EDGE * TILE_EDGE };
+    enum { GRAIN = 16, SUMS = TILE_EDGE * (TILE_EDGE + PAD) };
+    /* An operand is stored in lines along either of its edges. */
+    enum { BY_DEPTH = TILE_DEPTH * (TILE_EDGE + PAD), BY_EDGE = TILE_EDGE * (TILE_DEPTH + PAD) };
+    enum { PANEL = BY_DEPTH > BY_EDGE ? BY_DEPTH : BY_EDGE, SCRATCH = 2 * PANEL + SUMS };
     int64_t down = count_tiles(gemm->m), across = count_tiles(gemm->n);
     while (down * across % gemm->threads && gemm->n / (across + 1) >= 4 * GRAIN)
         across++;

@@ -64,4 +64,38 @@ static inline void cpu_tile_multiply(int64_t rows, int64_t columns, int64_t dept
     }
 }
 
+enum { CPU_TILE_BLOCK = 8 };
+
+typedef float cpu_octet __attribute__((vector_size(CPU_TILE_BLOCK * 4), aligned(4), may_alias));
+typedef int32_t cpu_octet_index __attribute__((vector_size(CPU_TILE_BLOCK * 4)));
+
+/* One step of cpu_tile_transpose(): exchanges between rows `distance` apart. Indices from 8 on are the second row's. */
+static inline __attribute__((always_inline)) void cpu_tile_exchange(cpu_octet *rows, int distance, cpu_octet_index first,
+                                                                    cpu_octet_index second)
+{
+    for (int i = 0; i < CPU_TILE_BLOCK; i++)
+        if (!(i & distance)) {
+            cpu_octet a = rows[i], b = rows[i + distance];
+            rows[i] = __builtin_shuffle(a, b, first);
+            rows[i + distance] = __builtin_shuffle(a, b, second);
+        }
+}
+
+/* to(8,8) = from(8,8) transposed: the quarters change places, then the quarters of quarters, then single elements
+ * (Eklundh 1972). */
+static inline void cpu_tile_transpose(const float *from, int64_t from_row, float *to, int64_t to_row)
+{
+    cpu_octet rows[CPU_TILE_BLOCK];
+    for (int i = 0; i < CPU_TILE_BLOCK; i++)
+        rows[i] = *(const cpu_octet *)(from + i * from_row);
+    cpu_tile_exchange(rows, 4, (cpu_octet_index){0, 1, 2, 3, 8, 9, 10, 11},
+                      (cpu_octet_index){4, 5, 6, 7, 12, 13, 14, 15});
+    cpu_tile_exchange(rows, 2, (cpu_octet_index){0, 1, 8, 9, 4, 5, 12, 13},
+                      (cpu_octet_index){2, 3, 10, 11, 6, 7, 14, 15});
+    cpu_tile_exchange(rows, 1, (cpu_octet_index){0, 8, 2, 10, 4, 12, 6, 14},
+                      (cpu_octet_index){1, 9, 3, 11, 5, 13, 7, 15});
+    for (int i = 0; i < CPU_TILE_BLOCK; i++)
+        *(cpu_octet *)(to + i * to_row) = rows[i];
+}
+
 #endif

@@ -92,8 +92,9 @@ static void make_tokens(int32_t *tokens, int64_t count, int64_t limit)
     random_tokens(++seed, tokens, count, limit);
 }
 
-static const int64_t matmul_shapes[][3] = {{1, 1, 1},    {1, 33, 5},    {7, 5, 257},     {33, 48, 64},
-                                           {65, 257, 3}, {130, 96, 70}, {600, 530, 400}, {3, 1100, 801}};
+static const int64_t matmul_shapes[][3] = {{1, 1, 1},      {1, 33, 5},      {7, 5, 257},
+                                           {33, 48, 64},   {65, 257, 3},    {130, 96, 70},
+                                           {514, 515, 20}, {33, 1030, 390}, {520, 34, 770}};
 
 static void check_matmul(int setting, const int64_t mnk[3], bool bias, bool residual)
 {
