@@ -1,0 +1,209 @@
+/* The promise of the whole program: the bytes that a step program predicts are those that the device counts, for every
+ * shape, on every rank, under both memory policies. Memory is poisoned, so a tensor that is used before or after its life
+ * makes the loss NaN, which ends the run. */
+#include "tests/test.h"
+#include "tests/trainer/runs.h"
+#include "trainer/random.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Where a configuration is in its stream of random numbers. */
+struct draw {
+    struct random_stream stream;
+    uint64_t place;
+};
+
+/* One of the choices; NULL ends them. */
+static const char *draw_one(struct draw *draw, const char *const *choices)
+{
+    int count = 0;
+    while (choices[count])
+        count++;
+    return choices[random_below(draw->stream, draw->place++, count)];
+}
+
+static int64_t draw_number(struct draw *draw, int64_t least, int64_t most)
+{
+    return least + random_below(draw->stream, draw->place++, most - least + 1);
+}
+
+/* The three strings of runs_program(), and all of them for messages. */
+struct configuration {
+    char model[100], layout[100], recompute[100], text[320];
+};
+
+/* One family's choices. Head sizes are odd where RoPE allows it. */
+struct family {
+    const char *preset;
+    const char *shapes[8], *recomputes[8];
+};
+
+static const struct family gpt2 = {
+    "gpt2-tiny",
+    {"hidden=32 heads=4", "hidden=21 heads=3", "hidden=35 heads=5", "hidden=8 heads=1 ffn=7",
+     "hidden=48 heads=2", NULL},
+    {"none", "selective", "full", "norm1+norm2+gelu", "qkv", "mid+up", "attention+gelu+mean2", NULL},
+};
+
+static const struct family llama = {
+    "llama-tiny",
+    {"hidden=32 heads=4 kv_heads=2", "hidden=30 heads=5 kv_heads=1 ffn=33",
+     "hidden=36 heads=6 kv_heads=3 ffn=17", "hidden=10 heads=1 kv_heads=1", "hidden=24 heads=4 kv_heads=4",
+     NULL},
+    {"none", "selective", "full", "norm1+norm2+swiglu", "qkv", "mid+gate_up", "attention+rstd1", NULL},
+};
+
+static const struct family encoder = {
+    "block-tiny",
+    {"hidden=32 heads=4", "hidden=21 heads=3", "hidden=33 heads=11", "hidden=7 heads=1 ffn=5",
+     "hidden=40 heads=2", NULL},
+    {"none", "selective", "full", "norm1+gelu", "qkv", "sum1+up", "attention+sum2", NULL},
+};
+
+/* Layers up to a drawn one have one set, the others another. */
+static void mix_recompute(struct draw *draw, const struct family *family, int64_t layers, char out[100])
+{
+    long long split = draw_number(draw, 0, layers - 1);
+    const char *low = draw_one(draw, family->recomputes), *high = draw_one(draw, family->recomputes);
+    int length = snprintf(out, 100, "0-%lld=%s", split, low);
+    if (split < layers - 1)
+        snprintf(out + length, 100 - (size_t)length, ",%lld-%lld=%s", split + 1, (long long)layers - 1, high);
+}
+
+static struct configuration configure(const struct family *family, int number)
+{
+    static const char *const dps[] = {"1", "1", "2", "4", NULL}, *const precisions[] = {"fp32", "bf16", NULL};
+    struct configuration c;
+    struct draw draw = {.stream = random_stream(7, (uint64_t)number)};
+    long long layers = draw_number(&draw, 1, 4), vocab = draw_number(&draw, 5, 300);
+    snprintf(c.model, sizeof c.model, "%s layers=%lld vocab=%lld %s", family->preset, layers, vocab,
+             draw_one(&draw, family->shapes));
+    long long dp = atoll(draw_one(&draw, dps)), micro = draw_number(&draw, 1, 3);
+    long long batch = dp * micro * draw_number(&draw, 1, 8);
+    long long seq = draw_number(&draw, 1, 33), bucket = draw_number(&draw, 1, 30000);
+    snprintf(c.layout, sizeof c.layout, "dp=%lld micro=%lld batch=%lld seq=%lld bucket=%lld %s", dp, micro,
+             batch, seq, bucket, draw_one(&draw, precisions));
+    if (draw_number(&draw, 0, 1))
+        mix_recompute(&draw, family, layers, c.recompute);
+    else
+        snprintf(c.recompute, sizeof c.recompute, "%s", draw_one(&draw, family->recomputes));
+    snprintf(c.text, sizeof c.text, "%s, %s, %s", c.model, c.layout, c.recompute);
+    return c;
+}
+
+/* The arena's promise: at most 1% above the peak, and for each tensor alive what rounding it up to a cache line takes,
+ * which shows only in models as small as these. */
+static int64_t arena_limit(const struct program *program, int64_t most_tensors)
+{
+    return program->peak_bytes + program->peak_bytes / 100 + 64 * most_tensors;
+}
+
+#define ASSERT_BYTES(got, expected, what)                                                                    \
+    ASSERT_MSG((got) == (expected), "%s: %s are %lld, not %lld", where, what, (long long)(got),              \
+               (long long)(expected))
+
+static void assert_measured(const struct program *program, const struct device_usage *usage,
+                            enum memory_policy policy, const char *where)
+{
+    ASSERT_BYTES(usage->peak_bytes, program->peak_bytes, "bytes at the peak");
+    for (int role = 0; role < ROLE_COUNT; role++)
+        ASSERT_BYTES(usage->at_peak[role], program->at_peak[role], role_name((enum role)role));
+    ASSERT_BYTES(usage->live_bytes, program->persistent_bytes, "bytes after the last step");
+    ASSERT_BYTES(usage->reserved_peak_bytes,
+                 policy == MEMORY_ARENA ? program->arena_bytes : program->peak_bytes,
+                 "bytes taken from the machine");
+}
+
+/* Two steps: what the first leaves behind must not raise the second. */
+static void measure(const struct configuration *c)
+{
+    struct error err = {0};
+    struct program *program = runs_program(c->model, c->layout, c->recompute);
+    struct train_settings settings = runs_settings(2);
+    for (int policy = MEMORY_ARENA; policy <= MEMORY_TENSOR; policy++) {
+        settings.policy = (enum memory_policy)policy;
+        struct history history;
+        ASSERT_MSG(runs_try(program, &settings, &history, &err) == 0, "%s: %s", c->text, err.text);
+        ASSERT_INT(history.steps, 2);
+        ASSERT(isfinite(history.loss[0]) && isfinite(history.loss[1]));
+        for (int rank = 0; rank < history.ranks; rank++)
+            assert_measured(program, &history.usage[rank], settings.policy, c->text);
+        ASSERT_MSG(program->arena_bytes <= arena_limit(program, history.most_tensors),
+                   "%s: an arena of %lld for a peak of %lld in %lld tensors", c->text,
+                   (long long)program->arena_bytes, (long long)program->peak_bytes,
+                   (long long)history.most_tensors);
+    }
+    program_free(program);
+}
+
+/* Each loop is a process of its own; together they measure LOOPS * PER_LOOP configurations of each family. */
+enum { LOOPS = 5, PER_LOOP = 20 };
+
+static void measure_some(const struct family *family, int loop)
+{
+    for (int i = 0; i < PER_LOOP; i++) {
+        struct configuration c = configure(family, loop * PER_LOOP + i);
+        measure(&c);
+    }
+}
+
+TEST_LOOP(bytes_gpt2, "100 layouts of GPT-2 take the predicted bytes to the byte, on every rank", LOOPS)
+{
+    measure_some(&gpt2, _i);
+}
+
+TEST_LOOP(bytes_llama, "100 layouts of Llama take the predicted bytes to the byte, on every rank", LOOPS)
+{
+    measure_some(&llama, _i);
+}
+
+TEST_LOOP(bytes_encoder, "100 layouts of the encoder take the predicted bytes to the byte, on every rank",
+          LOOPS)
+{
+    measure_some(&encoder, _i);
+}
+
+TEST(bytes_presets, "the tiny presets at their full length take the predicted bytes")
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const precisions[] = {"fp32", "bf16"};
+    for (int i = 0; i < 6; i++) {
+        struct configuration c = {.recompute = "none"};
+        snprintf(c.model, sizeof c.model, "%s", presets[i / 2]);
+        snprintf(c.layout, sizeof c.layout, "micro=2 %s", precisions[i % 2]);
+        snprintf(c.text, sizeof c.text, "%s, %s", c.model, c.layout);
+        measure(&c);
+    }
+}
+
+/* Someone else's bytes on the device. */
+static int take_more(void *context, int rank, struct device *device, const struct program *program,
+                     struct error *err)
+{
+    (void)rank, (void)program;
+    struct memory_tag tag = {.tensor = -1, .role = ROLE_WORKSPACE, .name = "a stranger"};
+    return device_alloc(device, *(const int64_t *)context, tag, err) ? 0 : -1;
+}
+
+/* Proof that the comparisons above can fail: the device counts what the program knows nothing of. */
+TEST(bytes_stranger, "23 bytes that the program does not know of raise the measured peak by exactly 23")
+{
+    struct error err = {0};
+    struct train_result result;
+    int64_t extra = 23;
+    struct train_listener listener = {.context = &extra, .start = take_more};
+    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=17", "none");
+    struct train_settings settings = runs_settings(1);
+    for (int policy = MEMORY_ARENA; policy <= MEMORY_TENSOR; policy++) {
+        settings.policy = (enum memory_policy)policy;
+        ASSERT_OK(train_run(program, &settings, &listener, &result, &err));
+        ASSERT_INT(result.usage[0].peak_bytes - program->peak_bytes, 23);
+        for (int role = 0; role < ROLE_COUNT; role++)
+            ASSERT_INT(result.usage[0].at_peak[role] - program->at_peak[role],
+                       role == ROLE_WORKSPACE ? 23 : 0);
+        train_result_clear(&result);
+    }
+    program_free(program);
+}

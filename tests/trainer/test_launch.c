@@ -1,0 +1,155 @@
+/* Memory runs out at launch or never, and a run that cannot go on ends everywhere at once, with one sentence. */
+#include "base/clock.h"
+#include "tests/test.h"
+#include "tests/trainer/runs.h"
+
+#include <string.h>
+
+/* Whether anything was taken: a run that is refused at launch opens no device. */
+static int count_start(void *context, int rank, struct device *device, const struct program *program,
+                       struct error *err)
+{
+    (void)rank, (void)device, (void)program, (void)err;
+    ++*(int *)context;
+    return 0;
+}
+
+TEST(launch_arena,
+     "a capacity of exactly the arena trains; one byte less is refused before anything is taken")
+{
+    struct error err = {0};
+    int starts = 0;
+    struct train_result result;
+    struct train_listener listener = {.context = &starts, .start = count_start};
+    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 batch=4 seq=17", "0=full");
+    struct train_settings settings = runs_settings(3);
+    settings.capacity_bytes = program->arena_bytes;
+    struct history history = runs_train(program, &settings);
+    ASSERT_INT(history.steps, 3);
+    ASSERT_INT(history.usage[0].reserved_peak_bytes, settings.capacity_bytes);
+
+    settings.capacity_bytes--;
+    ASSERT_INT(train_run(program, &settings, &listener, &result, &err), -1);
+    ASSERT_INT(err.kind, ERROR_MEMORY);
+    ASSERT_HAS(err.text, "does not fit");
+    ASSERT_INT(starts, 0);
+    ASSERT_INT(result.steps_done, 0);
+    train_result_clear(&result);
+    program_free(program);
+}
+
+/* One byte short: the tensor that would have made the peak does not come, and the message says whose fault it is. */
+TEST(launch_tensor,
+     "tensor by tensor, the predicted peak is enough, and one byte less fails at a named tensor")
+{
+    struct program *program = runs_program("llama-tiny", "micro=2 batch=4 seq=17 bf16", "none");
+    struct train_settings settings = runs_settings(3);
+    settings.policy = MEMORY_TENSOR;
+    settings.capacity_bytes = program->peak_bytes;
+    struct history history = runs_train(program, &settings);
+    ASSERT_INT(history.steps, 3);
+
+    settings.capacity_bytes--;
+    struct error err = runs_fail(program, &settings);
+    ASSERT_INT(err.kind, ERROR_MEMORY);
+    char instance[PROGRAM_NAME];
+    ASSERT_HAS(err.text, "step 0, ");
+    ASSERT_HAS(err.text, phase_name(program->peak.phase));
+    ASSERT_HAS(err.text, program_instance_name(program, program->peak.instance, instance));
+    const struct block *block = program_block(program, program->peak.instance);
+    const struct op *op = &block->ops[program->peak.op];
+    ASSERT(op->birth_count > 0);
+    ASSERT_HAS(err.text, block->tensors[op->births[op->birth_count - 1]].name);
+    ASSERT_HAS(err.text, "1 B short");
+    ASSERT_HAS(err.text, "held: parameter ");
+    ASSERT_HAS(err.text, "optimizer ");
+    ASSERT_HAS(err.text, "activation ");
+    program_free(program);
+}
+
+/* Rank 2's device has lost a byte to somebody else, so its step fails half way, while the others go on to wait for its
+ * gradients. */
+static int crowd_rank_2(void *context, int rank, struct device *device, const struct program *program,
+                        struct error *err)
+{
+    (void)context, (void)program;
+    struct memory_tag tag = {.tensor = -1, .role = ROLE_RUNTIME, .name = "a stranger"};
+    return rank != 2 || device_alloc(device, 1, tag, err) ? 0 : -1;
+}
+
+static int refuse_rank_3(void *context, int rank, struct device *device, const struct program *program,
+                         struct error *err)
+{
+    (void)context, (void)device, (void)program;
+    return rank == 3 ? error_set(err, "no place to record in") : 0;
+}
+
+static struct error fail_with(const struct program *program, const struct train_settings *settings,
+                              const struct train_listener *listener)
+{
+    struct error err = {0};
+    struct train_result result;
+    int64_t start_ns = clock_ns();
+    ASSERT_INT(train_run(program, settings, listener, &result, &err), -1);
+    ASSERT((double)(clock_ns() - start_ns) < 5e9);
+    train_result_clear(&result);
+    return err;
+}
+
+TEST(launch_one_rank_fails, "when one rank of four runs out of memory, all end at once with its message")
+{
+    struct train_listener listener = {.start = crowd_rank_2};
+    struct program *program = runs_program("gpt2-tiny", "dp=4 micro=1 batch=8 seq=17 bucket=4096", "none");
+    struct train_settings settings = runs_settings(3);
+    settings.policy = MEMORY_TENSOR;
+    settings.capacity_bytes = program->peak_bytes;
+    struct error err = fail_with(program, &settings, &listener);
+    ASSERT_INT(err.kind, ERROR_MEMORY);
+    ASSERT_INT(strncmp(err.text, "rank 2: step 0, ", 16), 0);
+    ASSERT_HAS(err.text, "runtime 1 B");
+    ASSERT(!strstr(strstr(err.text, "rank") + 1, "rank"));
+    program_free(program);
+}
+
+TEST(launch_one_rank_refuses, "when one rank of four cannot start, all end at once with its message")
+{
+    struct train_listener listener = {.start = refuse_rank_3};
+    struct program *program = runs_program("gpt2-tiny", "dp=4 micro=1 seq=17", "none");
+    struct train_settings settings = runs_settings(3);
+    struct error err = fail_with(program, &settings, &listener);
+    ASSERT_STR(err.text, "rank 3: no place to record in");
+    program_free(program);
+}
+
+/* AdamW moves every weight by about lr in its first step: 1e30 makes the second forward overflow. */
+TEST(launch_diverges, "a loss that is no number ends the run, and the message names the learning rate")
+{
+    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
+    struct train_settings settings = runs_settings(10);
+    settings.rate.peak = 1e30;
+    struct error err = {0};
+    struct history history;
+    ASSERT_INT(runs_try(program, &settings, &history, &err), -1);
+    ASSERT(history.steps < 10);
+    ASSERT_HAS(err.text, "the loss is ");
+    ASSERT_HAS(err.text, "nan");
+    ASSERT_HAS(err.text, "--lr");
+    program_free(program);
+}
+
+/* 16 letters and one window of 17 + 1. */
+TEST(launch_short_data, "data shorter than one sequence are refused with the length that would do")
+{
+    char folder[RUNS_PATH], path[RUNS_PATH];
+    runs_open_folder(folder);
+    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=17", "none");
+    struct train_settings settings = runs_settings(1);
+    settings.data_path = runs_write_file(folder, "short.txt", "sixteen letters.", 16, path);
+    struct error err = runs_fail(program, &settings), early = {0};
+    ASSERT_INT(err.kind, ERROR_INPUT);
+    ASSERT_HAS(err.text, "short.txt holds 16 tokens, but one sequence of 17 needs 18");
+    ASSERT_INT(train_check_data(program, &settings, &early), -1);
+    ASSERT_STR(early.text, err.text);
+    program_free(program);
+    runs_remove_folder(folder);
+}
