@@ -1,0 +1,40 @@
+/* What to change when a program does not fit: the nearest changes that do, each built and measured. Changes that leave the
+ * training as it was (smaller micro-batches of the same global batch, recomputation) come first, the fastest of them first;
+ * then bf16, which changes the arithmetic; then shorter sequences, which change the task.
+ *
+ * More data-parallel ranks never help: each rank holds the whole model, and its micro-batch stays as large. */
+#ifndef MEMPLAN_PLANNER_ADVICE_H
+#define MEMPLAN_PLANNER_ADVICE_H
+
+#include "base/error.h"
+#include "base/text.h"
+#include "planner/cluster.h"
+#include "planner/time_model.h"
+
+#include <stdint.h>
+
+/* One change. */
+struct advice {
+    const char *options; /* "--micro-batch 2 --recompute norm1+gelu" */
+    struct layout layout;
+    uint32_t *masks;      /* recomputation by layer */
+    int64_t arena_bytes, needed_bytes; /* needed: with the runtime of a card */
+    double step_s;
+};
+
+struct advice_list {
+    struct arena *arena; /* owns everything below */
+    struct advice *items;
+    int count;
+    int64_t least_bytes; /* what the model needs with micro-batches of 1 and all recomputation that helps */
+};
+
+/* On success the caller owns *out's contents: advice_clear(). An empty list is a success: nothing fits. */
+int advice_find(const struct program *program, const struct rank_device *device,
+                const struct machine_speed *speed, struct advice_list *out, struct error *err);
+void advice_clear(struct advice_list *list);
+
+/* "try --recompute norm1+norm2+gelu (needs 251 MiB) or --micro-batch 2 (needs 270 MiB)": the first two. */
+void advice_print(const struct advice_list *list, struct text *out);
+
+#endif

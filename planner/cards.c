@@ -1,0 +1,51 @@
+/* Memory: `usable` is the total that programs see, as PyTorch's out-of-memory messages report it, read in public issue
+ * threads: V100 31.75 GiB (hiyouga/LlamaFactory#182), A100-80 79.25 (levihsu/OOTDiffusion#235), H100 79.11
+ * (vllm-project/vllm#27508), L40S 44.40 (an L40 of the same size: QwenLM/Qwen3-VL#2097), RTX 4090 23.52
+ * (pytorch/torchchat#1341). Without such a reading it is the size that NVML gives (A100-40 40,960 MiB, H200 143,771 MiB, L4
+ * 23,034 MiB) or the data sheet (B200 180 GB, MI300X 192 GiB), less the hundredth that drivers keep in the readings above.
+ *
+ * Rates: NVIDIA's data sheets of V100 SXM2 (2020), A100 SXM (2021), H100 SXM (2023), H200 SXM (2024), HGX B200 (2024), L4
+ * (2023), L40S (2023) and the Ada architecture paper for the RTX 4090 (2022); AMD's data sheet of the MI300X (2023).
+ * Volta has no bf16 units: bf16 runs at its fp32 rate at best. Links: NVLink 2, 3, 4, 5 (150, 300, 450, 900 GB/s a direction),
+ * PCIe 4.0 x16 (32 GB/s), Infinity Fabric (7 x 64 GB/s).
+ *
+ * cuBLAS's own workspace: 32 MiB from Hopper on, 8 MiB + 128 KiB before (cuBLAS manual, CUBLAS_WORKSPACE_CONFIG). */
+#include "planner/cards.h"
+
+#include <stddef.h>
+#include <strings.h>
+
+#define GIB(x)     ((int64_t)((x)*1024) << 20)
+#define OLD_CUBLAS 8519680
+#define NEW_CUBLAS (32 << 20)
+
+static const struct card cards[] = {
+    {"v100-32g", GIB(31.75), 15.7e12, 15.7e12, 7.8e12, 900e9, 150e9, OLD_CUBLAS, true},
+    {"a100-40g", GIB(39.60), 19.5e12, 312e12, 9.7e12, 1555e9, 300e9, OLD_CUBLAS, true},
+    {"a100-80g", GIB(79.25), 19.5e12, 312e12, 9.7e12, 2039e9, 300e9, OLD_CUBLAS, true},
+    {"h100-80g", GIB(79.11), 67e12, 989e12, 34e12, 3350e9, 450e9, NEW_CUBLAS, true},
+    {"h200", GIB(139.0), 67e12, 989e12, 34e12, 4800e9, 450e9, NEW_CUBLAS, true},
+    {"b200", GIB(165.9), 75e12, 2250e12, 37e12, 8000e9, 900e9, NEW_CUBLAS, true},
+    {"l4", GIB(22.2), 30.3e12, 121e12, 0.49e12, 300e9, 32e9, OLD_CUBLAS, true},
+    {"l40s", GIB(44.40), 91.6e12, 362e12, 1.4e12, 864e9, 32e9, OLD_CUBLAS, true},
+    {"rtx4090", GIB(23.52), 82.6e12, 165.2e12, 1.3e12, 1008e9, 32e9, OLD_CUBLAS, true},
+    {"mi300x", GIB(190.0), 163.4e12, 1307e12, 81.7e12, 5300e9, 448e9, NEW_CUBLAS, false},
+};
+
+enum { CARDS = sizeof cards / sizeof cards[0] };
+
+const struct card *cards_find(const char *name)
+{
+    for (int i = 0; i < CARDS; i++)
+        if (!strcasecmp(cards[i].name, name))
+            return &cards[i];
+    return NULL;
+}
+
+const char *const *cards_names(void)
+{
+    static const char *names[CARDS + 1];
+    for (int i = 0; i < CARDS; i++)
+        names[i] = cards[i].name;
+    return names;
+}

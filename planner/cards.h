@@ -1,0 +1,27 @@
+/* The accelerators known by name: what the vendor's data sheet says of each, and what a program can really have of its
+ * memory. Names are compared without regard to case. */
+#ifndef MEMPLAN_PLANNER_CARDS_H
+#define MEMPLAN_PLANNER_CARDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Rates are those of the data sheet: dense, without sparsity, and never reached in full (machine_speed.h). */
+struct card {
+    const char *name;               /* "h100-80g" */
+    int64_t usable_bytes;           /* what the driver lets programs have, before they open a context */
+    double fp32_flops_per_s;        /* plain fp32, not TF32 */
+    double bf16_flops_per_s;
+    double fp64_flops_per_s;
+    double memory_bytes_per_s;
+    double link_bytes_per_s;        /* to the other cards of its machine, one direction */
+    int64_t cublas_workspace_bytes; /* of one handle */
+    bool cuda;
+};
+
+/* NULL when no card has that name. */
+const struct card *cards_find(const char *name);
+/* NULL-terminated. */
+const char *const *cards_names(void);
+
+#endif

@@ -1,0 +1,44 @@
+/* The machines that a plan may use: how many, how many ranks on each, and what one rank has.
+ *
+ *     [NODESx]RANKS:DEVICE[(MEMORY)][,net=RATE]      2x8:h100-80g,net=400Gb/s    1x4:cpu(300MiB)    8:cpu
+ *     a preset                                       dgx-h100
+ *     a JSON file     { "memplan_cluster": 1, "nodes": 2, "ranks_per_node": 8, "device": "h100-80g",
+ *                       "memory": "79GiB", "net": "400Gb/s" }
+ *
+ * A device is `cpu` or a card of cards.h. A rank on a CPU without a memory of its own gets an equal share of the
+ * machine's. */
+#ifndef MEMPLAN_PLANNER_CLUSTER_H
+#define MEMPLAN_PLANNER_CLUSTER_H
+
+#include "base/error.h"
+#include "planner/cards.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rank_device {
+    char name[32];          /* "cpu", or the card's name */
+    const struct card *card; /* NULL: the CPU */
+    int64_t capacity_bytes; /* of one rank */
+};
+
+struct cluster {
+    int64_t nodes, ranks_per_node;
+    struct rank_device device;
+    double net_bytes_per_s; /* of one node, one direction */
+    bool net_assumed;       /* several nodes, and nobody said how they are connected */
+};
+
+/* Several nodes without net= are taken to be connected by 100 Gb/s Ethernet. */
+#define CLUSTER_NET_BYTES_PER_S 12.5e9
+
+/* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
+int cluster_read(const char *spec, struct cluster *out, struct error *err);
+/* A device alone, for `ranks` ranks of one machine: "h100-80g", "cpu", "cpu(300MiB)". */
+int cluster_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
+
+int64_t cluster_ranks(const struct cluster *cluster);
+/* NULL-terminated. */
+const char *const *cluster_preset_names(void);
+
+#endif

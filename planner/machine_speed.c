@@ -1,0 +1,241 @@
+#include "planner/machine_speed.h"
+
+#include "base/units.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const double speed_class_flops[SPEED_CLASSES] = {1e6, 1e8, 1e10, 1e12};
+
+/* Shares of the nominal peak by class. Large products reach two thirds of a data sheet's figure in practice (cuBLAS on A100 and
+ * H100, oneDNN on CPUs); small ones leave most of the machine idle, the more so the wider it is. */
+static const double card_shares[SPEED_CLASSES] = {0.0005, 0.03, 0.4, 0.65};
+static const double cpu_shares[SPEED_CLASSES] = {0.3, 0.6, 0.7, 0.7};
+
+/* Softmax and masks make attention slower than plain products of its size. */
+static const double attention_share = 0.5;
+/* Streams reach about this much of a data sheet's memory and link rates. */
+static const double stream_share = 0.85;
+/* A kernel launch; a parallel region with its function call. */
+static const double card_overhead_s = 5e-6, cpu_overhead_s = 3e-6;
+/* Per core, until measured: one core of a server cannot draw more, and a few fill the memory's channels. */
+static const double cpu_core_bytes_per_s = 8e9, cpu_most_bytes_per_s = 100e9;
+
+const char *speed_source_name(enum speed_source source)
+{
+    static const char *const names[] = {"measured", "calibration", "preset", "nominal"};
+    return names[source];
+}
+
+/* -------------------------------------------------------------------------------------------------------------- CPU */
+
+/* The text behind "KEY  : " in the first line that starts with KEY, or NULL. */
+static const char *cpuinfo_value(const char *cpuinfo, const char *key)
+{
+    const char *line = cpuinfo;
+    size_t length = strlen(key);
+    while (line && strncmp(line, key, length)) {
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    const char *colon = line ? strchr(line, ':') : NULL;
+    return colon ? colon + 1 + strspn(colon + 1, " \t") : NULL;
+}
+
+static bool has_flag(const char *cpuinfo, const char *flag)
+{
+    const char *flags = cpuinfo_value(cpuinfo, "flags");
+    if (!flags)
+        return false;
+    size_t length = strlen(flag);
+    const char *end = flags + strcspn(flags, "\n");
+    for (const char *word = flags; word < end; word += strcspn(word, " \n"), word += *word == ' ')
+        if (!strncmp(word, flag, length) && !isalnum((unsigned char)word[length]) && word[length] != '_')
+            return true;
+    return false;
+}
+
+/* fp32 operations of one core in one cycle: two fused multiply-adds over the widest vectors. */
+static double flops_per_cycle(const char *cpuinfo)
+{
+    if (has_flag(cpuinfo, "avx512f"))
+        return 64;
+    return has_flag(cpuinfo, "avx2") && has_flag(cpuinfo, "fma") ? 32 : 8;
+}
+
+static void set_cpu_rates(struct machine_speed *speed, const double matmul[SPEED_CLASSES], double memory,
+                          enum speed_source source)
+{
+    memcpy(speed->matmul_flops_per_s, matmul, sizeof speed->matmul_flops_per_s);
+    speed->matmul_source = source;
+    speed->memory_bytes_per_s = (struct speed_value){memory, source};
+    speed->attention_flops_per_s =
+        (struct speed_value){attention_share * matmul[SPEED_CLASSES - 1], SPEED_NOMINAL};
+    /* Ranks of one machine sum in each other's memory: what limits them is memory. */
+    speed->comm_bytes_per_s = (struct speed_value){memory, source};
+}
+
+void machine_speed_from_cpuinfo(const char *cpuinfo, int cores, struct machine_speed *out)
+{
+    const char *mhz = cpuinfo_value(cpuinfo, "cpu MHz");
+    double hertz = mhz && atof(mhz) > 0 ? atof(mhz) * 1e6 : 2e9;
+    double peak = cores * hertz * flops_per_cycle(cpuinfo), matmul[SPEED_CLASSES];
+    for (int i = 0; i < SPEED_CLASSES; i++)
+        matmul[i] = peak * cpu_shares[i];
+    double memory = fmin(cores * cpu_core_bytes_per_s, cpu_most_bytes_per_s);
+    *out = (struct machine_speed){.cores = cores, .threads = cores, .ranks_per_node = INT64_MAX};
+    out->overhead_s = (struct speed_value){cpu_overhead_s, SPEED_NOMINAL};
+    out->net_bytes_per_s = (struct speed_value){CLUSTER_NET_BYTES_PER_S, SPEED_NOMINAL};
+    set_cpu_rates(out, matmul, memory, SPEED_NOMINAL);
+}
+
+static char *read_cpuinfo(void)
+{
+    char *text;
+    size_t length;
+    return text_read_file("/proc/cpuinfo", 16 << 20, &text, &length, NULL) ? NULL : text;
+}
+
+void machine_speed_nominal(int cores, struct machine_speed *out)
+{
+    char *cpuinfo = read_cpuinfo();
+    machine_speed_from_cpuinfo(cpuinfo ? cpuinfo : "", cores, out);
+    free(cpuinfo);
+}
+
+void machine_speed_set_measured(struct machine_speed *speed, const double matmul_flops_per_s[SPEED_CLASSES],
+                                double memory_bytes_per_s)
+{
+    set_cpu_rates(speed, matmul_flops_per_s, memory_bytes_per_s, SPEED_MEASURED);
+}
+
+int machine_speed_cores(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+}
+
+const char *machine_speed_cpu_name(char *out)
+{
+    char *cpuinfo = read_cpuinfo();
+    const char *name = cpuinfo ? cpuinfo_value(cpuinfo, "model name") : NULL;
+    int cores = machine_speed_cores();
+    snprintf(out, MACHINE_NAME, "%.*s, %d core%s", name ? (int)strcspn(name, "\n") : 3, name ? name : "cpu",
+             cores, cores == 1 ? "" : "s");
+    free(cpuinfo);
+    return out;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ cards */
+
+void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out)
+{
+    double peak = precision == PRECISION_BF16   ? card->bf16_flops_per_s
+                  : precision == PRECISION_FP64 ? card->fp64_flops_per_s
+                                                : card->fp32_flops_per_s;
+    *out = (struct machine_speed){
+        .matmul_source = SPEED_PRESET,
+        .attention_flops_per_s = {peak * card_shares[SPEED_CLASSES - 1] * attention_share, SPEED_PRESET},
+        .memory_bytes_per_s = {card->memory_bytes_per_s * stream_share, SPEED_PRESET},
+        .comm_bytes_per_s = {card->link_bytes_per_s * stream_share, SPEED_PRESET},
+        .net_bytes_per_s = {CLUSTER_NET_BYTES_PER_S, SPEED_NOMINAL},
+        .ranks_per_node = INT64_MAX,
+        .overhead_s = {card_overhead_s, SPEED_NOMINAL},
+        .overlap = 1,
+    };
+    for (int i = 0; i < SPEED_CLASSES; i++)
+        out->matmul_flops_per_s[i] = peak * card_shares[i];
+}
+
+void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
+                               struct machine_speed *out)
+{
+    if (cluster->device.card)
+        machine_speed_from_card(cluster->device.card, precision, out);
+    else
+        machine_speed_nominal(cores, out);
+    out->ranks_per_node = cluster->ranks_per_node;
+    out->net_bytes_per_s =
+        (struct speed_value){cluster->net_bytes_per_s, cluster->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
+}
+
+/* ---------------------------------------------------------------------------------------------------------- seconds */
+
+/* What one rank has of rates that hold for `threads` threads. */
+static double rank_share(const struct machine_speed *speed, int threads, int64_t ranks)
+{
+    int64_t neighbours = ranks < speed->ranks_per_node ? ranks : speed->ranks_per_node;
+    return speed->cores ? (double)speed->cores / (double)neighbours / threads : 1;
+}
+
+static double matmul_rate(const struct machine_speed *speed, double flops)
+{
+    const double *rates = speed->matmul_flops_per_s;
+    if (flops <= speed_class_flops[0])
+        return rates[0];
+    for (int i = 1; i < SPEED_CLASSES; i++)
+        if (flops <= speed_class_flops[i]) {
+            double low = log(speed_class_flops[i - 1]), high = log(speed_class_flops[i]);
+            double place = (log(flops) - low) / (high - low);
+            return rates[i - 1] + place * (rates[i] - rates[i - 1]);
+        }
+    return rates[SPEED_CLASSES - 1];
+}
+
+void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration)
+{
+    speed->calibration = calibration;
+    if (calibration->comm_bytes_per_s > 0) {
+        double share = rank_share(speed, speed->threads, calibration->ranks);
+        speed->comm_bytes_per_s =
+            (struct speed_value){calibration->comm_bytes_per_s / share, SPEED_CALIBRATION};
+    }
+}
+
+/* Links carry what is sent, and memory what is read and written; a calibrated rate has both limits in it. */
+static double reduce_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
+{
+    double share = rank_share(speed, speed->threads, ranks);
+    double link = speed->comm_bytes_per_s.value * share;
+    if (ranks > speed->ranks_per_node)
+        link = fmin(link, speed->net_bytes_per_s.value);
+    double sent_s = work->bytes_sent / link;
+    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
+    bool calibrated = speed->comm_bytes_per_s.source == SPEED_CALIBRATION;
+    return (calibrated ? sent_s : fmax(sent_s, moved_s)) + speed->overhead_s.value;
+}
+
+double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                             int64_t ranks)
+{
+    double seconds;
+    if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &seconds))
+        return seconds / rank_share(speed, speed->calibration->threads, ranks);
+    if (kind == OP_ALL_REDUCE)
+        return reduce_seconds(speed, work, ranks);
+    double share = rank_share(speed, speed->threads, ranks);
+    double compute_rate = kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD
+                              ? speed->attention_flops_per_s.value
+                              : matmul_rate(speed, work->flops);
+    double compute_s = work->flops > 0 ? work->flops / (compute_rate * share) : 0;
+    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
+    return fmax(compute_s, moved_s) + speed->overhead_s.value;
+}
+
+void machine_speed_describe(const struct machine_speed *speed, struct text *out)
+{
+    char matmul[UNITS_TEXT], memory[UNITS_TEXT], comm[UNITS_TEXT];
+    text_printf(out, "matrix products %s (%s), memory %s (%s), communication %s (%s)",
+                units_format_rate(speed->matmul_flops_per_s[2], "FLOP/s", matmul),
+                speed_source_name(speed->matmul_source),
+                units_format_rate(speed->memory_bytes_per_s.value, "B/s", memory),
+                speed_source_name(speed->memory_bytes_per_s.source),
+                units_format_rate(speed->comm_bytes_per_s.value, "B/s", comm),
+                speed_source_name(speed->comm_bytes_per_s.source));
+    if (speed->calibration)
+        text_printf(out, "; operations calibrated on %s", speed->calibration->device);
+}

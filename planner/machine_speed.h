@@ -1,0 +1,75 @@
+/* How fast a device is: the few numbers from which the time model makes seconds, each with where it came from. The best
+ * source wins: a calibration (measured, operation by operation, in a training run) over rates measured now, over data
+ * sheets, over a guess from the processor's description. */
+#ifndef MEMPLAN_PLANNER_MACHINE_SPEED_H
+#define MEMPLAN_PLANNER_MACHINE_SPEED_H
+
+#include "base/text.h"
+#include "model/layout.h"
+#include "model/work.h"
+#include "planner/calibration.h"
+#include "planner/cluster.h"
+
+#include <stdint.h>
+
+enum speed_source {
+    SPEED_MEASURED,    /* on this machine, just now */
+    SPEED_CALIBRATION, /* in a recorded run */
+    SPEED_PRESET,      /* a data sheet, times the share of it that programs reach */
+    SPEED_NOMINAL,     /* cores x frequency x vector width, and other guesses */
+};
+
+struct speed_value {
+    double value;
+    enum speed_source source;
+};
+
+/* Matrix products are slower when they are small. Class i holds for products of speed_class_flops[i]; between classes
+ * the rate is interpolated over the logarithm of flops. */
+enum { SPEED_CLASSES = 4 };
+extern const double speed_class_flops[SPEED_CLASSES]; /* 1e6, 1e8, 1e10, 1e12 */
+
+struct machine_speed {
+    double matmul_flops_per_s[SPEED_CLASSES];
+    enum speed_source matmul_source;
+    struct speed_value attention_flops_per_s; /* inside the attention operations */
+    struct speed_value memory_bytes_per_s;
+    struct speed_value comm_bytes_per_s; /* sent by one rank of an all-reduce within a node */
+    struct speed_value net_bytes_per_s;  /* the same when ranks of several nodes take part */
+    int64_t ranks_per_node;
+    struct speed_value overhead_s; /* of every operation */
+    double overlap;   /* share of hidden communication that costs computation nothing: 1 on a card, 0 where all cores compute */
+    int cores;        /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
+    int threads;      /* CPU: all rates above are those of so many threads together */
+    const struct calibration *calibration; /* borrowed; NULL: none */
+};
+
+/* A CPU of `cores` cores as /proc/cpuinfo describes it. */
+void machine_speed_nominal(int cores, struct machine_speed *out);
+/* The same from a text of that form. */
+void machine_speed_from_cpuinfo(const char *cpuinfo, int cores, struct machine_speed *out);
+/* Replaces what was measured with all cores: matrix products by class and memory; what follows from them too. */
+void machine_speed_set_measured(struct machine_speed *speed, const double matmul_flops_per_s[SPEED_CLASSES],
+                                double memory_bytes_per_s);
+void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out);
+/* From now on, operations of the kinds that were calibrated take what they took there, and so does communication. */
+void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration);
+/* The ranks of a cluster, from presets or nominal values. `cores`: of this machine, for CPU ranks. */
+void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
+                               struct machine_speed *out);
+
+/* Seconds of one operation on one of `ranks` ranks that work at the same time. */
+double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                             int64_t ranks);
+
+/* Cores this process may use. */
+int machine_speed_cores(void);
+/* "AMD EPYC, 2 cores": what a calibration of this machine is for. Written to out[MACHINE_NAME]. */
+enum { MACHINE_NAME = 96 };
+const char *machine_speed_cpu_name(char *out);
+
+const char *speed_source_name(enum speed_source source); /* "measured", "calibration", "preset", "nominal" */
+/* One line: each rate with its source. */
+void machine_speed_describe(const struct machine_speed *speed, struct text *out);
+
+#endif

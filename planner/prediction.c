@@ -1,0 +1,70 @@
+#include "planner/prediction.h"
+
+#include "base/units.h"
+
+#include <string.h>
+
+/* A CUDA context: readings of 256 MiB (RTX 3090: invoke-ai/InvokeAI#9413), 426 MiB (RTX 6000 Ada, CUDA 13.0:
+ * unslothai/unsloth-zoo#1053) and 616 MiB (data-centre node: LMCache#4019), with kernels loaded lazily. */
+static const int64_t context_bytes = 440LL << 20, context_error_bytes = 180LL << 20;
+
+/* NCCL keeps 10 MiB per connection (NCCL 2.30: buffers of 9,633,792 bytes, rounded up to pages of 2 MiB; seen in
+ * NVIDIA/nccl#1685). A ring has one connection per channel to each neighbour; 8 channels is a guess, 2 to 16 are common. */
+static const int64_t nccl_ring_bytes = 2 * 8 * (10LL << 20);
+
+struct runtime_term prediction_runtime(const struct rank_device *device, int64_t ranks)
+{
+    if (!device->card)
+        return (struct runtime_term){0};
+    struct runtime_term term = {.context_bytes = context_bytes,
+                                .workspace_bytes = device->card->cublas_workspace_bytes,
+                                .nccl_bytes = ranks > 1 ? nccl_ring_bytes : 0};
+    term.bytes = term.context_bytes + term.workspace_bytes + term.nccl_bytes;
+    term.error_bytes = context_error_bytes + term.nccl_bytes;
+    return term;
+}
+
+void prediction_make(const struct program *program, const struct rank_device *device,
+                     const struct machine_speed *speed, struct prediction *out)
+{
+    *out = (struct prediction){
+        .capacity_bytes = device->capacity_bytes,
+        .peak_bytes = program->peak_bytes,
+        .arena_bytes = program->arena_bytes,
+        .runtime = prediction_runtime(device, program->layout.dp),
+    };
+    memcpy(out->by_role, program->at_peak, sizeof out->by_role);
+    out->by_role[ROLE_RUNTIME] = out->runtime.bytes;
+    out->needed_bytes = out->arena_bytes + out->runtime.bytes;
+    out->fits = out->needed_bytes <= out->capacity_bytes;
+    int64_t margin = out->capacity_bytes - out->needed_bytes;
+    out->in_doubt = margin < out->runtime.error_bytes && margin >= -out->runtime.error_bytes;
+    if (speed)
+        out->time = time_model_step(program, speed);
+}
+
+static int largest_role(const int64_t by_role[ROLE_COUNT])
+{
+    int largest = 0;
+    for (int role = 1; role < ROLE_COUNT; role++)
+        if (by_role[role] > by_role[largest])
+            largest = role;
+    return largest;
+}
+
+void prediction_explain(const struct prediction *prediction, struct text *out)
+{
+    enum { NAMED = 3 };
+    char needed[UNITS_TEXT], capacity[UNITS_TEXT], part[UNITS_TEXT];
+    text_printf(out, "needs %s of %s", units_format_bytes(prediction->needed_bytes, needed),
+                units_format_bytes(prediction->capacity_bytes, capacity));
+    int64_t left[ROLE_COUNT];
+    memcpy(left, prediction->by_role, sizeof left);
+    for (int i = 0; i < NAMED; i++) {
+        int role = largest_role(left);
+        if (left[role] > 0)
+            text_printf(out, "%s %s %s", i ? "," : ":", role_name((enum role)role),
+                        units_format_bytes(left[role], part));
+        left[role] = 0;
+    }
+}

@@ -1,0 +1,44 @@
+/* One configuration on one device: does it fit, who holds the bytes, how long is a step.
+ *
+ * What tensors need is exact, and is what `train` takes. On a card a process also has a context and library workspaces that
+ * no tensor owns: the `runtime` term, a constant with an error bar. On the CPU it is 0: the process's own memory (code,
+ * stacks, libraries) is not counted against a capacity there. */
+#ifndef MEMPLAN_PLANNER_PREDICTION_H
+#define MEMPLAN_PLANNER_PREDICTION_H
+
+#include "base/text.h"
+#include "model/program.h"
+#include "planner/cluster.h"
+#include "planner/time_model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Bytes of a rank that no tensor owns: `bytes`, give or take `error_bytes`. */
+struct runtime_term {
+    int64_t bytes, error_bytes;
+    int64_t context_bytes, workspace_bytes, nccl_bytes; /* the parts of `bytes` */
+};
+
+struct runtime_term prediction_runtime(const struct rank_device *device, int64_t ranks);
+
+struct prediction {
+    bool fits;     /* arena and runtime within the capacity */
+    bool in_doubt; /* within the runtime's error bar of the capacity, either way */
+    int64_t capacity_bytes;
+    int64_t peak_bytes;           /* live bytes of tensors at the peak */
+    int64_t by_role[ROLE_COUNT];  /* at that moment; ROLE_RUNTIME besides, not in peak_bytes */
+    int64_t arena_bytes;          /* what `train` takes at launch */
+    int64_t needed_bytes;         /* arena and runtime: what is compared with the capacity */
+    struct runtime_term runtime;
+    struct step_time time;        /* zeros without a speed */
+};
+
+/* `speed` may be NULL. */
+void prediction_make(const struct program *program, const struct rank_device *device,
+                     const struct machine_speed *speed, struct prediction *out);
+
+/* "needs 412.00 MiB of 300.00 MiB: activation 220.00 MiB, optimizer 120.00 MiB, parameter 48.00 MiB": the largest roles. */
+void prediction_explain(const struct prediction *prediction, struct text *out);
+
+#endif
