@@ -37,6 +37,7 @@ struct rank {
     struct step_memory *memory;
     struct executor *executor;
     int64_t first_step;
+    bool listened; /* the listener knows this rank's device */
 };
 
 struct train_settings train_defaults(void)
@@ -142,6 +143,7 @@ static int rank_open(struct rank *rank, struct error *err)
     if (listener->start) {
         pthread_mutex_lock(&run->lock);
         int status = listener->start(listener->context, rank->number, rank->device, run->program, err);
+        rank->listened = !status;
         pthread_mutex_unlock(&run->lock);
         if (status)
             return -1;
@@ -233,6 +235,12 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
         .decay = settings->decay,
         .max_norm = settings->max_norm,
     };
+    const struct train_listener *listener = rank->run->listener;
+    if (listener->step_begin) {
+        pthread_mutex_lock(&rank->run->lock);
+        listener->step_begin(listener->context, rank->number, step);
+        pthread_mutex_unlock(&rank->run->lock);
+    }
     struct step_result result;
     int64_t start_ns = clock_ns();
     if (executor_step(rank->executor, step, &update, &result, err))
@@ -247,8 +255,14 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
 
 static void rank_close(struct rank *rank)
 {
+    struct run_state *run = rank->run;
     if (rank->device)
-        rank->run->result->usage[rank->number] = device_usage(rank->device);
+        run->result->usage[rank->number] = device_usage(rank->device);
+    if (rank->listened && run->listener->finish) {
+        pthread_mutex_lock(&run->lock);
+        run->listener->finish(run->listener->context, rank->number, rank->device);
+        pthread_mutex_unlock(&run->lock);
+    }
     executor_free(rank->executor);
     step_memory_close(rank->memory);
     device_close(rank->device);

@@ -46,9 +46,12 @@ struct step_report {
 struct train_listener {
     void *context;
     int (*start)(void *context, int rank, struct device *device, const struct program *program, struct error *err);
+    void (*step_begin)(void *context, int rank, int64_t step);
     void (*step)(void *context, const struct step_report *report);
     void (*validation)(void *context, int64_t step, double loss);
     void (*checkpoint)(void *context, int64_t step, const char *folder);
+    /* The rank is done, or has failed; its memory is given back after this. Not called when start was not. */
+    void (*finish)(void *context, int rank, struct device *device);
 };
 
 struct train_result {

@@ -1,0 +1,19 @@
+/* How much memory a rank has, and what to do when a step needs more. */
+#ifndef MEMPLAN_CLI_CAPACITY_H
+#define MEMPLAN_CLI_CAPACITY_H
+
+#include "model/plan.h"
+
+#include <stdbool.h>
+
+/* Sets the plan's device and capacity for a run on this machine: `memory` bytes when given (> 0), else what the plan
+ * says, else the rank's share of the machine. With `automatic`, also chooses the cheapest recomputation that fits. */
+int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err);
+
+/* Chooses the cheapest recomputation with which the plan fits its capacity. */
+int capacity_choose_recompute(struct plan *plan, struct error *err);
+
+/* Adds to a refusal the nearest changes that would fit. */
+void capacity_advise(const struct program *program, int64_t capacity_bytes, struct error *err);
+
+#endif

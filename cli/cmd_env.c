@@ -1,0 +1,105 @@
+/* memplan env: what this build and this machine can do. */
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/measure.h"
+#include "planner/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct env_options {
+    bool json, speed;
+};
+
+static const struct option_spec options[] = {
+    {"speed", 0, OPTION_FLAG, NULL, NULL, "measure matrix products and memory too (half a second)",
+     offsetof(struct env_options, speed)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct env_options, json)},
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "env",
+    .summary = "what this build and this machine can do",
+    .usage = "env [options]",
+    .about = "Names the machine, its memory, and the back ends of this build.",
+    .examples = {"memplan env", "memplan env --speed --json"},
+    .options = options,
+};
+
+static json_t *describe(const struct env_options *o, struct error *err)
+{
+    char name[MACHINE_NAME];
+    struct rank_device cpu;
+    if (cluster_read_device("cpu", 1, &cpu, err))
+        return NULL;
+    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
+                            "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores",
+                            machine_speed_cores(), "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
+                            "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", "not in this build",
+                            "mpi", "not in this build: ranks are threads of one process");
+    if (!o->speed)
+        return out;
+    struct machine_speed speed;
+    machine_speed_nominal(machine_speed_cores(), &speed);
+    if (measure_speed(&speed, err)) {
+        json_decref(out);
+        return NULL;
+    }
+    json_object_set_new(out, "matmul_flops_per_second", json_real(speed.matmul_flops_per_s[SPEED_CLASSES - 1]));
+    json_object_set_new(out, "memory_bytes_per_second", json_real(speed.memory_bytes_per_s.value));
+    return out;
+}
+
+/* One line a field, in the order of the document. */
+static void print_text(const json_t *document, struct text *out)
+{
+    const char *key;
+    const json_t *value;
+    char units[UNITS_TEXT];
+    json_object_foreach((json_t *)document, key, value)
+    {
+        char label[64];
+        snprintf(label, sizeof label, "%s", key);
+        for (char *c = label; *c; c++)
+            if (*c == '_')
+                *c = ' ';
+        if (json_is_string(value))
+            text_printf(out, "%-24s %s\n", label, json_string_value(value));
+        else if (json_is_real(value))
+            text_printf(out, "%-24s %s\n", label,
+                        units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units));
+        else if (strstr(key, "bytes"))
+            text_printf(out, "%-24s %s\n", label, units_format_bytes(json_integer_value(value), units));
+        else
+            text_printf(out, "%-24s %lld\n", label, (long long)json_integer_value(value));
+    }
+}
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct env_options o = {0};
+    const char *operands[COMMAND_OPERANDS];
+    bool done;
+    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
+        return -1;
+    if (done)
+        return 0;
+    json_t *document = describe(&o, err);
+    if (!document)
+        return -1;
+    int status;
+    if (o.json) {
+        status = jsonfile_write(document, "-", err);
+    } else {
+        struct text out = {0};
+        print_text(document, &out);
+        status = text_write(&out, "-", err);
+        text_free(&out);
+    }
+    json_decref(document);
+    return status;
+}
+
+const struct command command_env = {&spec, run};

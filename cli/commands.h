@@ -1,0 +1,27 @@
+/* The commands. Each parses its own arguments (argv[0] is the command's name) and returns the exit status: 0 yes or done,
+ * 1 ran well and the answer is no, or -1 with err set. */
+#ifndef MEMPLAN_CLI_COMMANDS_H
+#define MEMPLAN_CLI_COMMANDS_H
+
+#include "base/error.h"
+#include "base/options.h"
+
+#include <stdbool.h>
+
+#define MEMPLAN_VERSION "0.1.0"
+
+struct command {
+    const struct command_spec *spec;
+    int (*run)(int argc, char **argv, struct error *err);
+};
+
+extern const struct command command_describe, command_predict, command_plan, command_profile, command_train,
+    command_report, command_compare, command_calibrate, command_env;
+
+enum { COMMAND_OPERANDS = 4 }; /* no command takes more */
+
+/* Parses; prints the help page and sets *done when it was asked for. Returns the number of operands or -1. */
+int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
+                  const char *operands[COMMAND_OPERANDS], bool *done, struct error *err);
+
+#endif

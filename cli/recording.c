@@ -1,0 +1,211 @@
+#include "cli/recording.h"
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "model/work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct recording {
+    struct recorder *recorder;
+    struct observer *observers; /* one per rank, alive as long as its device */
+};
+
+int recording_open(const char *path, const struct plan *plan, const struct program *program,
+                   enum memory_policy policy, const char *command, int64_t event_steps, struct recording **out,
+                   struct error *err)
+{
+    json_t *model = model_to_json(&plan->model), *whole = plan_to_json(plan, program);
+    char *model_text = json_dumps(model, JSON_COMPACT), *plan_text = json_dumps(whole, JSON_COMPACT);
+    struct store_run run = {
+        .command = command,
+        .model = plan->model.name,
+        .model_json = model_text,
+        .layout_json = plan_text,
+        .device = plan->device,
+        .capacity_bytes = plan->capacity_bytes == INT64_MAX ? 0 : plan->capacity_bytes,
+        .policy = memory_policy_name(policy),
+        .memplan_version = MEMPLAN_VERSION,
+        .ranks = (int)plan->layout.dp,
+        .event_steps = event_steps,
+    };
+    struct recording *recording = host_alloc(sizeof *recording);
+    int status = recorder_open(path, &run, &recording->recorder, err);
+    free(model_text);
+    free(plan_text);
+    json_decref(model);
+    json_decref(whole);
+    if (status) {
+        free(recording);
+        return -1;
+    }
+    recording->observers = host_alloc((size_t)plan->layout.dp * sizeof *recording->observers);
+    for (int rank = 0; rank < plan->layout.dp; rank++) {
+        struct store_prediction row = {
+            .rank = rank, .arena_bytes = program->arena_bytes, .step_seconds = plan->step_seconds};
+        memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
+        recorder_prediction(recording->recorder, &row);
+    }
+    *out = recording;
+    return 0;
+}
+
+int recording_close(struct recording *recording, struct error *err)
+{
+    if (!recording)
+        return 0;
+    int status = recorder_close(recording->recorder, err);
+    free(recording->observers);
+    free(recording);
+    return status;
+}
+
+static int layer_of(const struct program *program, int64_t instance)
+{
+    return instance >= 1 && instance < program->instances - 1 ? (int)instance - 1 : -1;
+}
+
+/* Rows under construction; their texts live in the arena until they are handed over. */
+struct tensor_rows {
+    const struct program *program;
+    struct store_tensor *rows;
+    int64_t count;
+    struct arena *texts;
+};
+
+static const char *dims_text(struct arena *texts, const int64_t dims[TENSOR_DIMS])
+{
+    char *text = arena_printf(texts, "%lld", (long long)dims[0]);
+    for (int i = 1; i < TENSOR_DIMS && dims[i]; i++)
+        text = arena_printf(texts, "%sx%lld", text, (long long)dims[i]);
+    return text;
+}
+
+static void add_tensor_row(struct tensor_rows *r, const struct placed *t, const char *suffix)
+{
+    char part[PROGRAM_NAME] = "";
+    if (t->instance >= 0)
+        program_instance_name(r->program, t->instance, part);
+    r->rows[r->count++] = (struct store_tensor){
+        .tensor_id = t->id,
+        .name = arena_printf(r->texts, "%s%s%s%s", part, part[0] ? " " : "", t->name, suffix),
+        .dims = dims_text(r->texts, t->dims),
+        .dtype = dtype_name(t->dtype),
+        .role = t->role,
+        .layer = layer_of(r->program, t->instance),
+        .micro_batch = (int)t->micro_batch,
+        .bytes = t->bytes,
+    };
+}
+
+static void add_state_rows(struct tensor_rows *r)
+{
+    static const char *const suffixes[STATE_COUNT] = {"", " (gradient)", " (master)", " (moment1)", " (moment2)"};
+    const struct program *p = r->program;
+    for (int64_t i = 0; i < p->instances; i++)
+        for (int k = 0; k < program_block(p, i)->parameter_count; k++)
+            for (int state = 0; state < STATE_COUNT; state++)
+                if (program_has_state(p, (enum state)state)) {
+                    struct placed t = program_state(p, i, k, (enum state)state);
+                    add_tensor_row(r, &t, suffixes[state]);
+                }
+    for (int i = 0; i < SCALAR_COUNT; i++) {
+        struct placed t = program_scalar(p, (enum scalar)i);
+        add_tensor_row(r, &t, "");
+    }
+}
+
+static void add_step_rows(struct tensor_rows *r)
+{
+    const struct program *p = r->program;
+    for (int64_t batch = 0; batch < p->micro_batches; batch++)
+        for (int64_t i = 0; i < p->instances; i++)
+            for (int k = 0; k < program_block(p, i)->tensor_count; k++) {
+                struct placed t = program_tensor(p, i, batch, k);
+                if (t.instance == i && t.micro_batch == batch)
+                    add_tensor_row(r, &t, t.recomputed ? " (again)" : "");
+            }
+}
+
+static void record_tensors(struct recording *recording, int rank, const struct program *program)
+{
+    struct tensor_rows r = {.program = program, .texts = arena_create()};
+    r.rows = host_alloc((size_t)program_tensor_count(program) * sizeof *r.rows);
+    add_state_rows(&r);
+    add_step_rows(&r);
+    recorder_tensors(recording->recorder, rank, r.rows, r.count);
+    free(r.rows);
+    arena_free(r.texts);
+}
+
+static const char *shape_text(struct arena *texts, const struct work *work)
+{
+    if (work->k)
+        return arena_printf(texts, "M%lld N%lld K%lld", (long long)work->m, (long long)work->n, (long long)work->k);
+    return arena_printf(texts, "M%lld N%lld", (long long)work->m, (long long)work->n);
+}
+
+static void record_operations(struct recording *recording, int rank, const struct program *program)
+{
+    struct arena *texts = arena_create();
+    struct store_operation *rows = host_alloc((size_t)program_op_count(program) * sizeof *rows);
+    int64_t count = 0;
+    struct program_cursor cursor = program_walk(program);
+    for (struct step_op s; program_next(&cursor, &s);) {
+        struct work work = work_of(program, &s);
+        rows[count++] = (struct store_operation){
+            .operation_id = s.id,
+            .kind = op_kind_name(s.kind),
+            .phase = phase_name(s.phase),
+            .detail = shape_text(texts, &work),
+            .layer = layer_of(program, s.instance),
+            .micro_batch = (int)s.micro_batch,
+            .recompute = s.op && (s.op->flags & OP_RECOMPUTE),
+            .flops = (int64_t)work.flops,
+            .bytes_moved = (int64_t)work.bytes_moved,
+        };
+    }
+    recorder_operations(recording->recorder, rank, rows, count);
+    free(rows);
+    arena_free(texts);
+}
+
+int recording_start(struct recording *recording, int rank, struct device *device, const struct program *program,
+                    struct error *err)
+{
+    record_tensors(recording, rank, program);
+    record_operations(recording, rank, program);
+    recording->observers[rank] = recorder_rank_observer(recording->recorder, rank);
+    return device_observe(device, &recording->observers[rank], err);
+}
+
+void recording_step_begin(struct recording *recording, int rank, int64_t step)
+{
+    recorder_step_begin(recording->recorder, rank, (int)step);
+}
+
+void recording_step(struct recording *recording, const struct step_report *report)
+{
+    struct store_step row = {
+        .step = (int)report->step,
+        .loss = report->loss,
+        .grad_norm = report->grad_norm,
+        .seconds = report->seconds,
+        .tokens = report->tokens,
+        .tokens_per_s = (double)report->tokens / report->seconds,
+        .communication_busy_s = report->communication_busy_s,
+        .communication_waited_s = report->communication_waited_s,
+    };
+    recorder_step(recording->recorder, report->rank, &row);
+}
+
+void recording_finish(struct recording *recording, int rank, struct device *device, const struct program *program,
+                      enum memory_policy policy)
+{
+    struct device_usage usage = device_usage(device);
+    device_unobserve(device, &recording->observers[rank]);
+    recorder_usage(recording->recorder, rank, &usage, policy == MEMORY_ARENA ? program->arena_bytes : 0);
+}

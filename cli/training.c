@@ -1,0 +1,224 @@
+#include "cli/training.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/capacity.h"
+#include "cli/recording.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A run in progress, as its listener sees it. */
+struct training {
+    const struct training_options *options;
+    const struct plan *plan;
+    const struct program *program;
+    struct train_settings settings;
+    struct recording *recording; /* NULL: none */
+    bool broken_output;          /* stdout took no more */
+};
+
+struct training_options training_default_options(void)
+{
+    struct train_settings defaults = train_defaults();
+    return (struct training_options){
+        .steps = defaults.steps,
+        .seed = (int64_t)defaults.seed,
+        .lr = defaults.rate.peak,
+        .decay = defaults.decay,
+        .clip = defaults.max_norm,
+        .event_steps = 2,
+    };
+}
+
+static int make_settings(struct training *t, enum memory_policy policy, struct error *err)
+{
+    const struct training_options *o = t->options;
+    struct train_settings s = train_defaults();
+    if (!o->data)
+        return error_set(err, "--data is missing; name a text file, a .bin token file, or random");
+    if (o->steps < 1)
+        return error_set(err, "--steps 0: a run needs at least 1 step");
+    if (!(o->lr > 0 && o->lr < 1e3))
+        return error_set(err, "--lr %g is out of range; it must be above 0, such as 3e-4", o->lr);
+    if (!(o->decay >= 0 && o->decay < 1e3))
+        return error_set(err, "--decay %g is out of range; it must be 0 or more", o->decay);
+    if (o->schedule && learning_rate_parse(o->schedule, &s.rate.kind, err))
+        return -1;
+    s.data_path = o->data;
+    s.seed = (uint64_t)o->seed;
+    s.steps = o->steps;
+    s.rate.peak = o->lr;
+    s.rate.warmup_steps = o->warmup;
+    s.decay = o->decay;
+    s.max_norm = o->clip;
+    s.validate_every = o->validate_every;
+    s.checkpoint_folder = o->checkpoint;
+    s.checkpoint_every = o->checkpoint_every;
+    s.resume_folder = o->resume;
+    s.policy = policy;
+    s.capacity_bytes = t->plan->capacity_bytes;
+    s.threads = (int)o->threads;
+    t->settings = s;
+    return 0;
+}
+
+static void print_line(struct training *t, json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    if (printf("%s\n", text) < 0 || fflush(stdout))
+        t->broken_output = true;
+    free(text);
+    json_decref(line);
+}
+
+static void print_step(struct training *t, const struct step_report *r)
+{
+    double tokens_per_s = (double)r->tokens / r->seconds;
+    if (t->options->json) {
+        print_line(t, json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)r->step, "loss", r->loss, "grad_norm",
+                                r->grad_norm, "step_seconds", r->seconds, "tokens_per_second", tokens_per_s));
+        return;
+    }
+    char time[UNITS_TEXT];
+    if (printf("step %4" PRId64 "/%" PRId64 "  loss %7.4f  norm %8.4f  lr %.2e  %9s  %9.0f tokens/s\n", r->step + 1,
+               t->settings.steps, r->loss, r->grad_norm, r->lr, units_format_seconds(r->seconds, time),
+               tokens_per_s) < 0 ||
+        fflush(stdout))
+        t->broken_output = true;
+}
+
+static int on_start(void *context, int rank, struct device *device, const struct program *program, struct error *err)
+{
+    struct training *t = context;
+    return t->recording ? recording_start(t->recording, rank, device, program, err) : 0;
+}
+
+static void on_step_begin(void *context, int rank, int64_t step)
+{
+    struct training *t = context;
+    if (t->recording)
+        recording_step_begin(t->recording, rank, step);
+}
+
+static void on_step(void *context, const struct step_report *report)
+{
+    struct training *t = context;
+    if (t->recording)
+        recording_step(t->recording, report);
+    if (report->rank == 0)
+        print_step(t, report);
+}
+
+static void on_validation(void *context, int64_t step, double loss)
+{
+    struct training *t = context;
+    if (t->options->json)
+        print_line(t, json_pack("{s:I, s:f}", "validated_steps", (json_int_t)step, "validation_loss", loss));
+    else
+        printf("after %" PRId64 " steps  validation loss %.4f\n", step, loss);
+}
+
+static void on_checkpoint(void *context, int64_t step, const char *folder)
+{
+    (void)context;
+    log_note("checkpoint of step %" PRId64 " in %s", step, folder);
+}
+
+static void on_finish(void *context, int rank, struct device *device)
+{
+    struct training *t = context;
+    if (t->recording)
+        recording_finish(t->recording, rank, device, t->program, t->settings.policy);
+}
+
+static void print_summary(struct training *t, const struct train_result *result)
+{
+    int64_t arena = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
+    if (t->options->json) {
+        json_t *peaks = json_array(), *arenas = json_array();
+        for (int i = 0; i < result->ranks; i++) {
+            json_array_append_new(peaks, json_integer(result->usage[i].peak_bytes));
+            json_array_append_new(arenas, json_integer(arena));
+        }
+        print_line(t, json_pack("{s:b, s:I, s:o, s:o, s:I}", "done", 1, "steps", (json_int_t)result->steps_done,
+                                "peak_bytes", peaks, "arena_bytes", arenas, "predicted_peak_bytes",
+                                (json_int_t)t->program->peak_bytes));
+        return;
+    }
+    char predicted[UNITS_TEXT], measured[UNITS_TEXT];
+    for (int i = 0; i < result->ranks; i++)
+        printf("rank %d  peak %s measured, %s predicted, error %" PRId64 " bytes\n", i,
+               units_format_bytes(result->usage[i].peak_bytes, measured),
+               units_format_bytes(t->program->peak_bytes, predicted),
+               result->usage[i].peak_bytes - t->program->peak_bytes);
+}
+
+/* Names what would make a refused run fit. */
+static void add_advice(struct training *t, struct error *err)
+{
+    if (err->kind == ERROR_MEMORY)
+        capacity_advise(t->program, t->plan->capacity_bytes, err);
+}
+
+static int run(struct training *t, const char *command, struct error *err)
+{
+    const char *output = t->options->output;
+    enum memory_policy policy = t->settings.policy;
+    bool refused = policy == MEMORY_ARENA && t->program->arena_bytes > t->plan->capacity_bytes;
+    if (train_check_data(t->program, &t->settings, err))
+        return -1;
+    if (output && !refused &&
+        recording_open(output, t->plan, t->program, policy, command, t->options->event_steps, &t->recording, err))
+        return -1;
+    struct train_listener listener = {
+        .context = t,
+        .start = on_start,
+        .step_begin = on_step_begin,
+        .step = on_step,
+        .validation = on_validation,
+        .checkpoint = on_checkpoint,
+        .finish = on_finish,
+    };
+    struct train_result result = {0};
+    int status = train_run(t->program, &t->settings, &listener, &result, err);
+    if (status)
+        add_advice(t, err);
+    else
+        print_summary(t, &result);
+    train_result_clear(&result);
+    struct error recording_error = {0};
+    if (recording_close(t->recording, &recording_error) && !status) {
+        *err = recording_error;
+        status = -1;
+    }
+    if (!status && output)
+        log_note("recorded in %s; read it with: memplan report %s", output, output);
+    if (!status && t->broken_output)
+        status = error_set(err, "the steps could not be written to stdout; is the disk full, or the reader gone?");
+    return status;
+}
+
+int training_execute(const char *source, const struct training_options *options, enum memory_policy policy,
+                     const char *command, struct error *err)
+{
+    struct plan plan;
+    bool automatic;
+    log_set_quiet(options->quiet);
+    if (configuration_resolve(source, &options->configuration, &plan, &automatic, err))
+        return -1;
+    struct training t = {.options = options, .plan = &plan};
+    struct program *program = NULL;
+    int status = -1;
+    if (capacity_decide(&plan, options->device, options->memory, automatic, err) ||
+        make_settings(&t, policy, err) || plan_program(&plan, &program, err))
+        goto done;
+    t.program = program;
+    status = run(&t, command, err);
+done:
+    program_free(program);
+    plan_clear(&plan);
+    return status;
+}
