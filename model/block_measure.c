@@ -3,7 +3,7 @@
  * In the arena a block owns a frame. What it keeps for backward lies in [0, frame_bytes) with its input `x` at 0, so that the
  * next block's frame, whose `x` is this block's output, begins at frame_bytes. Everything else of the block lives only
  * while the block itself runs, when no frame above it is in use: it may lie anywhere that nothing alive occupies, above the
- * frame or in its holes. Placing it well is a two-dimensional packing of a few dozen rectangles (time x bytes), done greedily
+ * frame or in its holes. `d` has one place for the whole step, above all that lives with it. Placing it all well is a two-dimensional packing of a few dozen rectangles (time x bytes), done greedily
  * in several orders; the best wins. */
 #include "base/checked.h"
 #include "model/block.h"

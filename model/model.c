@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/options.h"
+#include "model/parameters.h"
 #include "model/presets.h"
 
 #include <stdio.h>
@@ -31,6 +32,29 @@ static int check_range(const char *model, const char *field, int64_t value, int6
                      (long long)value, (long long)most);
 }
 
+enum { MOST_LAYERS = 100000, MOST_HIDDEN = 1 << 20, MOST_HEADS = 1 << 16 };
+
+static int check_positive(const char *model, const char *field, double value, struct error *err)
+{
+    if (value > 0)
+        return 0;
+    return error_set(err, "model %s: %s is %g; it must be above 0", model, field, value);
+}
+
+/* Layers are what multiplies: a single matrix fits by the ranges of its sides. */
+static int check_parameters_fit(const struct model *model, struct error *err)
+{
+    struct parameter list[PART_PARAMETERS_MAX];
+    int64_t count = 0;
+    for (int i = 0, n = parameters_of(model, PART_LAYER, list); i < n; i++)
+        count += list[i].count;
+    if (count <= INT64_MAX / 2 / model->layers)
+        return 0;
+    return error_set(err,
+                     "model %s: %lld layers of %lld parameters are more than 63 bits count; use smaller ones",
+                     model->name, (long long)model->layers, (long long)count);
+}
+
 /* Writes the divisors of `n` up to `n`, at most eight, as "1, 2, 4 or 8". */
 static const char *divisors(int64_t n, char *out, size_t room)
 {
@@ -53,15 +77,17 @@ static const char *divisors(int64_t n, char *out, size_t room)
 int model_check(const struct model *model, struct error *err)
 {
     const char *name = model->name;
-    if (check_range(name, "layers", model->layers, 100000, err) ||
-        check_range(name, "hidden", model->hidden, 1 << 20, err) ||
-        check_range(name, "heads", model->heads, 1 << 16, err) ||
-        check_range(name, "kv_heads", model->kv_heads, 1 << 16, err) ||
+    if (check_range(name, "layers", model->layers, MOST_LAYERS, err) ||
+        check_range(name, "hidden", model->hidden, MOST_HIDDEN, err) ||
+        check_range(name, "heads", model->heads, MOST_HEADS, err) ||
+        check_range(name, "kv_heads", model->kv_heads, MOST_HEADS, err) ||
         check_range(name, "head_size", model->head_size, 1 << 16, err) ||
         check_range(name, "ffn", model->ffn, 1 << 24, err) ||
         check_range(name, "vocab", model->vocab, 1 << 26, err) ||
         check_range(name, "max_seq_len", model->max_seq_len, 1LL << 31, err) ||
-        check_range(name, "usual_batch", model->usual_batch, 1 << 20, err))
+        check_range(name, "usual_batch", model->usual_batch, 1 << 20, err) ||
+        check_positive(name, "norm_eps", model->norm_eps, err) ||
+        (model->family == MODEL_LLAMA && check_positive(name, "rope_theta", model->rope_theta, err)))
         return -1;
     char list[120];
     if (model->heads % model->kv_heads)
@@ -74,15 +100,19 @@ int model_check(const struct model *model, struct error *err)
             "model %s: head size %lld is odd, and RoPE turns pairs; choose heads so that hidden / "
             "heads is even",
             name, (long long)model->head_size);
-    return 0;
+    if (model->family == MODEL_ENCODER && model->tied)
+        return error_set(err, "model %s: an encoder has no embedding to tie its head to; set tied to false",
+                         name);
+    return check_parameters_fit(model, err);
 }
 
 /* head_size follows hidden / heads; says which heads would divide when they do not. */
 static int derive_head_size(struct model *model, struct error *err)
 {
     char list[120];
-    if (model->heads < 1 || model->hidden < 1)
-        return 0; /* model_check() names it */
+    if (check_range(model->name, "hidden", model->hidden, MOST_HIDDEN, err) ||
+        check_range(model->name, "heads", model->heads, MOST_HEADS, err))
+        return -1;
     if (model->hidden % model->heads)
         return error_set(err, "model %s: heads=%lld does not divide hidden=%lld; try %s", model->name,
                          (long long)model->heads, (long long)model->hidden,
@@ -111,13 +141,15 @@ static int apply_overrides(struct model *model, const struct model_overrides *o,
             "model %s: --kv-heads %lld with %lld heads; the %s family has as many key/value heads "
             "as heads, use a llama model for grouped-query attention",
             model->name, (long long)o->kv_heads, (long long)model->heads, model_family_name(model->family));
+    if ((o->hidden || o->heads) && derive_head_size(model, err))
+        return -1;
     if (o->hidden && gpt_like)
         model->ffn = 4 * model->hidden;
     if (o->ffn)
         model->ffn = o->ffn;
     if (o->vocab)
         model->vocab = o->vocab;
-    return o->hidden || o->heads ? derive_head_size(model, err) : 0;
+    return 0;
 }
 
 /* A preset that does not exist, with the nearest one that does. */
@@ -165,9 +197,15 @@ int model_read(const char *source, const struct model_overrides *overrides, stru
     return 0;
 }
 
+/* Names go into JSON, which is UTF-8; a path may be anything, and cutting may split a character. */
 static void set_name(struct model *model, const char *name)
 {
     snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1, name);
+    json_t *valid = json_string(model->name);
+    for (char *byte = model->name; !valid && *byte; byte++)
+        if (*byte & 0x80)
+            *byte = '_';
+    json_decref(valid);
 }
 
 /* The file's folder is the best name a config.json has: ".../Mistral-7B/config.json" -> "Mistral-7B". */
@@ -202,12 +240,11 @@ static int read_hf_gpt2(const json_t *config, const char *where, struct model *m
     if (strcmp(activation, "gelu_new") && strcmp(activation, "gelu_pytorch_tanh"))
         return error_set(err, "%s: activation_function \"%s\" is not supported; gelu_new is", where,
                          activation);
+    if (derive_head_size(m, err))
+        return -1;
     m->kv_heads = m->heads;
     m->ffn = 4 * m->hidden;
-    const json_t *inner = json_object_get(config, "n_inner");
-    if (inner && !json_is_null(inner) && jsonfile_int(config, "n_inner", where, &m->ffn, err))
-        return -1;
-    return derive_head_size(m, err);
+    return jsonfile_int_optional(config, "n_inner", where, &m->ffn, err);
 }
 
 static int read_hf_llama(const json_t *config, const char *where, const char *type, struct model *m,
@@ -247,10 +284,8 @@ static int read_hf_llama(const json_t *config, const char *where, const char *ty
         strcmp(type, "qwen2"))
         snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",
                  (long long)json_integer_value(window));
-    if (derive_head_size(m, err))
-        return -1;
-    const json_t *head_dim = json_object_get(config, "head_dim");
-    if (head_dim && !json_is_null(head_dim) && jsonfile_int(config, "head_dim", where, &m->head_size, err))
+    if (jsonfile_int_optional(config, "head_dim", where, &m->head_size, err) ||
+        (!m->head_size && derive_head_size(m, err)))
         return -1;
     return jsonfile_int_optional(config, "num_key_value_heads", where, &m->kv_heads, err);
 }
@@ -279,10 +314,13 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_int(object, "vocab", where, &m->vocab, err) ||
         jsonfile_int(object, "max_seq_len", where, &m->max_seq_len, err))
         return -1;
+    if (jsonfile_int_optional(object, "head_size", where, &m->head_size, err) ||
+        (!m->head_size && derive_head_size(m, err)) ||
+        check_range(m->name, "hidden", m->hidden, MOST_HIDDEN, err))
+        return -1;
     m->kv_heads = m->heads;
     m->ffn = 4 * m->hidden;
-    if (derive_head_size(m, err) || jsonfile_int_optional(object, "kv_heads", where, &m->kv_heads, err) ||
-        jsonfile_int_optional(object, "head_size", where, &m->head_size, err) ||
+    if (jsonfile_int_optional(object, "kv_heads", where, &m->kv_heads, err) ||
         jsonfile_int_optional(object, "ffn", where, &m->ffn, err) ||
         jsonfile_int_optional(object, "usual_batch", where, &m->usual_batch, err) ||
         jsonfile_real_optional(object, "norm_eps", where, &m->norm_eps, err) ||

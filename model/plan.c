@@ -24,6 +24,9 @@ static int check_version(const json_t *object, const char *where, struct error *
             where);
     if (jsonfile_int(object, "memplan_plan", where, &version, err))
         return -1;
+    if (version < 1)
+        return error_set(err, "%s: plan version %lld does not exist; versions begin at 1", where,
+                         (long long)version);
     if (version > PLAN_VERSION)
         return error_set(
             err,
@@ -43,6 +46,8 @@ static int read_stages(const json_t *object, const char *where, struct plan *pla
         return error_set(err, "%s: %zu pipeline stages; this version runs plans of 1 stage", where,
                          json_array_size(stages));
     const json_t *stage = json_array_get(stages, 0);
+    if (!json_is_object(stage))
+        return error_set(err, "%s: stages[0] is not an object; it needs {\"recompute\": ...}", where);
     int64_t first = 0, layers = plan->model.layers;
     const char *recompute = "none";
     if (jsonfile_int_optional(stage, "first_layer", where, &first, err) ||
@@ -51,9 +56,8 @@ static int read_stages(const json_t *object, const char *where, struct plan *pla
         return -1;
     if (first != 0 || layers != plan->model.layers)
         return error_set(
-            err, "%s: stage 0 has layers %lld to %lld, but the model's %lld layers need all of 0 to %lld",
-            where, (long long)first, (long long)(first + layers - 1), (long long)plan->model.layers,
-            (long long)plan->model.layers - 1);
+            err, "%s: stage 0 has %lld layers from layer %lld on, but a plan of 1 stage has all %lld from 0",
+            where, (long long)layers, (long long)first, (long long)plan->model.layers);
     plan->recompute = host_alloc((size_t)plan->model.layers * sizeof *plan->recompute);
     if (recompute_parse(recompute, &plan->model, plan->recompute, err))
         return error_prefix(err, "%s", where);
@@ -62,8 +66,12 @@ static int read_stages(const json_t *object, const char *where, struct plan *pla
 
 static int read_predicted(const json_t *object, const char *where, struct plan *plan, struct error *err)
 {
-    const json_t *predicted = json_object_get(object, "predicted");
-    return predicted ? jsonfile_real_optional(predicted, "step_seconds", where, &plan->step_seconds, err) : 0;
+    json_t *predicted;
+    if (!json_object_get(object, "predicted"))
+        return 0;
+    if (jsonfile_object(object, "predicted", where, &predicted, err))
+        return -1;
+    return jsonfile_real_optional(predicted, "step_seconds", where, &plan->step_seconds, err);
 }
 
 int plan_from_json(const json_t *object, const char *where, struct plan *out, struct error *err)
@@ -80,6 +88,11 @@ int plan_from_json(const json_t *object, const char *where, struct plan *out, st
         jsonfile_int_optional(object, "capacity_bytes", where, &plan.capacity_bytes, err) ||
         read_predicted(object, where, &plan, err))
         return -1;
+    if (plan.capacity_bytes < 1)
+        return error_set(err, "%s: capacity_bytes is %lld; leave it out for no limit", where,
+                         (long long)plan.capacity_bytes);
+    if (strlen(device) >= sizeof plan.device)
+        return error_set(err, "%s: device \"%.20s...\" is longer than any device's name", where, device);
     if (layout_complete(&plan.layout, &plan.model, err))
         return error_prefix(err, "%s", where);
     snprintf(plan.device, sizeof plan.device, "%s", device);
@@ -113,11 +126,13 @@ json_t *plan_to_json(const struct plan *plan, const struct program *program)
     json_t *predicted =
         json_pack("{s:I, s:I, s:f}", "peak_bytes", (json_int_t)program->peak_bytes, "arena_bytes",
                   (json_int_t)program->arena_bytes, "step_seconds", plan->step_seconds);
-    return json_pack("{s:i, s:s, s:o, s:o, s:s, s:[o], s:s, s:I, s:o}", "memplan_plan", PLAN_VERSION,
-                     "made_by", plan->made_by, "model", model_to_json(&plan->model), "layout",
-                     layout_to_json(&plan->layout), "schedule", "1f1b", "stages", stage, "device",
-                     plan->device, "capacity_bytes", (json_int_t)plan->capacity_bytes, "predicted",
-                     predicted);
+    /* A command line may hold bytes that are not UTF-8, and JSON may not. */
+    json_t *made_by = json_string(plan->made_by);
+    return json_pack("{s:i, s:o, s:o, s:o, s:s, s:[o], s:s, s:I, s:o}", "memplan_plan", PLAN_VERSION,
+                     "made_by", made_by ? made_by : json_string("memplan"), "model",
+                     model_to_json(&plan->model), "layout", layout_to_json(&plan->layout), "schedule", "1f1b",
+                     "stages", stage, "device", plan->device, "capacity_bytes",
+                     (json_int_t)plan->capacity_bytes, "predicted", predicted);
 }
 
 int plan_program(const struct plan *plan, struct program **out, struct error *err)

@@ -1,0 +1,116 @@
+/* Layouts: what is filled in, and each refusal. */
+#include "model/layout.h"
+
+#include "tests/test.h"
+
+#include <string.h>
+
+static struct error err;
+
+static struct model read_model(const char *name)
+{
+    struct model m = {0};
+    ASSERT_OK(model_read(name, NULL, &m, &err));
+    return m;
+}
+
+TEST(layout_defaults,
+     "an empty layout is one rank, the usual micro-batch once, and the model's whole sequence")
+{
+    struct model m = read_model("block-768");
+    struct layout l = {0};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(l.dp, 1);
+    ASSERT_INT(l.micro_batch, 4);
+    ASSERT_INT(l.global_batch, 4);
+    ASSERT_INT(l.seq_len, 512);
+    ASSERT_INT(l.bucket_bytes, 25 * 1024 * 1024);
+    ASSERT_INT(layout_micro_batches(&l), 1);
+    ASSERT_INT(l.precision, PRECISION_FP32);
+}
+
+/* 48 sequences over 2 ranks in micro-batches of 4: 6 each. */
+TEST(layout_accumulates, "a global batch of 48 over 2 ranks and micro-batches of 4 makes 6 of them")
+{
+    struct model m = read_model("block-768");
+    struct layout l = {.dp = 2, .global_batch = 48};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(l.micro_batch, 4);
+    ASSERT_INT(layout_micro_batches(&l), 6);
+}
+
+/* block-768's usual micro-batch is 4; 2 ranks would need 8. */
+TEST(layout_small_global_batch, "a global batch below the usual micro-batches gets micro-batches of 1")
+{
+    struct model m = read_model("block-768");
+    struct layout l = {.dp = 2, .global_batch = 6};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(l.micro_batch, 1);
+    ASSERT_INT(layout_micro_batches(&l), 3);
+}
+
+static void refuse(const char *model, struct layout layout, const char *piece)
+{
+    struct model m = read_model(model);
+    struct layout before = layout;
+    err = (struct error){0};
+    ASSERT_INT(layout_complete(&layout, &m, &err), -1);
+    ASSERT_HAS(err.text, piece);
+    ASSERT(!memcmp(&before, &layout, sizeof layout));
+}
+
+TEST(layout_refusals, "each layout that cannot be names the option and a way out, and is left alone")
+{
+    refuse("gpt2-124m", (struct layout){.dp = 4, .global_batch = 6},
+           "multiple of dp 4 x micro-batch 1; try 8");
+    refuse("gpt2-124m", (struct layout){.seq_len = 1025}, "at most 1024");
+    refuse("gpt2-124m", (struct layout){.dp = -1}, "--dp -1");
+    refuse("gpt2-124m", (struct layout){.micro_batch = -2}, "--micro-batch -2");
+    refuse("gpt2-124m", (struct layout){.seq_len = -3}, "--seq-len -3");
+    refuse("gpt2-124m", (struct layout){.global_batch = -4}, "--global-batch -4");
+    refuse("gpt2-124m", (struct layout){.bucket_bytes = -5}, "--bucket-bytes -5");
+    refuse("gpt2-124m", (struct layout){.dp = INT64_MAX, .global_batch = 1}, "--dp");
+    refuse("gpt2-124m", (struct layout){.micro_batch = INT64_MAX}, "--micro-batch");
+    refuse("gpt2-124m", (struct layout){.global_batch = INT64_MAX}, "--global-batch");
+    refuse("llama3-8b", (struct layout){.seq_len = INT64_MAX}, "--seq-len");
+}
+
+TEST(layout_rope_is_longer, "RoPE has no last position: a llama may be longer than its max_seq_len")
+{
+    struct model m = read_model("llama3-8b");
+    struct layout l = {.seq_len = 20000};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+}
+
+TEST(layout_precision, "precisions are found by name, and an unknown one says which there are")
+{
+    enum precision p;
+    for (int i = PRECISION_FP32; i <= PRECISION_FP64; i++) {
+        ASSERT_OK(precision_find(precision_name((enum precision)i), &p, &err));
+        ASSERT_INT(p, i);
+    }
+    ASSERT_INT(precision_find("fp8", &p, &err), -1);
+    ASSERT_HAS(err.text, "fp32 or bf16");
+}
+
+TEST(layout_json, "a layout written and read again is the same")
+{
+    struct layout l = {2, 3, 12, 77, 1000, PRECISION_BF16}, again;
+    json_t *object = layout_to_json(&l);
+    ASSERT_OK(layout_from_json(object, "memory", &again, &err));
+    json_t *object_again = layout_to_json(&again);
+    ASSERT(json_equal(object, object_again));
+    json_decref(object_again);
+    json_object_set_new(object, "tp", json_integer(2));
+    ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
+    ASSERT_HAS(err.text, "tp=2 pp=1");
+    json_object_set_new(object, "tp", json_integer(1));
+    json_object_set_new(object, "precision", json_string("int4"));
+    ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
+    ASSERT_HAS(err.text, "p.json: precision \"int4\"");
+    json_object_del(object, "precision");
+    json_object_del(object, "seq_len");
+    ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
+    ASSERT_HAS(err.text, "seq_len");
+    json_decref(object);
+}

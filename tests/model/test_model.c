@@ -1,0 +1,339 @@
+/* Descriptions: the exact size of every preset, Hugging Face files as they are published, and files that are wrong in every
+ * way a file can be. */
+#include "model/model.h"
+
+#include "model/parameters.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct error err;
+
+/* gpt2: a layer has 12 C^2 + 13 C (qkv 3C^2 + 3C, proj C^2 + C, mlp 8C^2 + 5C, norms 4C); around them V C + T C + 2 C.
+ * llama: a layer has C (H + 2K) D + H D C + 3 F C + 2 C; around them 2 V C + C.
+ * encoder: the layer of gpt2, and a head of V C + V. */
+static const struct {
+    const char *name;
+    int64_t parameters;
+} sizes[] = {
+    {"block-768", 7164772},        /* 7,087,872 + 76,800 + 100 */
+    {"gpt2-124m", 124439808},      /* 12 x 7,087,872 + 38,597,376 + 786,432 + 1,536 */
+    {"gpt2-355m", 354823168},      /* 24 x 12,596,224 + 51,463,168 + 1,048,576 + 2,048 */
+    {"gpt2-774m", 774030080},      /* 36 x 19,677,440 + 64,328,960 + 1,310,720 + 2,560 */
+    {"gpt2-1558m", 1557611200},    /* 48 x 30,740,800 + 80,411,200 + 1,638,400 + 3,200 */
+    {"gpt3-175b", 174604259328},   /* 96 x 1,812,099,072 + 617,558,016 + 25,165,824 + 24,576 */
+    {"llama2-7b", 6738415616},     /* 32 x 202,383,360 + 262,144,000 + 4,096 */
+    {"llama2-13b", 13015864320},   /* 40 x 317,204,480 + 327,680,000 + 5,120 */
+    {"llama2-70b", 68976648192},   /* 80 x 855,654,400 + 524,288,000 + 8,192 */
+    {"llama3-8b", 8030261248},     /* 32 x 218,112,000 + 1,050,673,152 + 4,096 */
+    {"llama3-70b", 70553706496},   /* 80 x 855,654,400 + 2,101,346,304 + 8,192 */
+    {"llama3-405b", 405853388800}, /* 126 x 3,187,703,808 + 4,202,692,608 + 16,384 */
+    {"gpt2-tiny", 35712},          /* 2 x 12,704 + 8,192 + 2,048 + 64 */
+    {"gpt2-small-bytes", 4870144}, /* 6 x 789,760 + 65,536 + 65,536 + 512 */
+    {"llama-tiny", 39584},         /* 2 x 11,584 + 16,384 + 32 */
+    {"block-tiny", 25738},         /* 2 x 12,704 + 320 + 10 */
+};
+
+TEST(model_preset_parameters, "every preset has exactly its published number of parameters")
+{
+    int count = 0;
+    for (const char *const *name = model_preset_names(); *name; name++, count++) {
+        struct model m;
+        ASSERT_OK(model_read(*name, NULL, &m, &err));
+        ASSERT_STR(m.name, sizes[count].name);
+        ASSERT_INT(model_parameters(&m), sizes[count].parameters);
+    }
+    ASSERT_INT(count, (int)(sizeof sizes / sizeof sizes[0]));
+}
+
+/* Of the 12 parameters of a gpt2 layer, qkv, proj, up and down are matrices. */
+TEST(model_decay, "matrices decay, vectors do not, and residual matrices start smaller")
+{
+    struct model m;
+    struct parameter list[PART_PARAMETERS_MAX];
+    ASSERT_OK(model_read("gpt2-124m", NULL, &m, &err));
+    int count = parameters_of(&m, PART_LAYER, list), decaying = 0;
+    ASSERT_INT(count, 12);
+    for (int i = 0; i < count; i++)
+        decaying += list[i].decay;
+    ASSERT_INT(decaying, 4);
+    /* 0.02 / sqrt(2 x 12) */
+    ASSERT_STR(list[4].name, "proj");
+    ASSERT_NEAR(list[4].init_std, 0.0040824829046386, 1e-15);
+    ASSERT_NEAR(list[2].init_std, 0.02, 1e-15);
+}
+
+static struct model read_fixture(const char *folder)
+{
+    char path[200];
+    struct model m = {0};
+    snprintf(path, sizeof path, "tests/model/fixtures/%s", folder);
+    ASSERT_OK(model_read(path, NULL, &m, &err));
+    ASSERT_STR(m.name, folder);
+    return m;
+}
+
+TEST(model_hf_gpt2, "GPT-2's config.json is the preset gpt2-124m")
+{
+    struct model m = read_fixture("gpt2");
+    ASSERT_INT(m.family, MODEL_GPT2);
+    ASSERT_INT(model_parameters(&m), 124439808);
+    ASSERT_INT(m.max_seq_len, 1024);
+    ASSERT(m.tied && m.qkv_bias && m.proj_bias && !m.note[0]);
+}
+
+TEST(model_hf_llama, "Llama 3.1's config.json has 8,030,261,248 parameters and a note about rope_scaling")
+{
+    struct model m = read_fixture("Llama-3.1-8B");
+    ASSERT_INT(model_parameters(&m), 8030261248);
+    ASSERT_INT(m.kv_heads, 8);
+    ASSERT_INT(m.max_seq_len, 131072);
+    ASSERT(m.rope_theta == 500000);
+    ASSERT(!m.tied && !m.qkv_bias && !m.proj_bias);
+    ASSERT_HAS(m.note, "rope_scaling");
+}
+
+/* 32 x 218,112,000 + 262,144,000 + 4,096 */
+TEST(model_hf_mistral,
+     "Mistral's sliding window of 4096 below 32768 positions is noted; 7,241,732,096 parameters")
+{
+    struct model m = read_fixture("Mistral-7B-v0.1");
+    ASSERT_INT(model_parameters(&m), 7241732096);
+    ASSERT_HAS(m.note, "4096");
+}
+
+/* head_dim 128 although 5120 / 32 = 160: 40 x (5120 x 6144 + 4096 x 5120 + 3 x 14336 x 5120 + 10240) + 1,342,177,280 +
+ * 5,120 */
+TEST(model_hf_head_dim, "head_dim overrules hidden / heads: Mistral Nemo has 12,247,782,400 parameters")
+{
+    struct model m = read_fixture("Mistral-Nemo-Base-2407");
+    ASSERT_INT(m.head_size, 128);
+    ASSERT_INT(model_parameters(&m), 12247782400);
+    ASSERT(!m.note[0]);
+}
+
+/* 24 x 14,912,384 (with 1,152 biases of qkv) + 136,134,656 + 896 */
+TEST(model_hf_qwen2, "Qwen2 0.5B ties its head and has biases on qkv only: 494,032,768 parameters")
+{
+    struct model m = read_fixture("Qwen2-0.5B");
+    ASSERT(m.tied && m.qkv_bias && !m.proj_bias);
+    ASSERT_INT(model_parameters(&m), 494032768);
+    ASSERT(!m.note[0]);
+}
+
+TEST(model_truncated, "a file that ends in the middle is named with its line")
+{
+    struct model m;
+    ASSERT_INT(model_read("tests/model/fixtures/truncated.json", NULL, &m, &err), -1);
+    ASSERT_HAS(err.text, "tests/model/fixtures/truncated.json:17");
+}
+
+TEST(model_unknown_name, "a name that is neither preset nor file brings the nearest preset")
+{
+    struct model m;
+    ASSERT_INT(model_read("gpt2-124", NULL, &m, &err), -1);
+    ASSERT_HAS(err.text, "gpt2-124m");
+    ASSERT_INT(model_read("tests/model", NULL, &m, &err), -1);
+    ASSERT_HAS(err.text, "config.json");
+}
+
+/* -1 with a message, or 0 and a model that model_check() accepts. */
+static int read_text(const char *text, struct model *m)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    ASSERT_MSG(object != NULL, "the test's JSON is wrong: %s", text);
+    err = (struct error){0};
+    int status = model_from_json(object, "some/config.json", m, &err);
+    ASSERT_MSG(status == 0 || err.text[0], "no message for %s", text);
+    json_decref(object);
+    return status;
+}
+
+static void refuse(const char *text, const char *piece)
+{
+    struct model m;
+    ASSERT_MSG(read_text(text, &m) == -1, "accepted: %s", text);
+    ASSERT_HAS(err.text, piece);
+}
+
+#define GPT2(fields)                                                                                         \
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 64, \"n_head\": 4, \"vocab_size\": 99" fields "}"
+#define LLAMA(fields)                                                                                        \
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4," \
+    "\"intermediate_size\": 96, \"vocab_size\": 99" fields "}"
+#define OWN(family, fields)                                                                                  \
+    "{\"family\": \"" family "\", \"layers\": 2, \"hidden\": 64, \"heads\": 4, \"vocab\": 9,"                \
+    "\"max_seq_len\": 8" fields "}"
+
+TEST(model_refusals, "each thing a description can have wrong is named, with what would be right")
+{
+    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral and qwen2");
+    refuse("{\"model_type\": 3}", "model_type");
+    refuse("{\"model_type\": \"gpt2\"}", "n_layer");
+    refuse("{}", "family");
+    refuse("{\"family\": \"rnn\"}", "gpt2, llama or encoder");
+    refuse(GPT2(", \"n_positions\": \"1024\""), "n_positions");
+    refuse(GPT2(", \"n_inner\": [4]"), "n_inner");
+    refuse(GPT2(", \"activation_function\": \"relu\""), "gelu_new");
+    refuse(LLAMA(", \"hidden_act\": \"gelu\""), "silu");
+    refuse(LLAMA(", \"mlp_bias\": true"), "mlp_bias");
+    refuse(LLAMA(", \"attention_bias\": 1"), "attention_bias");
+    refuse(LLAMA(", \"rope_theta\": \"big\""), "rope_theta");
+    refuse(LLAMA(", \"num_key_value_heads\": 3"), "try 1, 2 or 4");
+    refuse(LLAMA(", \"head_dim\": 7"), "RoPE turns pairs");
+    refuse(OWN("llama", ", \"rope_theta\": 0"), "rope_theta");
+    refuse(OWN("gpt2", ", \"norm_eps\": -1e-5"), "norm_eps");
+    refuse(OWN("gpt2", ", \"kv_heads\": 2"), "family llama");
+    refuse(OWN("encoder", ", \"qkv_bias\": false"), "family llama");
+    refuse(OWN("encoder", ", \"tied\": true"), "no embedding");
+    refuse("{\"family\": \"gpt2\", \"layers\": 2, \"hidden\": 64, \"heads\": 5, \"vocab\": 9, "
+           "\"max_seq_len\": 8}",
+           "heads=5 does not divide hidden=64; try 1, 2, 4, 8, 16, 32 or 64");
+}
+
+/* Every field in turn takes every hostile value: a message or a valid model, and never a crash, a hang or an overflow. The
+ * prime makes a search for divisors long, 2^62 makes four times the hidden size overflow. */
+TEST(model_hostile, "no value of any field crashes, hangs or passes unchecked")
+{
+    static const char *const fields[] = {
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "head_size",
+        "ffn",
+        "vocab",
+        "max_seq_len",
+        "usual_batch",
+        "norm_eps",
+        "rope_theta",
+        "tied",
+        "n_layer",
+        "n_embd",
+        "n_head",
+        "vocab_size",
+        "n_positions",
+        "n_inner",
+        "hidden_size",
+        "num_hidden_layers",
+        "head_dim",
+        "rope_scaling",
+        "sliding_window",
+        "name",
+        "family",
+        "model_type",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+    };
+    static const char *const values[] = {
+        "-1",
+        "0",
+        "9223372036854775783",
+        "4611686018427387904",
+        "-9223372036854775808",
+        "1048573",
+        "1e308",
+        "0.5",
+        "-0.0",
+        "true",
+        "null",
+        "\"\"",
+        "[]",
+        "{}",
+        "[[[[[[[[{}]]]]]]]]",
+        "{\"a\": {\"a\": {\"a\": [1]}}}",
+        "\"\\u00e9\"",
+    };
+    static const char *const bases[] = {GPT2(""), LLAMA(""), OWN("gpt2", ""), OWN("llama", ""),
+                                        OWN("encoder", "")};
+    for (size_t b = 0; b < sizeof bases / sizeof bases[0]; b++)
+        for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++)
+            for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+                json_t *object = json_loads(bases[b], 0, NULL);
+                json_object_set_new(object, fields[f], json_loads(values[v], JSON_DECODE_ANY, NULL));
+                struct model m;
+                err = (struct error){0};
+                int status = model_from_json(object, "hostile", &m, &err);
+                if (status ? !err.text[0] : model_check(&m, &err) || model_parameters(&m) <= 0)
+                    ck_abort_msg("base %zu with %s = %s", b, fields[f], values[v]);
+                json_decref(object);
+            }
+}
+
+/* 100,000 layers of 2^20 x 3 x 2^16 x 2^16 parameters do not fit in 63 bits. */
+TEST(model_too_large, "sizes that are each in range but overflow together are refused")
+{
+    refuse("{\"family\": \"llama\", \"layers\": 100000, \"hidden\": 1048576, \"heads\": 65536, "
+           "\"head_size\": 65536,"
+           "\"vocab\": 9, \"max_seq_len\": 8, \"ffn\": 1}",
+           "63 bits");
+}
+
+TEST(model_json_round_trip, "a model written and read again is the same, for every preset")
+{
+    for (const char *const *name = model_preset_names(); *name; name++) {
+        struct model m, again;
+        ASSERT_OK(model_read(*name, NULL, &m, &err));
+        json_t *object = model_to_json(&m);
+        ASSERT_OK(model_from_json(object, "memory", &again, &err));
+        json_t *object_again = model_to_json(&again);
+        ASSERT(json_equal(object, object_again));
+        ASSERT_INT(model_parameters(&again), model_parameters(&m));
+        json_decref(object);
+        json_decref(object_again);
+    }
+}
+
+/* A folder may be called anything; the name must still be writable as JSON. The cut after 63 bytes splits the last of 32
+ * two-byte characters. */
+TEST(model_name_utf8, "names from paths that are no UTF-8, or are cut inside a character, can be written")
+{
+    char long_name[200] = "/", latin1[] = "mod\xe8le/config.json";
+    for (int i = 0; i < 40; i++)
+        strcat(long_name, "\xc3\xa9");
+    const char *const paths[] = {latin1, long_name};
+    for (int i = 0; i < 2; i++) {
+        struct model m;
+        json_t *object = json_loads(GPT2(""), 0, NULL);
+        ASSERT_OK(model_from_json(object, paths[i], &m, &err));
+        json_decref(object);
+        json_t *written = model_to_json(&m);
+        ASSERT(written != NULL);
+        json_decref(written);
+    }
+}
+
+static struct model override(const char *name, struct model_overrides o)
+{
+    struct model m = {0};
+    ASSERT_OK(model_read(name, &o, &m, &err));
+    return m;
+}
+
+TEST(model_overrides, "an override brings what the family derives from it")
+{
+    struct model m = override("gpt2-124m", (struct model_overrides){.hidden = 1024, .heads = 16});
+    ASSERT_INT(m.ffn, 4096);
+    ASSERT_INT(m.head_size, 64);
+    ASSERT_INT(m.kv_heads, 16);
+    m = override("llama3-8b", (struct model_overrides){.layers = 2, .kv_heads = 4, .ffn = 100, .vocab = 50});
+    ASSERT_INT(m.kv_heads, 4);
+    ASSERT_INT(m.head_size, 128);
+    /* 2 x (4096 x 40 x 128 + 4096^2 + 3 x 100 x 4096 + 8192) + 2 x 50 x 4096 + 4096 */
+    ASSERT_INT(model_parameters(&m), 2 * (20971520 + 16777216 + 1228800 + 8192) + 409600 + 4096);
+}
+
+TEST(model_overrides_refused, "an override that does not divide, or is out of range, is refused")
+{
+    struct model m;
+    ASSERT_INT(model_read("gpt2-124m", &(struct model_overrides){.heads = 7}, &m, &err), -1);
+    ASSERT_HAS(err.text, "heads=7 does not divide hidden=768");
+    ASSERT_INT(model_read("gpt2-124m", &(struct model_overrides){.kv_heads = 4}, &m, &err), -1);
+    ASSERT_HAS(err.text, "grouped-query");
+    ASSERT_INT(model_read("llama3-8b", &(struct model_overrides){.layers = -1}, &m, &err), -1);
+    ASSERT_HAS(err.text, "layers is -1");
+    ASSERT_INT(model_read("gpt2-124m", &(struct model_overrides){.hidden = 1LL << 62}, &m, &err), -1);
+    ASSERT_HAS(err.text, "hidden is 4611686018427387904");
+}
