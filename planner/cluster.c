@@ -58,10 +58,26 @@ static int cpu_memory_share(int64_t ranks, int64_t *bytes, struct error *err)
     return 0;
 }
 
+/* A card that the name begins, like "h100", or else one of similar spelling; NULL when nothing is near. */
+static const char *nearest_device(const char *name)
+{
+    char lower[32];
+    size_t length = strlen(name);
+    if (length < 2 || length >= sizeof lower)
+        return NULL;
+    if (!strncasecmp(name, "cpu", 3))
+        return "cpu";
+    for (int i = 0; cards_names()[i]; i++)
+        if (!strncasecmp(cards_names()[i], name, length))
+            return cards_names()[i];
+    for (size_t i = 0; i <= length; i++)
+        lower[i] = (char)tolower((unsigned char)name[i]);
+    return options_nearest(lower, cards_names());
+}
+
 static int unknown_device(const char *name, struct error *err)
 {
-    const char *const *names = cards_names();
-    const char *near = !strncasecmp(name, "cpu", 3) ? "cpu" : options_nearest(name, names);
+    const char *const *names = cards_names(), *near = nearest_device(name);
     if (near)
         return error_set(err, "device \"%s\" is unknown; did you mean %s?", name, near);
     error_set(err, "device \"%s\" is unknown; use cpu or one of ", name);

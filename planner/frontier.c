@@ -9,16 +9,11 @@
 
 enum { GROUPS_MAX = 10 };
 
-static enum dtype activation_dtype(const struct program *program)
-{
-    const struct block *head = program_block(program, program->instances - 1);
-    return head->tensors[head->stream].dtype;
-}
-
 static void build(struct block *block, const struct program *program, int64_t micro_batch, uint32_t mask,
                   bool first)
 {
-    struct block_shape shape = {micro_batch, program->layout.seq_len, activation_dtype(program)};
+    struct block_shape shape = {micro_batch, program->layout.seq_len,
+                                precision_dtype(program->layout.precision)};
     block_build_layer(block, &program->model, shape, first);
     recompute_apply(block, mask);
 }

@@ -1,0 +1,171 @@
+/* Clusters and devices: every way to write one, and what is said of those that make no sense. */
+#include "tests/test.h"
+
+#include "planner/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct accepted {
+    const char *spec;
+    int64_t nodes, ranks_per_node;
+    const char *device;
+    int64_t capacity_bytes;
+    double net_bytes_per_s;
+};
+
+TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and network when they are said")
+{
+    static const struct accepted cases[] = {
+        {"1x4:cpu(300MiB)", 1, 4, "cpu", 314572800, CLUSTER_NET_BYTES_PER_S},
+        {"8:cpu(1GiB)", 1, 8, "cpu", 1LL << 30, CLUSTER_NET_BYTES_PER_S},
+        {"4:CPU(1kB)", 1, 4, "cpu", 1000, CLUSTER_NET_BYTES_PER_S},
+        /* 400 Gb/s is 50e9 bytes/s; 79.11 GiB is rounded down to 81,008 MiB */
+        {"2x8:h100-80g,net=400Gb/s", 2, 8, "h100-80g", 81008LL << 20, 50e9},
+        {"2X8:H100-80G(40GiB),net=50GB/s", 2, 8, "h100-80g", 40LL << 30, 50e9},
+        {"1:l4(100)", 1, 1, "l4", 100, CLUSTER_NET_BYTES_PER_S},
+        {"DGX-H200", 1, 8, "h200", 139LL << 30, 400e9},
+    };
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cluster cluster;
+        ASSERT_OK(cluster_read(cases[i].spec, &cluster, &err));
+        ASSERT_INT(cluster.nodes, cases[i].nodes);
+        ASSERT_INT(cluster.ranks_per_node, cases[i].ranks_per_node);
+        ASSERT_INT(cluster_ranks(&cluster), cases[i].nodes * cases[i].ranks_per_node);
+        ASSERT_STR(cluster.device.name, cases[i].device);
+        ASSERT_INT(cluster.device.capacity_bytes, cases[i].capacity_bytes);
+        ASSERT_NEAR(cluster.net_bytes_per_s, cases[i].net_bytes_per_s, 1);
+    }
+}
+
+TEST(cluster_refusals, "what is wrong in a cluster is named, with what would be right")
+{
+    static const char *const cases[][2] = {
+        {"2x8:h100", "did you mean h100-80g?"},
+        {"2x8:H100_80G", "did you mean h100-80g?"},
+        {"1x4:cpus", "did you mean cpu?"},
+        {"1x4:abacus", "use cpu or one of v100-32g, a100-40g"},
+        {"1x4:", "device \"\" is unknown"},
+        {"x4:cpu", "\"x4\" is no number of ranks"},
+        {"2x:cpu", "\"2x\" is no number of ranks"},
+        {"2x8x2:cpu", "\"2x8x2\" is no number of ranks"},
+        {"0x4:cpu", "0 nodes"},
+        {"1x0:cpu", "0 ranks per node"},
+        {"99999999x8:h200", "99999999 nodes"},
+        {"1x4:cpu(lots)", "device memory: \"lots\" is not a size"},
+        {"1x4:cpu(0)", "must be above 0"},
+        {"1x4:cpu(300MiB", "no closing parenthesis"},
+        {"1x4:cpu(300MiB),speed=3", "\"speed=3\" is unknown here; only net=RATE"},
+        {"2x8:h200,net=fast", "net: \"fast\""},
+        {"dgx-h10", "did you mean dgx-h100?"},
+        {"nonsense", "is no file, no preset and not of the form"},
+        {"missing.json", "missing.json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error err = {0};
+        struct cluster cluster;
+        ASSERT_MSG(cluster_read(cases[i][0], &cluster, &err) == -1, "\"%s\" was accepted", cases[i][0]);
+        ASSERT_HAS(err.text, cases[i][1]);
+    }
+}
+
+TEST(cluster_cpu_share, "CPU ranks without a memory of their own share the machine's equally")
+{
+    struct error err = {0};
+    struct cluster one, four;
+    ASSERT_OK(cluster_read("1:cpu", &one, &err));
+    ASSERT_OK(cluster_read("4:cpu", &four, &err));
+    int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    ASSERT_INT(one.device.capacity_bytes, machine);
+    ASSERT_INT(four.device.capacity_bytes, machine / 4);
+}
+
+TEST(cluster_net_assumed, "several nodes with an unsaid network are marked as an assumption")
+{
+    struct error err = {0};
+    struct cluster cluster;
+    ASSERT_OK(cluster_read("2x8:h200", &cluster, &err));
+    ASSERT(cluster.net_assumed);
+    ASSERT_OK(cluster_read("1x8:h200", &cluster, &err));
+    ASSERT(!cluster.net_assumed);
+    ASSERT_OK(cluster_read("2x8:h200,net=400Gb/s", &cluster, &err));
+    ASSERT(!cluster.net_assumed);
+}
+
+/* Writes `text` to a temporary file whose name goes to `path`. */
+static void write_temporary(const char *text, char path[64])
+{
+    snprintf(path, 64, "/tmp/memplan-cluster-XXXXXX.json");
+    int file = mkstemps(path, 5);
+    ASSERT(file >= 0);
+    ASSERT_INT(write(file, text, strlen(text)), (long long)strlen(text));
+    close(file);
+}
+
+TEST(cluster_json, "a cluster file says the same as a line; mistakes name file and key")
+{
+    struct error err = {0};
+    struct cluster cluster;
+    char path[64];
+    write_temporary("{\"memplan_cluster\": 1, \"nodes\": 2, \"ranks_per_node\": 8, \"device\": \"a100-80g\","
+                    " \"memory\": \"70GiB\", \"net\": \"200Gb/s\"}",
+                    path);
+    ASSERT_OK(cluster_read(path, &cluster, &err));
+    ASSERT_INT(cluster_ranks(&cluster), 16);
+    ASSERT_STR(cluster.device.name, "a100-80g");
+    ASSERT_INT(cluster.device.capacity_bytes, 70LL << 30);
+    ASSERT_NEAR(cluster.net_bytes_per_s, 25e9, 1);
+    unlink(path);
+
+    static const char *const wrong[][2] = {
+        {"{\"memplan_cluster\": 1, \"device\": \"cpu\"}", "ranks_per_node"},
+        {"{\"memplan_cluster\": 9, \"ranks_per_node\": 1, \"device\": \"cpu\"}", "cluster version 9"},
+        {"{\"memplan_cluster\": 1, \"ranks_per_node\": 1, \"device\": \"h100\"}", "did you mean h100-80g?"},
+        {"{\"ranks_per_node\": 1, \"device\": \"cpu\"}", "memplan_cluster"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_temporary(wrong[i][0], path);
+        ASSERT_INT(cluster_read(path, &cluster, &err), -1);
+        ASSERT_HAS(err.text, path);
+        ASSERT_HAS(err.text, wrong[i][1]);
+        unlink(path);
+    }
+}
+
+TEST(cluster_device_alone, "a device can be named alone, in any case, with a memory of its own")
+{
+    struct error err = {0};
+    struct rank_device device;
+    ASSERT_OK(cluster_read_device("H100-80g", 1, &device, &err));
+    ASSERT(device.card && device.card->cuda);
+    ASSERT_NEAR(device.card->bf16_flops_per_s, 989e12, 1e12);
+    ASSERT_OK(cluster_read_device("cpu(2GiB)", 1, &device, &err));
+    ASSERT(!device.card);
+    ASSERT_INT(device.capacity_bytes, 2LL << 30);
+    ASSERT_INT(cluster_read_device("rtx409", 1, &device, &err), -1);
+    ASSERT_HAS(err.text, "did you mean rtx4090?");
+}
+
+TEST(cluster_cards_are_whole, "every card has all its figures, and less memory than its data sheet")
+{
+    static const struct {
+        const char *name;
+        double nominal_bytes;
+    } sheets[] = {
+        {"v100-32g", 32.0 * (1 << 30)}, {"a100-40g", 40.0 * (1 << 30)}, {"a100-80g", 80.0 * (1 << 30)},
+        {"h100-80g", 80.0 * (1 << 30)}, {"h200", 141e9 + 11e9},         {"b200", 180e9},
+        {"l4", 24.0 * (1 << 30)},       {"l40s", 48.0 * (1 << 30)},     {"rtx4090", 24.0 * (1 << 30)},
+        {"mi300x", 192.0 * (1 << 30)},
+    };
+    for (size_t i = 0; i < sizeof sheets / sizeof *sheets; i++) {
+        const struct card *card = cards_find(sheets[i].name);
+        ASSERT(card);
+        ASSERT((double)card->usable_bytes < sheets[i].nominal_bytes);
+        ASSERT((double)card->usable_bytes > 0.9 * sheets[i].nominal_bytes);
+        ASSERT(card->fp32_flops_per_s > 0 && card->bf16_flops_per_s >= card->fp32_flops_per_s);
+        ASSERT(card->memory_bytes_per_s > card->link_bytes_per_s && card->link_bytes_per_s > 0);
+    }
+}

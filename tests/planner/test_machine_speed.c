@@ -1,0 +1,99 @@
+/* Speeds: what is read from a processor's description, how rates turn into seconds, and how ranks share a machine. */
+#include "tests/test.h"
+
+#include "planner/machine_speed.h"
+
+#include <string.h>
+
+static const char zen3[] = "processor\t: 0\nmodel name\t: AMD EPYC 7003\ncpu MHz\t\t: 2500.000\n"
+                           "flags\t\t: fpu sse2 fma avx avx2\n\nprocessor\t: 1\ncpu MHz\t\t: 9.0\n";
+static const char skylake[] = "cpu MHz\t\t: 2000.0\nflags\t\t: fma avx2 avx512f avx512dq\n";
+static const char lookalike[] = "cpu MHz\t\t: 2000.0\nflags\t\t: fma avx512foo avx2_not\n";
+
+TEST(speed_from_cpuinfo, "a CPU's nominal rate is cores x frequency x what its vectors do in a cycle")
+{
+    struct machine_speed speed;
+    machine_speed_from_cpuinfo(zen3, 4, &speed);
+    /* 4 cores x 2.5 GHz x 32 = 320 GFLOP/s, of which 0.7 */
+    ASSERT_NEAR(speed.matmul_flops_per_s[SPEED_CLASSES - 1], 224e9, 1e6);
+    ASSERT_NEAR(speed.memory_bytes_per_s.value, 32e9, 1e6);
+    ASSERT_INT(speed.matmul_source, SPEED_NOMINAL);
+    machine_speed_from_cpuinfo(skylake, 1, &speed);
+    /* 2 GHz x 64 x 0.7 */
+    ASSERT_NEAR(speed.matmul_flops_per_s[SPEED_CLASSES - 1], 89.6e9, 1e6);
+    machine_speed_from_cpuinfo(lookalike, 1, &speed);
+    ASSERT_NEAR(speed.matmul_flops_per_s[SPEED_CLASSES - 1], 2e9 * 8 * 0.7, 1e6);
+    machine_speed_from_cpuinfo("", 1, &speed);
+    ASSERT(speed.matmul_flops_per_s[0] > 0 && speed.memory_bytes_per_s.value > 0);
+}
+
+TEST(speed_interpolates, "between size classes the rate of products is interpolated, and never extrapolated")
+{
+    struct machine_speed speed;
+    machine_speed_from_cpuinfo(zen3, 1, &speed);
+    const double rates[SPEED_CLASSES] = {1e9, 3e9, 5e9, 5e9};
+    machine_speed_set_measured(&speed, rates, 1e30);
+    speed.overhead_s.value = 0;
+    ASSERT_INT(speed.matmul_source, SPEED_MEASURED);
+    /* 1e7 lies half way from 1e6 to 1e8 in the logarithm: 2e9 flops/s */
+    static const double cases[][2] = {{1e3, 1e-6}, {1e6, 1e-3}, {1e7, 5e-3}, {1e8, 1e8 / 3e9}, {1e15, 2e5}};
+    for (int i = 0; i < 5; i++) {
+        struct work work = {.flops = cases[i][0]};
+        ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), cases[i][1], cases[i][1] * 1e-9);
+    }
+}
+
+TEST(speed_slower_limit, "an operation takes as long as the slower of arithmetic and memory, plus its overhead")
+{
+    struct machine_speed speed;
+    machine_speed_from_cpuinfo(zen3, 1, &speed);
+    const double rates[SPEED_CLASSES] = {1e9, 1e9, 1e9, 1e9};
+    machine_speed_set_measured(&speed, rates, 1e9);
+    speed.overhead_s.value = 0.5;
+    struct work bound_by_memory = {.flops = 1e9, .bytes_moved = 3e9};
+    struct work bound_by_arithmetic = {.flops = 2e9, .bytes_moved = 1e9};
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &bound_by_memory, 1), 3.5, 1e-9);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &bound_by_arithmetic, 1), 2.5, 1e-9);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_GELU, &bound_by_memory, 1), 3.5, 1e-9);
+}
+
+TEST(speed_shared_cores, "R ranks on a CPU have a share of 1/R each; cards share nothing")
+{
+    struct machine_speed cpu, card;
+    machine_speed_from_cpuinfo(zen3, 4, &cpu);
+    cpu.overhead_s.value = 0;
+    struct work work = {.flops = 1e12, .bytes_moved = 1};
+    double alone = machine_speed_seconds(&cpu, OP_MATMUL, &work, 1);
+    ASSERT_NEAR(machine_speed_seconds(&cpu, OP_MATMUL, &work, 4), 4 * alone, alone * 1e-9);
+    cpu.ranks_per_node = 2; /* of four ranks, two are on this machine */
+    ASSERT_NEAR(machine_speed_seconds(&cpu, OP_MATMUL, &work, 4), 2 * alone, alone * 1e-9);
+    machine_speed_from_card(cards_find("h100-80g"), PRECISION_BF16, &card);
+    alone = machine_speed_seconds(&card, OP_MATMUL, &work, 1);
+    ASSERT_NEAR(machine_speed_seconds(&card, OP_MATMUL, &work, 8), alone, alone * 1e-9);
+    ASSERT_INT(card.matmul_source, SPEED_PRESET);
+}
+
+TEST(speed_network, "an all-reduce across nodes goes at the pace of the network")
+{
+    struct error err = {0};
+    struct cluster cluster;
+    struct machine_speed speed;
+    ASSERT_OK(cluster_read("2x8:h100-80g,net=80Gb/s", &cluster, &err));
+    machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    speed.overhead_s.value = 0;
+    struct work work = {.bytes_sent = 10e9};
+    /* 10 GB over 450 GB/s x 0.85 within a node, over 10 GB/s between nodes */
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &work, 8), 10 / 382.5, 1e-6);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &work, 16), 1, 1e-6);
+}
+
+TEST(speed_describes_itself, "each rate is printed with where it came from")
+{
+    struct machine_speed speed;
+    struct text text = {0};
+    machine_speed_from_cpuinfo(zen3, 4, &speed);
+    machine_speed_describe(&speed, &text);
+    ASSERT_HAS(text.data, "matrix products 224 GFLOP/s (nominal)");
+    ASSERT_HAS(text.data, "memory 32.0 GB/s (nominal)");
+    text_free(&text);
+}
