@@ -35,7 +35,9 @@ LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread
 FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner reports
 LIB_SRC  := $(sort $(wildcard $(addsuffix /*.c,$(FOLDERS))))
 CLI_SRC  := $(sort $(wildcard cli/*.c))
-TEST_SRC := $(sort $(wildcard tests/*.c tests/*/*.c))
+TEST_SRC := $(sort $(filter-out tests/torch/%,$(wildcard tests/*.c tests/*/*.c)))
+# What check-torch compares with PyTorch is made by a program of its own.
+DUMP_STEP := tests/torch/dump_step
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
 ALL_C    := $(sort $(wildcard */*.c */*/*.c))
 SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh tests/*/*.sh)
@@ -55,7 +57,7 @@ export CC CUDA_HOME
 all: $(BUILD)/memplan
 
 ## programs: everything that is compiled: memplan, the tests and the benchmarks
-programs: $(BUILD)/memplan $(BUILD)/run-tests $(BENCHES:%=$(BUILD)/bench/%)
+programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BENCHES:%=$(BUILD)/bench/%)
 
 ## help: this list
 help:
@@ -121,7 +123,7 @@ check-shell:
 ## check-torch: compare the kernels and the trainer with PyTorch
 # `make check` empties this: it compares where PyTorch is installed, and says so where it is not.
 TORCH_DEPS ?= deps-torch
-check-torch: $(TORCH_DEPS)
+check-torch: $(TORCH_DEPS) $(BUILD)/$(DUMP_STEP)
 
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
@@ -178,12 +180,12 @@ $(BUILD)/run-tests: $(call obj,$(TEST_SRC)) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ -lcheck -lsubunit -lrt $(LDLIBS)
 
-$(BENCHES:%=$(BUILD)/bench/%): %: %.o $(BUILD)/libmemplan.a
+$(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/$(DUMP_STEP): %: %.o $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ $(BENCH_LIBS) $(LDLIBS)
 $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
--include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o))
+-include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o)
 
 .PHONY: all programs help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
 .PHONY: $(CHECKS) check-torch
