@@ -86,26 +86,21 @@ static void load_rows(const struct shape *shape, const void *from, int64_t at, i
     memset(to, 0, (size_t)((TILE - count) * shape->padded) * sizeof *to);
 }
 
-/* to(padded, TILE) from rows(TILE, padded). */
-static void transpose_rows(const struct shape *shape, const float *rows, float *to)
-{
-    for (int64_t i = 0; i < TILE; i += CPU_TILE_BLOCK)
-        for (int64_t d = 0; d < shape->padded; d += CPU_TILE_BLOCK)
-            cpu_tile_transpose(rows + i * shape->padded + d, shape->padded, to + d * TILE + i, TILE);
-}
-
 /* Where the rows of head `head` (of H + 2K) begin in qkv. */
 static int64_t head_at(const struct shape *shape, int64_t b, int64_t t, int64_t head)
 {
     return (b * shape->T + t) * shape->row + head * shape->D;
 }
 
-/* Hides from each query of the panel the keys that come after it. */
-static void mask_panel(float (*scores)[PANEL], int64_t first_query, struct span keys, int64_t seen)
+/* Puts `value` wherever a key comes after its query. Only the panel's last keys can: a causal panel stops at its own. */
+static void mask_panel(const struct shape *shape, float (*panel)[PANEL], int64_t first_query,
+                       struct span keys, int64_t seen, float value)
 {
+    if (!shape->causal)
+        return;
     for (int64_t k = max_i64(0, first_query + 1 - keys.begin); k < seen; k++)
         for (int64_t q = 0; q < PANEL; q++)
-            scores[k][q] = first_query + q < keys.begin + k ? -INFINITY : scores[k][q];
+            panel[k][q] = first_query + q < keys.begin + k ? value : panel[k][q];
 }
 
 /* ---- forward ---- */
@@ -118,7 +113,8 @@ struct forward {
     float max[TILE], sum[TILE];
 };
 
-/* Turns scores into exp(score - maximum so far), and rescales what was summed under the previous maximum. */
+/* Turns scores into exp(score - maximum so far), and rescales what was summed under the previous maximum. cpu_exp() never
+ * quite reaches 0, so hidden keys are masked once more afterwards. */
 static void soften_panel(float (*scores)[PANEL], int64_t seen, float *max, float *sum, float *rescale)
 {
     float higher[PANEL], total[PANEL];
@@ -147,9 +143,9 @@ static void forward_panel(const struct shape *shape, struct forward *work, struc
     float scores[TILE][PANEL], rescale[PANEL], *out = work->out + panel * padded;
     cpu_tile_multiply(seen, PANEL, shape->D, (struct cpu_strided){work->keys, padded, 1},
                       work->queries + panel, TILE, scores[0], PANEL, false);
-    if (shape->causal)
-        mask_panel(scores, queries.begin + panel, keys, seen);
+    mask_panel(shape, scores, queries.begin + panel, keys, seen, -INFINITY);
     soften_panel(scores, seen, work->max + panel, work->sum + panel, rescale);
+    mask_panel(shape, scores, queries.begin + panel, keys, seen, 0);
     if (keys.begin)
         for (int64_t q = 0; q < count; q++)
             for (int64_t d = 0; d < padded; d++)
@@ -180,7 +176,7 @@ static void forward_tile(const struct shape *shape, const struct attention_args 
     int64_t key_head = shape->H + h / (shape->H / shape->K), value_head = key_head + shape->K;
     load_rows(shape, args->qkv, head_at(shape, b, queries.begin, h), shape->row, queries.count, shape->scale,
               work->rows);
-    transpose_rows(shape, work->rows, work->queries);
+    cpu_tile_transpose(TILE, shape->padded, work->rows, work->queries);
     for (int64_t q = 0; q < TILE; q++) {
         work->max[q] = -FLT_MAX;
         work->sum[q] = 0;
@@ -252,13 +248,13 @@ static void backward_panel(const struct shape *shape, struct backward *work, str
                       work->queries_turned + panel, TILE, p[0], PANEL, false);
     cpu_tile_multiply(seen, PANEL, shape->D, (struct cpu_strided){work->values, padded, 1},
                       work->d_out_turned + panel, TILE, ds[0], PANEL, false);
-    if (shape->causal)
-        mask_panel(p, queries.begin + panel, keys, seen);
     for (int64_t k = 0; k < seen; k++)
         for (int64_t q = 0; q < PANEL; q++) {
             p[k][q] = cpu_exp(p[k][q] - lse[q]);
             ds[k][q] = p[k][q] * (ds[k][q] - delta[q]);
         }
+    mask_panel(shape, p, queries.begin + panel, keys, seen, 0);
+    mask_panel(shape, ds, queries.begin + panel, keys, seen, 0);
     cpu_tile_multiply(seen, padded, count, (struct cpu_strided){p[0], PANEL, 1}, work->d_out + at, padded,
                       work->d_values + keys_at, padded, true);
     cpu_tile_multiply(seen, padded, count, (struct cpu_strided){ds[0], PANEL, 1}, work->queries + at, padded,
@@ -290,8 +286,8 @@ static void load_queries(const struct shape *shape, const struct attention_grad_
     load_rows(shape, args->qkv, head_at(shape, b, queries.begin, h), shape->row, queries.count, shape->scale,
               work->queries);
     load_rows(shape, args->dout, out_at, shape->H * shape->D, queries.count, 1, work->d_out);
-    transpose_rows(shape, work->queries, work->queries_turned);
-    transpose_rows(shape, work->d_out, work->d_out_turned);
+    cpu_tile_transpose(TILE, shape->padded, work->queries, work->queries_turned);
+    cpu_tile_transpose(TILE, shape->padded, work->d_out, work->d_out_turned);
     load_delta(shape, args, work, out_at, (b * shape->H + h) * shape->T + queries.begin, queries.count);
     for (int64_t q = queries.count; q < TILE; q++)
         work->lse[q] = work->delta[q] = 0;

@@ -202,6 +202,23 @@ TEST_LOOP(cpu_kernels_attention, "attention and its gradient, causal or not, wit
             check_attention(_i, &attention_shapes[i], causal);
 }
 
+TEST(cpu_kernels_attention_causal, "a causal query takes exactly nothing from later keys and values")
+{
+    /* Queries are 0, so softmax is even; values are 0 but the last token's: 1e30. All outputs are 0 but the last: 1e30/70. */
+    enum { LENGTH = 70, SIZE = 4, ROW = 3 * SIZE };
+    static float qkv[LENGTH * ROW], out[LENGTH * SIZE], lse[LENGTH];
+    struct kernel_context context = {.threads = 1};
+    for (int i = SIZE; i < ROW; i++)
+        qkv[(LENGTH - 1) * ROW + i] = 1e30f;
+    struct attention_args args = {
+        .B = 1, .T = LENGTH, .H = 1, .K = 1, .D = SIZE, .dtype = DTYPE_F32, .causal = true};
+    args.qkv = qkv, args.out = out, args.lse = lse;
+    ASSERT_OK(kernels_cpu.attention(&context, &args, &err));
+    for (int i = 0; i < (LENGTH - 1) * SIZE; i++)
+        ASSERT(out[i] == 0);
+    ASSERT_NEAR(out[(LENGTH - 1) * SIZE] / 1e30, 1.0 / LENGTH, 1e-7);
+}
+
 static const int64_t norm_shapes[][2] = {{1, 1}, {1, 33}, {5, 7}, {64, 768}, {37, 1030}};
 
 static void check_norm(int setting, const int64_t rc[2], bool rms, bool bias, bool add)
