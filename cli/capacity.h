@@ -3,6 +3,8 @@
 #define MEMPLAN_CLI_CAPACITY_H
 
 #include "model/plan.h"
+#include "planner/cluster.h"
+#include "planner/machine_speed.h"
 
 #include <stdbool.h>
 
@@ -10,8 +12,9 @@
  * says, else the rank's share of the machine. With `automatic`, also chooses the cheapest recomputation that fits. */
 int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err);
 
-/* Chooses the cheapest recomputation with which the plan fits its capacity. */
-int capacity_choose_recompute(struct plan *plan, struct error *err);
+/* Chooses the cheapest recomputation with which the plan fits its capacity on such a device. */
+int capacity_choose_recompute(struct plan *plan, const struct rank_device *device, const struct machine_speed *speed,
+                              struct error *err);
 
 /* Adds to a refusal the nearest changes that would fit. */
 void capacity_advise(const struct program *program, int64_t capacity_bytes, struct error *err);

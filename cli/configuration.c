@@ -9,11 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
+bool configuration_is_plan(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 5 && !strcmp(path + length - 5, ".json");
+}
+
 /* Reads `source` as a plan when it is a JSON file that says it is one. Returns 1: it was; 0: it is a model; -1: error. */
 static int try_plan(const char *source, struct plan *out, struct error *err)
 {
-    size_t length = strlen(source);
-    if (length < 5 || strcmp(source + length - 5, ".json") || access(source, R_OK))
+    if (!configuration_is_plan(source) || access(source, R_OK))
         return 0;
     json_t *object;
     if (jsonfile_read(source, &object, err))

@@ -53,6 +53,9 @@ struct configuration_options {
 int configuration_resolve(const char *source, const struct configuration_options *options, struct plan *out,
                           bool *automatic, struct error *err);
 
+/* Whether a file's name says that it is JSON: then it is read as a plan, else as a database. */
+bool configuration_is_plan(const char *path);
+
 /* The command line as one string, for files that say how they were made. */
 void configuration_command_line(int argc, char **argv, char *out, size_t room);
 

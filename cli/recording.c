@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "model/work.h"
+#include "reports/describe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,77 +69,25 @@ static int layer_of(const struct program *program, int64_t instance)
     return instance >= 1 && instance < program->instances - 1 ? (int)instance - 1 : -1;
 }
 
-/* Rows under construction; their texts live in the arena until they are handed over. */
-struct tensor_rows {
-    const struct program *program;
-    struct store_tensor *rows;
-    int64_t count;
-    struct arena *texts;
-};
-
-static const char *dims_text(struct arena *texts, const int64_t dims[TENSOR_DIMS])
-{
-    char *text = arena_printf(texts, "%lld", (long long)dims[0]);
-    for (int i = 1; i < TENSOR_DIMS && dims[i]; i++)
-        text = arena_printf(texts, "%sx%lld", text, (long long)dims[i]);
-    return text;
-}
-
-static void add_tensor_row(struct tensor_rows *r, const struct placed *t, const char *suffix)
-{
-    char part[PROGRAM_NAME] = "";
-    if (t->instance >= 0)
-        program_instance_name(r->program, t->instance, part);
-    r->rows[r->count++] = (struct store_tensor){
-        .tensor_id = t->id,
-        .name = arena_printf(r->texts, "%s%s%s%s", part, part[0] ? " " : "", t->name, suffix),
-        .dims = dims_text(r->texts, t->dims),
-        .dtype = dtype_name(t->dtype),
-        .role = t->role,
-        .layer = layer_of(r->program, t->instance),
-        .micro_batch = (int)t->micro_batch,
-        .bytes = t->bytes,
-    };
-}
-
-static void add_state_rows(struct tensor_rows *r)
-{
-    static const char *const suffixes[STATE_COUNT] = {"", " (gradient)", " (master)", " (moment1)", " (moment2)"};
-    const struct program *p = r->program;
-    for (int64_t i = 0; i < p->instances; i++)
-        for (int k = 0; k < program_block(p, i)->parameter_count; k++)
-            for (int state = 0; state < STATE_COUNT; state++)
-                if (program_has_state(p, (enum state)state)) {
-                    struct placed t = program_state(p, i, k, (enum state)state);
-                    add_tensor_row(r, &t, suffixes[state]);
-                }
-    for (int i = 0; i < SCALAR_COUNT; i++) {
-        struct placed t = program_scalar(p, (enum scalar)i);
-        add_tensor_row(r, &t, "");
-    }
-}
-
-static void add_step_rows(struct tensor_rows *r)
-{
-    const struct program *p = r->program;
-    for (int64_t batch = 0; batch < p->micro_batches; batch++)
-        for (int64_t i = 0; i < p->instances; i++)
-            for (int k = 0; k < program_block(p, i)->tensor_count; k++) {
-                struct placed t = program_tensor(p, i, batch, k);
-                if (t.instance == i && t.micro_batch == batch)
-                    add_tensor_row(r, &t, t.recomputed ? " (again)" : "");
-            }
-}
-
 static void record_tensors(struct recording *recording, int rank, const struct program *program)
 {
-    struct tensor_rows r = {.program = program, .texts = arena_create()};
-    r.rows = host_alloc((size_t)program_tensor_count(program) * sizeof *r.rows);
-    add_state_rows(&r);
-    add_step_rows(&r);
-    recorder_tensors(recording->recorder, rank, r.rows, r.count);
-    free(r.rows);
-    arena_free(r.texts);
+    struct arena *arena = arena_create();
+    struct described *tensors;
+    int64_t count = describe_tensors(program, program->micro_batches, arena, &tensors);
+    struct store_tensor *rows = arena_array(arena, (size_t)count, sizeof *rows);
+    for (int64_t i = 0; i < count; i++)
+        rows[i] = (struct store_tensor){
+            .tensor_id = tensors[i].id,
+            .name = tensors[i].name,
+            .dims = tensors[i].dims,
+            .dtype = tensors[i].dtype,
+            .role = tensors[i].role,
+            .layer = (int)tensors[i].layer,
+            .micro_batch = (int)tensors[i].micro_batch,
+            .bytes = tensors[i].bytes,
+        };
+    recorder_tensors(recording->recorder, rank, rows, count);
+    arena_free(arena);
 }
 
 static const char *shape_text(struct arena *texts, const struct work *work)
@@ -187,9 +136,10 @@ void recording_step_begin(struct recording *recording, int rank, int64_t step)
     recorder_step_begin(recording->recorder, rank, (int)step);
 }
 
-void recording_step(struct recording *recording, const struct step_report *report)
+struct store_step recording_step_row(const struct step_report *report)
 {
-    struct store_step row = {
+    return (struct store_step){
+        .rank = report->rank,
         .step = (int)report->step,
         .loss = report->loss,
         .grad_norm = report->grad_norm,
@@ -199,6 +149,11 @@ void recording_step(struct recording *recording, const struct step_report *repor
         .communication_busy_s = report->communication_busy_s,
         .communication_waited_s = report->communication_waited_s,
     };
+}
+
+void recording_step(struct recording *recording, const struct step_report *report)
+{
+    struct store_step row = recording_step_row(report);
     recorder_step(recording->recorder, report->rank, &row);
 }
 

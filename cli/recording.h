@@ -16,6 +16,9 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
                    struct error *err);
 int recording_close(struct recording *recording, struct error *err); /* NULL is fine */
 
+/* A step's report as a row of the store. */
+struct store_step recording_step_row(const struct step_report *report);
+
 /* For the listener of train_run(). */
 int recording_start(struct recording *recording, int rank, struct device *device, const struct program *program,
                     struct error *err);

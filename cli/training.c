@@ -1,13 +1,16 @@
 #include "cli/training.h"
 
+#include "base/arena.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/recording.h"
+#include "reports/steps.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A run in progress, as its listener sees it. */
@@ -76,16 +79,15 @@ static void print_line(struct training *t, json_t *line)
 
 static void print_step(struct training *t, const struct step_report *r)
 {
-    double tokens_per_s = (double)r->tokens / r->seconds;
+    struct store_step row = recording_step_row(r);
     if (t->options->json) {
-        print_line(t, json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)r->step, "loss", r->loss, "grad_norm",
-                                r->grad_norm, "step_seconds", r->seconds, "tokens_per_second", tokens_per_s));
+        print_line(t, steps_line(&row));
         return;
     }
     char time[UNITS_TEXT];
     if (printf("step %4" PRId64 "/%" PRId64 "  loss %7.4f  norm %8.4f  lr %.2e  %9s  %9.0f tokens/s\n", r->step + 1,
                t->settings.steps, r->loss, r->grad_norm, r->lr, units_format_seconds(r->seconds, time),
-               tokens_per_s) < 0 ||
+               row.tokens_per_s) < 0 ||
         fflush(stdout))
         t->broken_output = true;
 }
@@ -136,16 +138,16 @@ static void on_finish(void *context, int rank, struct device *device)
 
 static void print_summary(struct training *t, const struct train_result *result)
 {
-    int64_t arena = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
     if (t->options->json) {
-        json_t *peaks = json_array(), *arenas = json_array();
+        int64_t *peaks = host_alloc((size_t)result->ranks * sizeof *peaks);
+        int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
         for (int i = 0; i < result->ranks; i++) {
-            json_array_append_new(peaks, json_integer(result->usage[i].peak_bytes));
-            json_array_append_new(arenas, json_integer(arena));
+            peaks[i] = result->usage[i].peak_bytes;
+            arenas[i] = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
         }
-        print_line(t, json_pack("{s:b, s:I, s:o, s:o, s:I}", "done", 1, "steps", (json_int_t)result->steps_done,
-                                "peak_bytes", peaks, "arena_bytes", arenas, "predicted_peak_bytes",
-                                (json_int_t)t->program->peak_bytes));
+        print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
+        free(peaks);
+        free(arenas);
         return;
     }
     char predicted[UNITS_TEXT], measured[UNITS_TEXT];

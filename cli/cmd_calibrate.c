@@ -1,0 +1,57 @@
+/* memplan calibrate: measured constants for the planner, from a recorded run. */
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/speed.h"
+
+struct calibrate_options {
+    const char *output;
+    int64_t run;
+    bool quiet;
+};
+
+static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "FILE", NULL, "default calibration.json", offsetof(struct calibrate_options, output)},
+    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the database; default the latest",
+     offsetof(struct calibrate_options, run)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct calibrate_options, quiet)},
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "calibrate",
+    .summary = "measured constants for the planner, from a recorded run",
+    .usage = "calibrate run.db -o calibration.json",
+    .about = "Fits the rate of each kind of operation against its shape, from the times that `memplan profile` recorded on "
+             "this machine. `plan` and `predict` use the file with --calibration.",
+    .examples = {"memplan calibrate run.db -o calibration.json",
+                 "memplan plan gpt2-124m --cluster '1x2:cpu(4GiB)' --global-batch 8 --seq-len 256 --calibration "
+                 "calibration.json"},
+    .options = options,
+    .min_operands = 1,
+    .max_operands = 1,
+};
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct calibrate_options o = {.output = "calibration.json"};
+    const char *operands[COMMAND_OPERANDS];
+    bool done;
+    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
+        return -1;
+    if (done)
+        return 0;
+    log_set_quiet(o.quiet);
+    char line[256];
+    configuration_command_line(argc, argv, line, sizeof line);
+    struct calibration calibration;
+    if (speed_fit(operands[0], o.run, line, &calibration, err))
+        return -1;
+    int status = calibration_write(&calibration, o.output, err);
+    calibration_clear(&calibration);
+    if (!status)
+        log_note("wrote %s; use it with: memplan plan ... --calibration %s", o.output, o.output);
+    return status;
+}
+
+const struct command command_calibrate = {&spec, run};

@@ -1,0 +1,78 @@
+/* memplan describe: every tensor a rank holds. */
+#include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/output.h"
+#include "reports/describe.h"
+
+#include <stdio.h>
+
+struct describe_options {
+    struct configuration_options configuration;
+    bool json, list;
+};
+
+static const struct option_spec options[] = {
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct describe_options, json)},
+    {"list", 0, OPTION_FLAG, NULL, NULL, "the names of all presets", offsetof(struct describe_options, list)},
+    CONFIGURATION_MODEL_OPTIONS(struct describe_options, configuration),
+    CONFIGURATION_LAYOUT_OPTIONS(struct describe_options, configuration),
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "describe",
+    .summary = "every tensor a rank holds: shape, role, bytes",
+    .usage = "describe MODEL|PLAN [layout options]",
+    .about = "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with exact bytes. MODEL "
+             "is a preset, a JSON file, a Hugging Face config.json or the folder that holds one.",
+    .examples = {"memplan describe gpt2-124m --micro-batch 4 --seq-len 256",
+                 "memplan describe llama3-8b --precision bf16 --json"},
+    .options = options,
+    .max_operands = 1,
+};
+
+static int print_presets(struct error *err)
+{
+    for (const char *const *name = model_preset_names(); *name; name++)
+        if (printf("%s\n", *name) < 0)
+            return error_set(err, "cannot write to stdout");
+    return 0;
+}
+
+static int describe(const struct plan *plan, bool json, struct error *err)
+{
+    struct program *program;
+    if (plan_program(plan, &program, err))
+        return -1;
+    struct arena *arena = arena_create();
+    int status = json ? output_json(describe_to_json(program), err)
+                      : output_report(describe_report(program, arena), err);
+    arena_free(arena);
+    program_free(program);
+    return status;
+}
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct describe_options o = {0};
+    const char *operands[COMMAND_OPERANDS];
+    bool done, automatic;
+    int count = command_parse(&spec, argc, argv, &o, operands, &done, err);
+    if (count < 0)
+        return -1;
+    if (done)
+        return 0;
+    if (o.list)
+        return print_presets(err);
+    if (count == 0)
+        return error_set(err, "describe: name a model or a plan; `memplan describe --list` shows the presets");
+    struct plan plan;
+    if (configuration_resolve(operands[0], &o.configuration, &plan, &automatic, err))
+        return -1;
+    int status = automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, plan or train")
+                           : describe(&plan, o.json, err);
+    plan_clear(&plan);
+    return status;
+}
+
+const struct command command_describe = {&spec, run};

@@ -1,0 +1,162 @@
+/* memplan predict: will a configuration fit, who holds the bytes, how long is a step; before anything runs. */
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/capacity.h"
+#include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/output.h"
+#include "cli/speed.h"
+#include "planner/advice.h"
+#include "planner/prediction.h"
+#include "reports/breakdown.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct predict_options {
+    struct configuration_options configuration;
+    const char *device, *calibration;
+    int64_t memory;
+    bool json, quiet;
+};
+
+static const struct option_spec options[] = {
+    {"device", 'd', OPTION_TEXT, "D", NULL, "cpu, or a card such as h100-80g; default cpu",
+     offsetof(struct predict_options, device)},
+    {"memory", 0, OPTION_BYTES, "BYTES", NULL, "what each rank has; default all of the card, or its share of the machine",
+     offsetof(struct predict_options, memory)},
+    {"calibration", 0, OPTION_TEXT, "FILE", NULL, "calibration.json or run.db: measured times instead of nominal ones",
+     offsetof(struct predict_options, calibration)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct predict_options, json)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct predict_options, quiet)},
+    CONFIGURATION_MODEL_OPTIONS(struct predict_options, configuration),
+    CONFIGURATION_LAYOUT_OPTIONS(struct predict_options, configuration),
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "predict",
+    .summary = "fits or not, before launch; the peak by role",
+    .usage = "predict MODEL|PLAN --device D [layout options]",
+    .about = "Computes the exact peak of a rank's training step and the arena that `train` would take, and compares that with "
+             "what the device holds. Exit status 0: it fits; 1: it does not.",
+    .examples = {"memplan predict gpt2-124m --micro-batch 4 --seq-len 256 --memory 2GiB",
+                 "memplan predict llama3-8b --precision bf16 --recompute full --device h100-80g"},
+    .options = options,
+    .min_operands = 1,
+    .max_operands = 1,
+};
+
+/* A prediction and what it was made from. */
+struct question {
+    struct plan plan;
+    struct cluster cluster; /* one machine with the plan's ranks */
+    struct device_speed speed;
+    struct program *program;
+    struct prediction answer;
+};
+
+static json_t *to_json(const struct question *q)
+{
+    const struct prediction *a = &q->answer;
+    json_t *stage = json_pack("{s:i, s:I}", "stage", 0, "peak_bytes", (json_int_t)a->peak_bytes);
+    for (int role = 0; role < ROLE_COUNT; role++)
+        json_object_set_new(stage, role_name((enum role)role), json_integer(a->by_role[role]));
+    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", a->time.forward, "backward", a->time.backward,
+                             "recompute", a->time.recompute, "exposed_communication", a->time.exposed_communication,
+                             "optimizer", a->time.optimizer);
+    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:[o]}", "fits", a->fits, "in_doubt", a->in_doubt,
+                     "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
+                     "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
+                     "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", a->time.total,
+                     "step_parts", time, "stages", stage);
+}
+
+static void add_verdict(struct report *report, const struct question *q)
+{
+    const struct prediction *a = &q->answer;
+    char time[UNITS_TEXT], room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
+    int64_t left = a->capacity_bytes - a->needed_bytes;
+    report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s", units_format_bytes(left < 0 ? -left : left, room),
+                left < 0 ? "short" : "to spare", a->in_doubt ? ", within the error of the runtime term" : "");
+    report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
+    if (a->runtime.bytes)
+        report_fact(report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
+                    units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
+    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time),
+                q->speed.speed.calibration ? "from the calibration" : "from nominal rates; --calibration makes it exact");
+}
+
+static void add_advice(struct report *report, const struct question *q)
+{
+    struct advice_list list;
+    struct text text = {0};
+    if (q->answer.fits || advice_find(q->program, &q->cluster.device, &q->speed.speed, &list, NULL))
+        return;
+    advice_print(&list, &text);
+    if (text.data)
+        report_remark(report, "What would fit", "%s", text.data);
+    text_free(&text);
+    advice_clear(&list);
+}
+
+static int print_answer(const struct question *q, struct error *err)
+{
+    struct arena *arena = arena_create();
+    struct breakdown breakdown =
+        breakdown_of_program(q->program, q->cluster.device.name, q->answer.capacity_bytes, arena);
+    struct report *report = breakdown_report(&breakdown, arena);
+    add_verdict(report, q);
+    add_advice(report, q);
+    int status = output_report(report, err);
+    arena_free(arena);
+    return status;
+}
+
+static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
+{
+    struct cluster *c = &q->cluster;
+    const char *device = o->device ? o->device : q->plan.device;
+    *c = (struct cluster){.nodes = 1, .ranks_per_node = q->plan.layout.dp};
+    if (cluster_read_device(device, q->plan.layout.dp, &c->device, err))
+        return -1;
+    if (o->memory > 0)
+        c->device.capacity_bytes = o->memory;
+    else if (!o->device && q->plan.capacity_bytes != INT64_MAX)
+        c->device.capacity_bytes = q->plan.capacity_bytes;
+    q->plan.capacity_bytes = c->device.capacity_bytes;
+    if (speed_open(c, q->plan.layout.precision, o->calibration, false, &q->speed, err))
+        return -1;
+    if (automatic && capacity_choose_recompute(&q->plan, &c->device, &q->speed.speed, err))
+        return -1;
+    if (plan_program(&q->plan, &q->program, err))
+        return -1;
+    prediction_make(q->program, &c->device, &q->speed.speed, &q->answer);
+    return 0;
+}
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct predict_options o = {0};
+    const char *operands[COMMAND_OPERANDS];
+    bool done, automatic;
+    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
+        return -1;
+    if (done)
+        return 0;
+    log_set_quiet(o.quiet);
+    struct question q = {0};
+    if (configuration_resolve(operands[0], &o.configuration, &q.plan, &automatic, err))
+        return -1;
+    int status = ask(&q, &o, automatic, err);
+    if (!status)
+        status = o.json ? output_json(to_json(&q), err) : print_answer(&q, err);
+    if (!status)
+        status = q.answer.fits ? 0 : 1;
+    program_free(q.program);
+    speed_close(&q.speed);
+    plan_clear(&q.plan);
+    return status;
+}
+
+const struct command command_predict = {&spec, run};

@@ -1,0 +1,127 @@
+/* memplan report: the breakdown of a recorded run or of a plan. */
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/output.h"
+#include "reports/breakdown.h"
+#include "reports/ink_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct report_options {
+    const char *output;
+    int64_t run, rank;
+    bool json;
+};
+
+static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "FILE", NULL, "write there; .json gives JSON, .txt text; default text on stdout",
+     offsetof(struct report_options, output)},
+    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the database; default the latest",
+     offsetof(struct report_options, run)},
+    {"rank", 0, OPTION_COUNT, "N", NULL, "which rank; default the one with the highest peak",
+     offsetof(struct report_options, rank)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct report_options, json)},
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "report",
+    .summary = "who holds the bytes, from a recorded run or a plan",
+    .usage = "report run.db|plan.json [-o out.json]",
+    .about = "Shows the breakdown at the peak by role, layer and tensor, what makes the peak, predicted beside measured, and "
+             "how fast the steps were.",
+    .examples = {"memplan report run.db", "memplan report plan.json -o plan-report.json"},
+    .options = options,
+    .min_operands = 1,
+    .max_operands = 1,
+};
+
+enum format { FORMAT_TEXT, FORMAT_JSON };
+
+static int choose_format(const struct report_options *o, enum format *format, struct error *err)
+{
+    *format = o->json ? FORMAT_JSON : FORMAT_TEXT;
+    if (!o->output || !strcmp(o->output, "-"))
+        return 0;
+    const char *dot = strrchr(o->output, '.');
+    if (dot && !strcmp(dot, ".json"))
+        *format = FORMAT_JSON;
+    else if (!dot || strcmp(dot, ".txt"))
+        return error_set(err, "-o %s: this version writes .txt and .json; choose one of these names", o->output);
+    return 0;
+}
+
+static int write_answer(const struct breakdown *breakdown, const struct report_options *o, struct arena *arena,
+                        struct error *err)
+{
+    enum format format;
+    if (choose_format(o, &format, err))
+        return -1;
+    const char *path = o->output ? o->output : "-";
+    if (format == FORMAT_JSON) {
+        json_t *document = breakdown_to_json(breakdown);
+        int status = jsonfile_write(document, path, err);
+        json_decref(document);
+        return status;
+    }
+    struct report *report = breakdown_report(breakdown, arena);
+    if (!strcmp(path, "-"))
+        return output_report(report, err);
+    struct text text = {0};
+    ink_text_report(report, INK_ASCII, &text);
+    int status = text_write(&text, path, err);
+    text_free(&text);
+    return status;
+}
+
+static int report_plan(const char *path, const struct report_options *o, struct error *err)
+{
+    struct plan plan;
+    struct program *program;
+    if (plan_read(path, &plan, err))
+        return -1;
+    int status = plan_program(&plan, &program, err);
+    if (!status) {
+        struct arena *arena = arena_create();
+        struct breakdown breakdown = breakdown_of_program(program, plan.device, plan.capacity_bytes, arena);
+        status = write_answer(&breakdown, o, arena, err);
+        arena_free(arena);
+        program_free(program);
+    }
+    plan_clear(&plan);
+    return status;
+}
+
+static int report_run(const char *path, const struct report_options *o, struct error *err)
+{
+    struct store *store;
+    if (store_open_read(path, &store, err))
+        return -1;
+    struct arena *arena = arena_create();
+    struct breakdown breakdown;
+    int64_t run_id = o->run;
+    int status = run_id ? 0 : store_latest_run(store, &run_id, err);
+    if (!status)
+        status = breakdown_of_run(store, run_id, o->rank, arena, &breakdown, err);
+    if (!status)
+        status = write_answer(&breakdown, o, arena, err);
+    arena_free(arena);
+    store_close(store);
+    return status;
+}
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct report_options o = {.rank = -1};
+    const char *operands[COMMAND_OPERANDS];
+    bool done;
+    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
+        return -1;
+    if (done)
+        return 0;
+    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err) : report_run(operands[0], &o, err);
+}
+
+const struct command command_report = {&spec, run};

@@ -1,0 +1,82 @@
+#include "cli/speed.h"
+
+#include "cli/commands.h"
+#include "cli/measure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A rank's threads are those that `train` gives it: an equal share of the cores. */
+static int fit_store(struct store *store, int64_t run_id, struct calibration *out, struct error *err)
+{
+    struct arena *arena = arena_create();
+    struct store_run run;
+    int status = store_read_run(store, run_id, arena, &run, err);
+    if (!status) {
+        int cores = machine_speed_cores();
+        out->threads = run.ranks < cores ? cores / run.ranks : 1;
+        status = calibration_fit(store, run_id, out, err);
+    }
+    arena_free(arena);
+    return status;
+}
+
+int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out, struct error *err)
+{
+    struct store *store;
+    struct calibration calibration = {0};
+    machine_speed_cpu_name(calibration.device);
+    snprintf(calibration.memplan_version, sizeof calibration.memplan_version, "%s", MEMPLAN_VERSION);
+    snprintf(calibration.made_by, sizeof calibration.made_by, "%s", made_by);
+    if (store_open_read(path, &store, err))
+        return -1;
+    int status = run_id ? 0 : store_latest_run(store, &run_id, err);
+    if (!status)
+        status = fit_store(store, run_id, &calibration, err);
+    store_close(store);
+    if (!status)
+        *out = calibration;
+    return status;
+}
+
+/* Databases are recognised by SQLite's first bytes. */
+static bool is_database(const char *path)
+{
+    char start[16] = "";
+    FILE *file = fopen(path, "rb");
+    size_t got = file ? fread(start, 1, sizeof start, file) : 0;
+    if (file)
+        fclose(file);
+    return got == sizeof start && !memcmp(start, "SQLite format 3", sizeof start);
+}
+
+static int load(const char *path, struct calibration *out, struct error *err)
+{
+    char machine[MACHINE_NAME];
+    if (is_database(path))
+        return speed_fit(path, 0, path, out, err);
+    return calibration_read(path, machine_speed_cpu_name(machine), MEMPLAN_VERSION, out, err);
+}
+
+int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path, bool measure,
+               struct device_speed *out, struct error *err)
+{
+    memset(out, 0, sizeof *out);
+    machine_speed_for_cluster(cluster, precision, machine_speed_cores(), &out->speed);
+    if (calibration_path) {
+        if (cluster->device.card)
+            return error_set(err, "--calibration %s was measured on this machine's CPU, but the plan is for %s; leave it out",
+                             calibration_path, cluster->device.name);
+        if (load(calibration_path, &out->calibration, err))
+            return -1;
+        machine_speed_use(&out->speed, &out->calibration);
+    } else if (measure && !cluster->device.card) {
+        return measure_speed(&out->speed, err);
+    }
+    return 0;
+}
+
+void speed_close(struct device_speed *speed)
+{
+    calibration_clear(&speed->calibration);
+}

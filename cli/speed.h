@@ -1,0 +1,24 @@
+/* How fast the device is that a prediction or a plan is for, from the best source at hand. */
+#ifndef MEMPLAN_CLI_SPEED_H
+#define MEMPLAN_CLI_SPEED_H
+
+#include "planner/calibration.h"
+#include "planner/machine_speed.h"
+
+#include <stdbool.h>
+
+struct device_speed {
+    struct machine_speed speed; /* points to `calibration` when there is one */
+    struct calibration calibration;
+};
+
+/* `calibration_path`: calibration.json or a run.db, or NULL. `measure`: without a calibration, measure a CPU's rates now
+ * (half a second) instead of guessing them. *out must not move; speed_close() releases it. */
+int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path, bool measure,
+               struct device_speed *out, struct error *err);
+void speed_close(struct device_speed *speed);
+
+/* Fits a recorded run (0: the latest) of this machine. The caller owns *out's contents: calibration_clear(). */
+int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out, struct error *err);
+
+#endif
