@@ -87,12 +87,16 @@ static void norm_grad_row(const struct norm_grad_args *args, int64_t r, const fl
         db[i] += dy[i];
     }
     float average = args->rms ? 0 : sum / (float)C, average_n = sum_n / (float)C;
-    if (!args->add_d)
-        for (int64_t i = 0; i < C; i++)
-            d[i] = rstd * (dy[i] * w[i] - average - (x[i] - mean) * rstd * average_n);
-    else
+    /* d may be dy itself, which only simd says is no obstacle to vectors. */
+    if (args->add_d) {
+#pragma omp simd
         for (int64_t i = 0; i < C; i++)
             d[i] += rstd * (dy[i] * w[i] - average - (x[i] - mean) * rstd * average_n);
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < C; i++)
+            d[i] = rstd * (dy[i] * w[i] - average - (x[i] - mean) * rstd * average_n);
+    }
 }
 
 static void norm_grad_rows(const struct norm_grad_args *args, struct cpu_range rows, const float *w,
