@@ -1,0 +1,266 @@
+/* The plan file: writing and reading, what is refused, and texts damaged at random. */
+#include "model/plan.h"
+
+#include "model/recompute.h"
+#include "tests/model/configurations.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct error err;
+
+/* The plan of gpt2-tiny on 2 ranks, the first of its layers recomputed in full, as JSON. */
+static json_t *make_json(void)
+{
+    struct plan plan = {
+        .layout = {.dp = 2, .micro_batch = 3, .global_batch = 12, .precision = PRECISION_BF16},
+        .device = "cpu",
+        .capacity_bytes = 300 << 20,
+        .step_seconds = 0.125,
+        .made_by = "memplan plan gpt2-tiny"};
+    uint32_t masks[2];
+    struct program *program;
+    ASSERT_OK(model_read("gpt2-tiny", NULL, &plan.model, &err));
+    ASSERT_OK(layout_complete(&plan.layout, &plan.model, &err));
+    ASSERT_OK(recompute_parse("0=full", &plan.model, masks, &err));
+    plan.recompute = masks;
+    ASSERT_OK(plan_program(&plan, &program, &err));
+    json_t *object = plan_to_json(&plan, program);
+    ASSERT(object != NULL);
+    ASSERT_INT(json_integer_value(json_object_get(json_object_get(object, "predicted"), "peak_bytes")),
+               program->peak_bytes);
+    ASSERT_INT(json_integer_value(json_object_get(json_object_get(object, "predicted"), "arena_bytes")),
+               program->arena_bytes);
+    program_free(program);
+    return object;
+}
+
+static void check_plan(const struct plan *plan)
+{
+    ASSERT_STR(plan->model.name, "gpt2-tiny");
+    ASSERT_INT(plan->layout.dp, 2);
+    ASSERT_INT(plan->layout.micro_batch, 3);
+    ASSERT_INT(plan->layout.global_batch, 12);
+    ASSERT_INT(plan->layout.seq_len, 64);
+    ASSERT_INT(plan->layout.precision, PRECISION_BF16);
+    ASSERT_INT(plan->recompute[0], recompute_full(&plan->model));
+    ASSERT_INT(plan->recompute[1], 0);
+    ASSERT_INT(plan->capacity_bytes, 300 << 20);
+    ASSERT_NEAR(plan->step_seconds, 0.125, 1e-15);
+    ASSERT_STR(plan->device, "cpu");
+    ASSERT_STR(plan->made_by, "memplan plan gpt2-tiny");
+}
+
+TEST(plan_round_trip, "a plan written to a file and read again is the same plan")
+{
+    char path[] = "/tmp/memplan-plan-XXXXXX";
+    close(mkstemp(path));
+    json_t *object = make_json();
+    struct plan plan;
+    struct program *program;
+    ASSERT_OK(jsonfile_write(object, path, &err));
+    ASSERT_OK(plan_read(path, &plan, &err));
+    unlink(path);
+    check_plan(&plan);
+    ASSERT_OK(plan_program(&plan, &program, &err));
+    json_t *again = plan_to_json(&plan, program);
+    ASSERT(json_equal(object, again));
+    json_decref(again);
+    json_decref(object);
+    program_free(program);
+    plan_clear(&plan);
+}
+
+/* Whatever the configuration, the file says it all: the same program comes back. */
+TEST(plan_any_configuration, "100 random configurations survive the plan file with the same peak and arena")
+{
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        struct configuration c;
+        struct program *program = configuration_program(seed, false, &c), *again;
+        struct plan plan = {.model = c.model,
+                            .layout = c.layout,
+                            .recompute = c.recompute,
+                            .capacity_bytes = INT64_MAX,
+                            .device = "cpu"},
+                    copy;
+        json_t *object = plan_to_json(&plan, program);
+        ASSERT_OK(plan_from_json(object, "memory", &copy, &err));
+        ASSERT_OK(plan_program(&copy, &again, &err));
+        ASSERT_INT(again->peak_bytes, program->peak_bytes);
+        ASSERT_INT(again->arena_bytes, program->arena_bytes);
+        ASSERT_INT(copy.capacity_bytes, INT64_MAX);
+        ASSERT(!memcmp(copy.recompute, c.recompute, (size_t)c.model.layers * sizeof *copy.recompute));
+        json_decref(object);
+        plan_clear(&copy);
+        program_free(again);
+        program_free(program);
+    }
+}
+
+TEST(plan_minimal, "model, layout and one stage are enough")
+{
+    json_t *object =
+        json_loads("{\"memplan_plan\": 1, \"stages\": [{}], \"model\": {\"family\": \"gpt2\", \"layers\": 1,"
+                   "\"hidden\": 8, \"heads\": 2, \"vocab\": 9, \"max_seq_len\": 4},"
+                   "\"layout\": {\"dp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 4}}",
+                   0, NULL);
+    struct plan plan;
+    ASSERT_OK(plan_from_json(object, "small.json", &plan, &err));
+    ASSERT_STR(plan.model.name, "small.json");
+    ASSERT_INT(plan.capacity_bytes, INT64_MAX);
+    ASSERT_INT(plan.layout.precision, PRECISION_FP32);
+    ASSERT_INT(plan.recompute[0], 0);
+    plan_clear(&plan);
+    json_decref(object);
+}
+
+/* The plan with one key changed to `value` (JSON text), or removed when it is NULL. `inside`: of this object or NULL. */
+static void refuse(const char *inside, const char *key, const char *value, const char *piece)
+{
+    json_t *object = make_json();
+    json_t *target = inside && !strcmp(inside, "stages") ? json_array_get(json_object_get(object, inside), 0)
+                     : inside                            ? json_object_get(object, inside)
+                                                         : object;
+    if (value)
+        json_object_set_new(target, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    else
+        json_object_del(target, key);
+    struct plan plan;
+    err = (struct error){0};
+    ASSERT_MSG(plan_from_json(object, "p.json", &plan, &err) == -1, "accepted %s = %s", key,
+               value ? value : "nothing");
+    ASSERT_HAS(err.text, "p.json: ");
+    ASSERT_HAS(err.text, piece);
+    json_decref(object);
+}
+
+TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's name and a reason")
+{
+    refuse(NULL, "memplan_plan", NULL, "not a plan");
+    refuse(NULL, "memplan_plan", "2", "newer memplan (plan version 2");
+    refuse(NULL, "memplan_plan", "0", "versions begin at 1");
+    refuse(NULL, "memplan_plan", "\"1\"", "memplan_plan");
+    refuse(NULL, "model", NULL, "\"model\"");
+    refuse(NULL, "layout", NULL, "\"layout\"");
+    refuse(NULL, "stages", NULL, "\"stages\"");
+    refuse(NULL, "stages", "{}", "\"stages\"");
+    refuse(NULL, "stages", "[]", "0 pipeline stages");
+    refuse(NULL, "stages", "[{}, {}]", "2 pipeline stages; this version runs plans of 1 stage");
+    refuse(NULL, "stages", "[5]", "stages[0]");
+    refuse(NULL, "predicted", "7", "\"predicted\"");
+    refuse(NULL, "capacity_bytes", "-1", "capacity_bytes is -1");
+    refuse(NULL, "device", "[]", "\"device\"");
+    refuse("stages", "layers", "1", "1 layers from layer 0");
+    refuse("stages", "first_layer", "9223372036854775807", "from layer 9223372036854775807");
+    refuse("stages", "recompute", "\"0=swiglu\"", "swiglu");
+    refuse("stages", "recompute", "\"2=full\"", "layers of gpt2-tiny go from 0 to 1");
+    refuse("layout", "pp", "2", "tp=1 pp=2");
+    refuse("layout", "global_batch", "13", "multiple of dp 2 x micro-batch 3; try 18");
+    refuse("layout", "precision", "\"fp8\"", "fp8");
+    refuse("layout", "seq_len", "65", "at most 64");
+    refuse("layout", "bucket_bytes", "-1", "bucket-bytes");
+    refuse("model", "heads", "5", "heads");
+    refuse("model", "layers", "0", "layers is 0");
+}
+
+TEST(plan_missing_file, "a plan that is not there is named")
+{
+    struct plan plan;
+    ASSERT_INT(plan_read("/nowhere/plan.json", &plan, &err), -1);
+    ASSERT_HAS(err.text, "/nowhere/plan.json");
+}
+
+/* made_by holds a command line, and a file name in it may be no UTF-8; the device's name comes from a user too. */
+TEST(plan_odd_bytes, "a command line that is not UTF-8 does not keep the plan from being written")
+{
+    struct configuration c;
+    struct program *program = configuration_program(1, false, &c);
+    struct plan plan = {.model = c.model,
+                        .layout = c.layout,
+                        .recompute = c.recompute,
+                        .capacity_bytes = 1,
+                        .device = "cpu",
+                        .made_by = "memplan plan mod\xe8le.json"};
+    json_t *object = plan_to_json(&plan, program);
+    ASSERT(object != NULL);
+    json_decref(object);
+    program_free(program);
+}
+
+/* ---- damage ---- */
+
+static int64_t pick(uint64_t *state, int64_t count)
+{
+    return configuration_pick(state, 0, count - 1);
+}
+
+/* One of: a byte changed, a stretch removed, a stretch doubled, a digit made nine times nine, a number or word replaced. */
+static void damage(uint64_t *state, char *text, size_t room)
+{
+    static const char *const pieces[] = {"-1",   "0", "1e308", "null",        "\"\"",     "[]",     "{}",
+                                         "true", "{", "]",     "99999999999", "0-1=full", "\\u0000"};
+    size_t length = strlen(text), at = (size_t)pick(state, (int64_t)length);
+    size_t most = length - at < 30 ? length - at : 30, size = (size_t)pick(state, (int64_t)most + 1);
+    switch (pick(state, 4)) {
+    case 0:
+        text[at] = (char)pick(state, 256);
+        return;
+    case 1:
+        memmove(text + at, text + at + size, length - at - size + 1);
+        return;
+    case 2:
+        if (length + size + 1 < room)
+            memmove(text + at + size, text + at, length - at + 1);
+        return;
+    default: {
+        const char *piece = pieces[pick(state, sizeof pieces / sizeof pieces[0])];
+        size_t digits = strspn(text + at, "0123456789.");
+        if (length + strlen(piece) + 1 < room) {
+            memmove(text + at + strlen(piece), text + at + digits, length - at - digits + 1);
+            memcpy(text + at, piece, strlen(piece));
+        }
+    }
+    }
+}
+
+/* Returns whether the text was still a plan, and then one that can be made a program or says why not. */
+static bool try_text(const char *text)
+{
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    struct plan plan;
+    struct program *program = NULL;
+    err = (struct error){0};
+    if (!object || plan_from_json(object, "damaged.json", &plan, &err)) {
+        if (object && !err.text[0])
+            ck_abort_msg("no message for %s", text);
+        json_decref(object);
+        return false;
+    }
+    if (plan_program(&plan, &program, &err) && !err.text[0])
+        ck_abort_msg("no message for %s", text);
+    program_free(program);
+    plan_clear(&plan);
+    json_decref(object);
+    return true;
+}
+
+TEST(plan_damaged, "5,000 damaged plans are read or refused, and none crashes")
+{
+    json_t *object = make_json();
+    char *whole = json_dumps(object, 0), text[4096];
+    uint64_t state = 7;
+    int valid = 0;
+    for (int i = 0; i < 5000; i++) {
+        snprintf(text, sizeof text, "%s", whole);
+        for (int64_t times = 1 + pick(&state, 3); times; times--)
+            if (text[0])
+                damage(&state, text, sizeof text);
+        valid += try_text(text);
+    }
+    /* Some damage is harmless (another name, another peak), most is not; both must have been seen. */
+    ASSERT_MSG(valid > 50 && valid < 4500, "%d valid", valid);
+    free(whole);
+    json_decref(object);
+}

@@ -1,0 +1,142 @@
+/* Work: floating-point operations and bytes of the operations of a step, against sums done by hand. */
+#include "model/work.h"
+
+#include "tests/test.h"
+
+static struct error err;
+
+static struct program *create(const char *name, struct layout layout)
+{
+    struct model m;
+    struct program *p;
+    ASSERT_OK(model_read(name, NULL, &m, &err));
+    ASSERT_OK(layout_complete(&layout, &m, &err));
+    ASSERT_OK(program_create(&m, &layout, NULL, &p, &err));
+    return p;
+}
+
+struct sums {
+    double matmul, attention, attention_grad, other;
+};
+
+static struct sums add_up(const struct program *p)
+{
+    struct sums sums = {0};
+    struct program_cursor cursor = program_walk(p);
+    for (struct step_op s; program_next(&cursor, &s);) {
+        double flops = work_of(p, &s).flops;
+        if (s.kind == OP_MATMUL || s.kind == OP_MATMUL_DGRAD || s.kind == OP_MATMUL_WGRAD)
+            sums.matmul += flops;
+        else if (s.kind == OP_ATTENTION)
+            sums.attention += flops;
+        else if (s.kind == OP_ATTENTION_GRAD)
+            sums.attention_grad += flops;
+        else
+            sums.other += flops;
+    }
+    return sums;
+}
+
+/* Each weight of a matrix product costs 2 flops per token forward and 4 backward. Those weights are all parameters but the
+ * positions and the vectors: 124,439,808 - 786,432 - (12 x 13 x 768 + 2 x 768) = 123,532,032; the tied embedding counts once,
+ * as the head. 6 x 123,532,032 x 1024 tokens = 758,980,804,608. */
+TEST(work_matmul_flops, "matrix products of gpt2-124m are 6 flops per token and weight that is multiplied")
+{
+    struct program *p = create("gpt2-124m", (struct layout){0});
+    struct sums sums = add_up(p);
+    ASSERT(sums.matmul == 758980804608.0);
+    ASSERT(sums.other == 0);
+    program_free(p);
+}
+
+/* 2 products of 2 T T D H flops, halved by the mask: 2 x 1024 x 1024 x 768 = 1,610,612,736 a layer; backward 5 products. */
+TEST(work_attention_flops, "attention is 2 products forward and 5 backward, half of each under the mask")
+{
+    struct program *p = create("gpt2-124m", (struct layout){0});
+    struct sums sums = add_up(p);
+    ASSERT(sums.attention == 12 * 1610612736.0);
+    ASSERT(sums.attention_grad == 12 * 2.5 * 1610612736.0);
+    program_free(p);
+    /* The encoder has no mask: 4 x 4 sequences x 512 x 512 x 768 forward in its one layer. */
+    p = create("block-768", (struct layout){0});
+    ASSERT(add_up(p).attention == 4 * 4.0 * 512 * 512 * 768);
+    program_free(p);
+}
+
+/* 3 micro-batches of 2 sequences of 64: three times the flops of one. */
+TEST(work_micro_batches, "micro-batches repeat the same work")
+{
+    struct program *one = create("llama-tiny", (struct layout){.micro_batch = 2});
+    struct program *three = create("llama-tiny", (struct layout){.micro_batch = 2, .global_batch = 6});
+    ASSERT(add_up(three).matmul == 3 * add_up(one).matmul);
+    /* 2 layers x (qkv 64 x 32, proj 32 x 32, gate_up 176 x 32, down 32 x 88) and the head 256 x 32: 31,232 weights. */
+    ASSERT(add_up(one).matmul == 6.0 * 31232 * 128);
+    program_free(one);
+    program_free(three);
+}
+
+/* Finds the first operation of a kind in an instance. */
+static struct work first_work(const struct program *p, int64_t instance, enum op_kind kind)
+{
+    struct program_cursor cursor = program_walk(p);
+    for (struct step_op s; program_next(&cursor, &s);)
+        if (s.instance == instance && s.kind == kind)
+            return work_of(p, &s);
+    ck_abort_msg("no %s in instance %lld", op_kind_name(kind), (long long)instance);
+    return (struct work){0};
+}
+
+/* qkv: x 1024 x 768, w 2304 x 768, bias 2304, y 1024 x 2304, in floats. */
+TEST(work_matmul_bytes, "a matrix product moves its matrices once each, and knows its shape")
+{
+    struct program *p = create("gpt2-124m", (struct layout){0});
+    struct work w = first_work(p, 1, OP_MATMUL);
+    ASSERT_INT(w.m, 1024);
+    ASSERT_INT(w.n, 2304);
+    ASSERT_INT(w.k, 768);
+    ASSERT(w.flops == 2.0 * 1024 * 2304 * 768);
+    ASSERT(w.bytes_moved == 4.0 * (1024 * 768 + 2304 * 768 + 2304 + 1024 * 2304));
+    /* The first weight gradient of backward in a layer is down's: (768, 3072) over 1024 rows. */
+    w = first_work(p, 1, OP_MATMUL_WGRAD);
+    ASSERT_INT(w.m, 768);
+    ASSERT_INT(w.n, 3072);
+    ASSERT_INT(w.k, 1024);
+    program_free(p);
+}
+
+/* fp32: the gradient is read, weight and two moments are read and written: 4 + 3 x 8 = 28 bytes. bf16: the gradient 4,
+ * weight 2 x 2, master and moments 3 x 8: 32. A layer of gpt2-124m has 7,087,872 parameters. */
+TEST(work_update_bytes, "AdamW moves 28 bytes a parameter in fp32 and 32 in bf16, the square sum 4")
+{
+    struct program *p = create("gpt2-124m", (struct layout){0});
+    ASSERT(first_work(p, 1, OP_ADAMW).bytes_moved == 28.0 * 7087872);
+    ASSERT(first_work(p, 1, OP_SQUARE_SUM).bytes_moved == 4.0 * 7087872);
+    ASSERT_INT(first_work(p, 1, OP_ADAMW).m, 7087872);
+    program_free(p);
+    p = create("gpt2-124m", (struct layout){.precision = PRECISION_BF16});
+    ASSERT(first_work(p, 1, OP_ADAMW).bytes_moved == 32.0 * 7087872);
+    program_free(p);
+}
+
+/* A ring of 4 ranks: each sends 2 x 3/4 of the vector (Patarasuk & Yuan 2009). All gradients: 124,439,808 floats. */
+TEST(work_sent, "all buckets together send 2 (n-1)/n of the gradients; nothing else sends")
+{
+    struct program *p = create("gpt2-124m", (struct layout){.dp = 4});
+    double sent = 0;
+    struct program_cursor cursor = program_walk(p);
+    for (struct step_op s; program_next(&cursor, &s);) {
+        struct work w = work_of(p, &s);
+        ASSERT(w.bytes_sent == 0 || s.kind == OP_ALL_REDUCE);
+        sent += w.bytes_sent;
+    }
+    ASSERT(sent == 1.5 * 4 * 124439808.0);
+    program_free(p);
+}
+
+/* 6 x 124,439,808 x 1024 + 6 x 12 x 768 x 1024 x 1024 = 764,558,180,352 + 57,982,058,496 */
+TEST(work_model_flops_gpt2, "the model's flops are 6 N + 6 L C T a token")
+{
+    struct program *p = create("gpt2-124m", (struct layout){0});
+    ASSERT(work_model_flops(p) == 822540238848.0);
+    program_free(p);
+}
