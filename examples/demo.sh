@@ -6,7 +6,7 @@
 # Each command is printed before it runs. Everything it writes goes to FOLDER (default ./demo).
 set -eu
 
-memplan=${1:-build/memplan}
+memplan=${1:-${MEMPLAN:-build/memplan}}
 folder=${2:-demo}
 cap=160MiB       # what each of the two ranks may hold
 batch=16         # sequences per step over both ranks

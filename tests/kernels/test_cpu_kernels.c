@@ -2,7 +2,7 @@
  * vectors, tiles or threads evenly. Each is run twice on the same inputs: the second run must give the same bits. */
 #include "base/checked.h"
 #include "kernels/kernels.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/fill.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What the reference kernels promise beyond the right slopes (test_reference_gradient.c): values worked out by hand,
  * exact identities, what may be written in place, what accumulates, and what is refused. */
 #include "kernels/kernels.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/fill.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * of the forward's output with a fixed random `dy`, so that the exact gradient of an output is `dy`. Shapes are small and
  * odd; a slope (f(x + h) - f(x - h)) / 2h with h = 1e-5 is good to about 1e-10. */
 #include "kernels/kernels.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/fill.h"
 #include "tests/test.h"
 
 #include <math.h>

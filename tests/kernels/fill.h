@@ -1,7 +1,7 @@
 /* Reproducible numbers for the tests of kernels: the same seed gives the same values in every dtype (rounded to it), on
  * every machine. Elements are read back as doubles with element_get(). */
-#ifndef MEMPLAN_TESTS_KERNELS_RANDOM_H
-#define MEMPLAN_TESTS_KERNELS_RANDOM_H
+#ifndef MEMPLAN_TESTS_KERNELS_FILL_H
+#define MEMPLAN_TESTS_KERNELS_FILL_H
 
 #include "base/arena.h"
 #include "kernels/reference/element.h"

@@ -1,6 +1,6 @@
 """Compares training steps of memplan with the same steps in PyTorch.
 
-    compare.py FILE.safetensors...
+    compare_torch.py FILE.safetensors...
 
 Each file holds two steps that dump_step wrote. The network is built here a second time, from PyTorch's own functions
 and in the plainest way: whole batches, no recomputation. Gradients come from autograd, the optimizer is

@@ -1,0 +1,104 @@
+/* memplan compare: a plan against a run, or a run against a run. */
+#include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/output.h"
+#include "reports/compare.h"
+
+#include <stdio.h>
+
+struct compare_options {
+    int64_t run, before, drift;
+    bool json;
+};
+
+static const struct option_spec options[] = {
+    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the last database; default the latest",
+     offsetof(struct compare_options, run)},
+    {"before", 0, OPTION_COUNT, "ID", NULL, "which run of the first database; default the latest",
+     offsetof(struct compare_options, before)},
+    {"drift", 0, OPTION_BYTES, "BYTES", NULL, "plan against run: exit 1 when a figure differs by more; default 0",
+     offsetof(struct compare_options, drift)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct compare_options, json)},
+    {0},
+};
+
+static const struct command_spec spec = {
+    .name = "compare",
+    .summary = "plan against run, or run against run, to the byte",
+    .usage = "compare PLAN.JSON|RUN.DB RUN.DB",
+    .about = "Sets what was predicted beside what the device's ledger measured, by rank and role; or two runs side by side, "
+             "with the layers and tensors that changed. A plan and its run differ by 0 bytes; else the exit status is 1.",
+    .examples = {"memplan compare plan.json run.db", "memplan compare before.db after.db"},
+    .options = options,
+    .min_operands = 2,
+    .max_operands = 2,
+};
+
+static int open_run(const char *path, int64_t wanted, struct store **store, int64_t *run_id, struct error *err)
+{
+    if (store_open_read(path, store, err))
+        return -1;
+    *run_id = wanted;
+    if (wanted || !store_latest_run(*store, run_id, err))
+        return 0;
+    store_close(*store);
+    return -1;
+}
+
+static int with_plan(const char *path, struct store *store, int64_t run_id, struct arena *arena,
+                     struct comparison *out, struct program **program, struct error *err)
+{
+    struct plan plan;
+    if (plan_read(path, &plan, err))
+        return -1;
+    int status = plan_program(&plan, program, err);
+    plan_clear(&plan);
+    return status ? -1 : compare_plan_with_run(*program, store, run_id, arena, out, err);
+}
+
+static int with_run(const char *path, int64_t wanted, struct store *after, int64_t after_id, struct arena *arena,
+                    struct comparison *out, struct error *err)
+{
+    struct store *before;
+    int64_t before_id;
+    if (open_run(path, wanted, &before, &before_id, err))
+        return -1;
+    int status = compare_runs(before, before_id, after, after_id, arena, out, err);
+    store_close(before);
+    return status;
+}
+
+static int compare(const char *const operands[], const struct compare_options *o, struct error *err)
+{
+    struct store *store;
+    int64_t run_id;
+    struct comparison comparison;
+    struct program *program = NULL;
+    if (open_run(operands[1], o->run, &store, &run_id, err))
+        return -1;
+    struct arena *arena = arena_create();
+    int status = configuration_is_plan(operands[0])
+                     ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
+                     : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
+    if (!status)
+        status = o->json ? output_json(compare_to_json(&comparison), err)
+                         : output_report(compare_report(&comparison, arena), err);
+    if (!status && !comparison.runs)
+        status = comparison.max_error_bytes > o->drift;
+    arena_free(arena);
+    program_free(program);
+    store_close(store);
+    return status;
+}
+
+static int run(int argc, char **argv, struct error *err)
+{
+    struct compare_options o = {0};
+    const char *operands[COMMAND_OPERANDS];
+    bool done;
+    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
+        return -1;
+    return done ? 0 : compare(operands, &o, err);
+}
+
+const struct command command_compare = {&spec, run};
