@@ -475,12 +475,13 @@ static void *rank_main(void *context)
     return NULL;
 }
 
-TEST_LOOP(cpu_kernels_ranks, "ranks that multiply at once get what one alone gets", 2)
+TEST_LOOP(cpu_kernels_ranks, "ranks that multiply at once get what one alone gets", SETTINGS)
 {
-    enum dtype dtype = _i ? DTYPE_BF16 : DTYPE_F32;
+    enum dtype dtype = dtype_of(_i);
+    int threads_each = context_of(_i).threads;
     int64_t count = RANK_ROWS * RANK_WIDTH;
     void *x = random_buffer(1, dtype, count), *w = random_buffer(2, dtype, RANK_WIDTH * RANK_WIDTH);
-    struct rank ranks[RANKS], alone = {dtype, x, w, random_buffer(3, dtype, count), 1, 0};
+    struct rank ranks[RANKS], alone = {dtype, x, w, random_buffer(3, dtype, count), threads_each, 0};
     pthread_t threads[RANKS];
     rank_main(&alone);
     for (int i = 0; i < RANKS; i++) {
