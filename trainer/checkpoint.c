@@ -137,9 +137,18 @@ static void standing_tensors(const char *folder, char out[NAME])
     json_path(folder, path);
     if (access(path, R_OK) || jsonfile_read(path, &object, NULL))
         return;
-    if (!jsonfile_text_optional(object, "tensors", path, &name, NULL))
+    if (!jsonfile_text_optional(object, "tensors", path, &name, NULL) && !strchr(name, '/'))
         snprintf(out, NAME, "%s", name);
     json_decref(object);
+}
+
+/* Never the name of the tensors that stand, not even in a second run to the same step: they must stay as they are until
+ * checkpoint.json names others. */
+static void name_tensors(int64_t step, const char *standing, char out[NAME])
+{
+    snprintf(out, NAME, "step-%06lld.safetensors", (long long)step);
+    if (!strcmp(out, standing))
+        snprintf(out, NAME, "step-%06lld-again.safetensors", (long long)step);
 }
 
 int checkpoint_write(const char *folder, const struct state_access *access, const struct checkpoint_info *info,
@@ -150,7 +159,7 @@ int checkpoint_write(const char *folder, const struct state_access *access, cons
         return error_set(err, "%s: cannot make this folder for checkpoints: %s; choose another --checkpoint", folder,
                          strerror(errno));
     standing_tensors(folder, before);
-    snprintf(name, sizeof name, "step-%06lld.safetensors", (long long)info->step);
+    name_tensors(info->step, before, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (write_tensors(path, access, err))
         return -1;
@@ -161,7 +170,7 @@ int checkpoint_write(const char *folder, const struct state_access *access, cons
                                "model", model_to_json(&access->program->model));
     int status = jsonfile_write(object, path, err);
     json_decref(object);
-    if (!status && before[0] && strcmp(before, name)) {
+    if (!status && before[0]) {
         snprintf(path, sizeof path, "%s/%s", folder, before);
         unlink(path);
     }

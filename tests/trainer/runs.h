@@ -5,7 +5,7 @@
 
 #include "trainer/train.h"
 
-enum { RUNS_STEPS_MAX = 256, RUNS_RANKS_MAX = 8, RUNS_PATH = 128 };
+enum { RUNS_STEPS_MAX = 1000, RUNS_RANKS_MAX = 8, RUNS_PATH = 128 };
 
 /* The sanitizers slow runs down and hold memory of their own. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__

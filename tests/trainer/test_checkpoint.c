@@ -1,0 +1,311 @@
+/* A run that is interrupted and resumed is the run that was not; and whatever interrupts it, a whole checkpoint is left. */
+#include "base/text.h"
+#include "tests/test.h"
+#include "tests/trainer/runs.h"
+#include "trainer/random.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HALF = 5, WHOLE = 10 };
+
+/* The first half of a run, with its checkpoint in `folder`. */
+static void train_half(const char *model, const char *layout, const char *folder)
+{
+    struct program *program = runs_program(model, layout, "none");
+    struct train_settings settings = runs_settings(HALF);
+    settings.checkpoint_folder = folder;
+    runs_train(program, &settings);
+    program_free(program);
+}
+
+static struct history train_whole(const char *model, const char *layout, const char *resume_folder)
+{
+    struct program *program = runs_program(model, layout, "none");
+    struct train_settings settings = runs_settings(WHOLE);
+    settings.resume_folder = resume_folder;
+    struct history history = runs_train_weights(program, &settings);
+    program_free(program);
+    return history;
+}
+
+/* The second half of a whole run, as a resumed one reports it. */
+static struct history second_half(const struct history *whole)
+{
+    struct history half = *whole;
+    half.first_step = HALF;
+    half.steps = WHOLE - HALF;
+    memmove(half.loss, half.loss + HALF, HALF * sizeof *half.loss);
+    memmove(half.grad_norm, half.grad_norm + HALF, HALF * sizeof *half.grad_norm);
+    return half;
+}
+
+static void assert_resumes(const char *model, const char *layout, const char *resumed_layout,
+                           double tolerance)
+{
+    char folder[RUNS_PATH];
+    runs_open_folder(folder);
+    train_half(model, layout, folder);
+    struct history straight = train_whole(model, layout, NULL);
+    struct history resumed = train_whole(model, resumed_layout, folder), expected = second_half(&straight);
+    if (tolerance == 0)
+        runs_assert_same(&resumed, &expected);
+    else
+        runs_assert_near(&resumed, &expected, tolerance);
+    runs_clear(&straight);
+    runs_clear(&resumed);
+    runs_remove_folder(folder);
+}
+
+static void assert_resumes_same(const char *model, const char *layout)
+{
+    assert_resumes(model, layout, layout, 0);
+}
+
+TEST(checkpoint_resume, "5 steps, a checkpoint and 5 more are 10 steps, bit for bit")
+{
+    assert_resumes_same("gpt2-tiny", "micro=2 batch=4 seq=17");
+    assert_resumes_same("gpt2-tiny", "micro=2 batch=4 seq=17 bf16");
+    assert_resumes_same("llama-tiny", "dp=2 micro=1 batch=4 seq=17");
+    assert_resumes_same("llama-tiny", "dp=2 micro=1 batch=4 seq=17 bf16");
+    assert_resumes_same("block-tiny", "micro=2 batch=4 seq=17");
+}
+
+TEST(checkpoint_other_ranks, "a checkpoint of 2 ranks resumes on 1 or 4, and of 1 on 2, and learns the same")
+{
+    const char *one = "micro=2 batch=4 seq=17", *two = "dp=2 micro=1 batch=4 seq=17",
+               *four = "dp=4 micro=1 seq=17";
+    assert_resumes("gpt2-tiny", two, one, 1e-5);
+    assert_resumes("gpt2-tiny", two, four, 1e-5);
+    assert_resumes("gpt2-tiny", one, two, 1e-5);
+}
+
+/* Names of the folder's files that end with `end`, and how many there are; the last one goes to `path`. */
+static int count_files(const char *folder, const char *end, char path[RUNS_PATH])
+{
+    int found = 0;
+    DIR *list = opendir(folder);
+    ASSERT(list != NULL);
+    for (struct dirent *entry; (entry = readdir(list));) {
+        size_t length = strlen(entry->d_name), end_length = strlen(end);
+        if (length < end_length || strcmp(entry->d_name + length - end_length, end))
+            continue;
+        found++;
+        ASSERT(snprintf(path, RUNS_PATH, "%s/%s", folder, entry->d_name) < RUNS_PATH);
+    }
+    closedir(list);
+    return found;
+}
+
+TEST(checkpoint_only_last, "a run leaves one checkpoint, its last, and no half of another")
+{
+    char folder[RUNS_PATH], path[RUNS_PATH];
+    runs_open_folder(folder);
+    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=5", "none");
+    struct train_settings settings = runs_settings(7);
+    settings.checkpoint_folder = folder;
+    settings.checkpoint_every = 2;
+    runs_train(program, &settings);
+    ASSERT_INT(count_files(folder, ".partial", path), 0);
+    ASSERT_INT(count_files(folder, ".json", path), 1);
+    ASSERT_INT(count_files(folder, ".safetensors", path), 1);
+    ASSERT_HAS(path, "/step-000007.safetensors");
+    program_free(program);
+    runs_remove_folder(folder);
+}
+
+static void train_again(const char *folder, uint64_t seed, const char *tensors)
+{
+    char path[RUNS_PATH];
+    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=5", "none");
+    struct train_settings settings = runs_settings(3);
+    settings.seed = seed;
+    settings.checkpoint_folder = folder;
+    runs_train(program, &settings);
+    ASSERT_INT(count_files(folder, ".safetensors", path), 1);
+    ASSERT_HAS(path, tensors);
+    program_free(program);
+}
+
+/* Were the tensors replaced under the same name, a kill right after it would leave those of one run and the
+ * checkpoint.json of another. */
+TEST(checkpoint_same_step,
+     "another run to the same step leaves the tensors that stand alone until its own do")
+{
+    char folder[RUNS_PATH];
+    runs_open_folder(folder);
+    train_again(folder, 1, "/step-000003.safetensors");
+    train_again(folder, 2, "/step-000003-again.safetensors");
+    train_again(folder, 3, "/step-000003.safetensors");
+    runs_remove_folder(folder);
+}
+
+static const char *const killed_layout = "micro=1 seq=5";
+
+static void train_until_killed(const char *folder)
+{
+    struct program *program = runs_program("gpt2-tiny layers=1", killed_layout, "none");
+    struct train_settings settings = runs_settings(1000000);
+    struct train_result result;
+    settings.checkpoint_folder = folder;
+    settings.checkpoint_every = 1;
+    train_run(program, &settings, NULL, &result, NULL);
+}
+
+/* Starts a run that writes a checkpoint after every step, and kills it some time after the first one stands. */
+static void kill_a_run(const char *folder, int64_t microseconds)
+{
+    char json[RUNS_PATH + 20];
+    snprintf(json, sizeof json, "%s/checkpoint.json", folder);
+    pid_t child = fork();
+    ASSERT(child >= 0);
+    if (child == 0) {
+        train_until_killed(folder);
+        _exit(0);
+    }
+    for (int waited_ms = 0; access(json, R_OK) && waited_ms < 10000; waited_ms++)
+        usleep(1000);
+    usleep((useconds_t)microseconds);
+    kill(child, SIGKILL);
+    int status;
+    ASSERT_INT(waitpid(child, &status, 0), child);
+    ASSERT(WIFSIGNALED(status));
+}
+
+/* Steps done, as the text of checkpoint.json says: "step": 12. */
+static int64_t read_step(const char *folder)
+{
+    char path[RUNS_PATH + 20], *text;
+    size_t length;
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/checkpoint.json", folder);
+    ASSERT_OK(text_read_file(path, 1 << 20, &text, &length, &err));
+    const char *step = strstr(text, "\"step\":");
+    ASSERT(step != NULL);
+    int64_t value = atoll(step + 7);
+    free(text);
+    return value;
+}
+
+/* Up to 20 ms are tens of checkpoints, and the moments are spread over all that happens in one. The weights must be those
+ * of the very step that the checkpoint says. */
+TEST(checkpoint_killed, "a run killed at any moment leaves a whole checkpoint, of the step that it says")
+{
+    struct random_stream moments = random_stream(11, 0);
+    for (int i = 0; i < 12; i++) {
+        char folder[RUNS_PATH];
+        runs_open_folder(folder);
+        kill_a_run(folder, random_below(moments, (uint64_t)i, 20000));
+        struct program *program = runs_program("gpt2-tiny layers=1", killed_layout, "none");
+        struct train_settings settings = runs_settings(read_step(folder));
+        struct history expected = runs_train_weights(program, &settings);
+        int64_t count;
+        float *weights = runs_read_weights(program, folder, &count);
+        ASSERT_INT(count, expected.weight_count);
+        ASSERT_INT(memcmp(weights, expected.weights, (size_t)count * sizeof *weights), 0);
+        free(weights);
+        runs_clear(&expected);
+        program_free(program);
+        runs_remove_folder(folder);
+    }
+}
+
+/* The message of a resume that must be refused. */
+static const char *refusal(const char *model, const char *layout, uint64_t seed, const char *folder)
+{
+    static struct error err;
+    struct program *program = runs_program(model, layout, "none");
+    struct train_settings settings = runs_settings(WHOLE);
+    settings.seed = seed;
+    settings.resume_folder = folder;
+    err = runs_fail(program, &settings);
+    ASSERT_INT(err.kind, ERROR_INPUT);
+    program_free(program);
+    return err.text;
+}
+
+/* Rewrites one word of checkpoint.json. */
+static void edit_json(const char *folder, const char *from, const char *to)
+{
+    char path[RUNS_PATH], edited[4096], *text;
+    size_t length;
+    struct error err = {0};
+    ASSERT_INT(count_files(folder, ".json", path), 1);
+    ASSERT_OK(text_read_file(path, sizeof edited / 2, &text, &length, &err));
+    char *found = strstr(text, from);
+    ASSERT(found != NULL);
+    snprintf(edited, sizeof edited, "%.*s%s%s", (int)(found - text), text, to, found + strlen(from));
+    runs_write_file(folder, "checkpoint.json", edited, (int64_t)strlen(edited), path);
+    free(text);
+}
+
+TEST(checkpoint_refused,
+     "a checkpoint of another model, batch, length, seed or version is refused with the reason")
+{
+    char folder[RUNS_PATH], path[RUNS_PATH];
+    const char *layout = "micro=2 batch=4 seq=17";
+    runs_open_folder(folder);
+    train_half("gpt2-tiny", layout, folder);
+    ASSERT_HAS(refusal("llama-tiny", layout, 1, folder),
+               "belongs to model gpt2-tiny, whose shape is not that of llama");
+    ASSERT_HAS(refusal("gpt2-tiny layers=3", layout, 1, folder), "resume with the model it was made with");
+    ASSERT_HAS(refusal("gpt2-tiny", "micro=2 batch=8 seq=17", 1, folder), "--global-batch 4");
+    ASSERT_HAS(refusal("gpt2-tiny", "micro=2 batch=4 seq=16", 1, folder), "--seq-len 17");
+    ASSERT_HAS(refusal("gpt2-tiny", layout, 2, folder), "--seed 1");
+    ASSERT_HAS(refusal("gpt2-tiny", layout, 1, "/nonexistent"), "/nonexistent/checkpoint.json");
+
+    ASSERT_INT(count_files(folder, ".safetensors", path), 1);
+    struct stat info;
+    ASSERT_INT(stat(path, &info), 0);
+    ASSERT_INT(truncate(path, info.st_size - 1), 0);
+    ASSERT_HAS(refusal("gpt2-tiny", layout, 1, folder), path);
+    ASSERT_INT(unlink(path), 0);
+    ASSERT_HAS(refusal("gpt2-tiny", layout, 1, folder), path);
+
+    edit_json(folder, "\"memplan_checkpoint\": 1", "\"memplan_checkpoint\": 2");
+    ASSERT_HAS(refusal("gpt2-tiny", layout, 1, folder), "made by a newer memplan (checkpoint version 2");
+    runs_remove_folder(folder);
+}
+
+/* A file may grow to half of what the tensors take, as on a disk with no more room. */
+TEST(checkpoint_disk_full, "a disk that fills up while a checkpoint is written leaves the one before")
+{
+    char folder[RUNS_PATH], path[RUNS_PATH];
+    const char *layout = "dp=2 micro=1 batch=4 seq=17";
+    runs_open_folder(folder);
+    train_half("gpt2-tiny", layout, folder);
+    struct history straight = train_whole("gpt2-tiny", layout, NULL);
+
+    ASSERT_INT(count_files(folder, ".safetensors", path), 1);
+    struct stat info;
+    struct rlimit before, half;
+    ASSERT_INT(stat(path, &info), 0);
+    ASSERT_INT(getrlimit(RLIMIT_FSIZE, &before), 0);
+    half = before;
+    half.rlim_cur = (rlim_t)info.st_size / 2;
+    signal(SIGXFSZ, SIG_IGN);
+    struct program *program = runs_program("gpt2-tiny", layout, "none");
+    struct train_settings settings = runs_settings(WHOLE);
+    settings.resume_folder = settings.checkpoint_folder = folder;
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &half), 0);
+    struct error err = runs_fail(program, &settings);
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ASSERT_HAS(err.text, "step-000010.safetensors");
+    ASSERT_HAS(err.text, "free some space");
+
+    ASSERT_INT(count_files(folder, ".partial", path), 0);
+    ASSERT_INT(count_files(folder, "step-000005.safetensors", path), 1);
+    struct history resumed = train_whole("gpt2-tiny", layout, folder), expected = second_half(&straight);
+    runs_assert_same(&resumed, &expected);
+    runs_clear(&straight);
+    runs_clear(&resumed);
+    program_free(program);
+    runs_remove_folder(folder);
+}
