@@ -43,7 +43,8 @@ TEST(speed_interpolates, "between size classes the rate of products is interpola
     }
 }
 
-TEST(speed_slower_limit, "an operation takes as long as the slower of arithmetic and memory, plus its overhead")
+TEST(speed_slower_limit,
+     "an operation takes as long as the slower of arithmetic and memory, plus its overhead")
 {
     struct machine_speed speed;
     machine_speed_from_cpuinfo(zen3, 1, &speed);

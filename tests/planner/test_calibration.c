@@ -1,0 +1,229 @@
+/* Calibration: from recorded kernels to rates, through the file and back, and what is refused. */
+#include "tests/profiler/sample.h"
+#include "tests/test.h"
+
+#include "planner/calibration.h"
+#include "planner/machine_speed.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A store with one run of two ranks. Rank 0 has, each twice: a product in forward (2 and 4 ms), the same product again in
+ * backward (3 and 5 ms), a gelu (1 and 1 ms); a bucket of 1,000,000 bytes is reduced in two steps. */
+static struct store *open_recorded(const char *folder)
+{
+    struct error err = {0};
+    char path[128];
+    struct store *store;
+    struct store_run run = {.ranks = 2, .device = "cpu"};
+    const struct store_operation operations[] = {
+        {.operation_id = 0, .kind = "matmul", .phase = "forward", .detail = "M64 N32 K16", .flops = 65536},
+        {.operation_id = 1, .kind = "matmul", .phase = "backward", .detail = "M64 N32 K16", .flops = 65536},
+        {.operation_id = 2, .kind = "gelu", .phase = "forward", .detail = "", .bytes_moved = 4000},
+        {.operation_id = 3, .kind = "all_reduce", .phase = "reduce", .detail = "", .bytes_moved = 2000000},
+    };
+    static const int64_t ms[][2] = {{2, 4}, {3, 5}, {1, 1}, {9, 9}};
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int op = 0; op < 4; op++) {
+        ASSERT_OK(store_operation_add(store, run.run_id, 0, &operations[op], &err));
+        for (int step = 0; step < 2; step++) {
+            struct store_kernel kernel = {
+                .seq = op * 2 + step, .operation_id = op, .end_ns = ms[op][step] * 1000000, .step = step};
+            ASSERT_OK(store_kernel_add(store, run.run_id, 0, &kernel, &err));
+        }
+    }
+    for (int step = 0; step < 3; step++) {
+        struct store_step row = {.step = step, .seconds = 1, .communication_busy_s = 0.001 * (step + 1)};
+        ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
+    }
+    ASSERT_OK(store_commit(store, &err));
+    return store;
+}
+
+static void fit(const char *folder, struct calibration *out)
+{
+    struct error err = {0};
+    struct store *store = open_recorded(folder);
+    *out = (struct calibration){
+        .device = "abacus, 4 cores", .memplan_version = "0.1", .made_by = "memplan calibrate", .threads = 2};
+    ASSERT_OK(calibration_fit(store, 1, out, &err));
+    store_close(store);
+}
+
+TEST(calibration_fit_costs, "equal operations become one point; collectives are measured by what steps say")
+{
+    char folder[64];
+    struct calibration c;
+    scratch_open(folder);
+    fit(folder, &c);
+    /* medians 3 and 4 ms, twice each: 3.5 ms in four runs; fastest 2 and 3 ms: 3.5 / 2.5 - 1 = 0.4 */
+    ASSERT_INT(c.kinds[OP_MATMUL].count, 1);
+    const struct calibration_point *point = &c.kinds[OP_MATMUL].points[0];
+    ASSERT_INT(point->m, 64);
+    ASSERT_INT(point->n, 32);
+    ASSERT_INT(point->k, 16);
+    ASSERT_INT(point->count, 4);
+    ASSERT_NEAR(point->seconds, 0.0035, 1e-12);
+    ASSERT_NEAR(c.kinds[OP_MATMUL].spread, 0.4, 1e-9);
+    ASSERT_INT(c.kinds[OP_GELU].count, 1);
+    ASSERT_INT(c.kinds[OP_ALL_REDUCE].count, 0);
+    ASSERT_INT(c.ranks, 2);
+    /* an all-reduce of n = 2 ranks sends 2 x 1/2 of 1,000,000 bytes, in the median step's 2 ms */
+    ASSERT_NEAR(c.comm_bytes_per_s, 5e8, 1);
+    calibration_clear(&c);
+    scratch_close(folder);
+}
+
+TEST(calibration_measured_shape, "a shape that was measured takes what it took")
+{
+    char folder[64];
+    struct calibration c;
+    double seconds;
+    scratch_open(folder);
+    fit(folder, &c);
+    struct work same = {.flops = 65536, .m = 64, .n = 32, .k = 16};
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &same, &seconds));
+    ASSERT_NEAR(seconds, 0.0035, 1e-12);
+    struct work twice = {.flops = 131072, .m = 128, .n = 32, .k = 16}; /* the only rate there is */
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, &seconds));
+    ASSERT_NEAR(seconds, 0.007, 1e-12);
+    struct work gelu = {.bytes_moved = 12000};
+    ASSERT(calibration_seconds(&c, OP_GELU, &gelu, &seconds));
+    ASSERT_NEAR(seconds, 0.003, 1e-12);
+    ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, &seconds));
+    calibration_clear(&c);
+    scratch_close(folder);
+}
+
+TEST(calibration_between_shapes,
+     "between two shapes the rate is their geometric mean, the nearer the weightier")
+{
+    struct calibration_point points[] = {
+        {.m = 1, .n = 1, .k = 1, .flops = 2, .seconds = 2},      /* 1 flop/s */
+        {.m = 16, .n = 1, .k = 1, .flops = 32, .seconds = 0.32}, /* 100 flops/s */
+    };
+    struct calibration c = {.threads = 1};
+    c.kinds[OP_MATMUL] = (struct calibration_kind){points, 2, 0};
+    double seconds;
+    struct work half_way = {.flops = 8, .m = 4, .n = 1, .k = 1}; /* two doublings from either: 10 flops/s */
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &half_way, &seconds));
+    ASSERT_NEAR(seconds, 0.8, 1e-9);
+    /* one doubling and three: weights 1 and 1/9, so 100^(0.1) = 1.585 flops/s */
+    struct work nearer = {.flops = 4, .m = 2, .n = 1, .k = 1};
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &nearer, &seconds));
+    ASSERT_NEAR(seconds, 4 / pow(100, 0.1), 1e-9);
+}
+
+TEST(calibration_round_trip, "a calibration survives its file bit for bit")
+{
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration c, back;
+    scratch_open(folder);
+    fit(folder, &c);
+    ASSERT_OK(calibration_write(&c, scratch_path(folder, "calibration.json", path), &err));
+    ASSERT_OK(calibration_read(path, "abacus, 4 cores", "0.1", &back, &err));
+    ASSERT_STR(back.device, c.device);
+    ASSERT_STR(back.memplan_version, c.memplan_version);
+    ASSERT_STR(back.made_by, c.made_by);
+    ASSERT_INT(back.threads, 2);
+    ASSERT_INT(back.ranks, 2);
+    ASSERT(back.comm_bytes_per_s == c.comm_bytes_per_s);
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        ASSERT_INT(back.kinds[kind].count, c.kinds[kind].count);
+        ASSERT(back.kinds[kind].spread == c.kinds[kind].spread);
+        for (int64_t i = 0; i < c.kinds[kind].count; i++) {
+            const struct calibration_point *a = &c.kinds[kind].points[i], *b = &back.kinds[kind].points[i];
+            ASSERT(a->m == b->m && a->n == b->n && a->k == b->k && a->count == b->count);
+            ASSERT(a->flops == b->flops && a->bytes == b->bytes && a->seconds == b->seconds);
+        }
+    }
+    calibration_clear(&c);
+    calibration_clear(&back);
+    scratch_close(folder);
+}
+
+TEST(calibration_refusals, "a calibration of another machine or another memplan is refused by name")
+{
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration c, back;
+    scratch_open(folder);
+    fit(folder, &c);
+    ASSERT_OK(calibration_write(&c, scratch_path(folder, "calibration.json", path), &err));
+    ASSERT_INT(calibration_read(path, "slide rule, 1 core", "0.1", &back, &err), -1);
+    ASSERT_HAS(err.text, "was measured on abacus, 4 cores, and this is slide rule, 1 core");
+    ASSERT_INT(calibration_read(path, "abacus, 4 cores", "0.2", &back, &err), -1);
+    ASSERT_HAS(err.text, "was measured with memplan 0.1, and this is 0.2");
+    calibration_clear(&c);
+
+    static const char *const wrong[][2] = {
+        {"{}", "not a calibration"},
+        {"{\"memplan_calibration\": 7, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"ranks\": 1}",
+         "calibration version 7"},
+        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 0, "
+         "\"ranks\": 1}",
+         "0 threads"},
+        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"ranks\": 1,"
+         " \"operations\": [{\"kind\": \"prayer\", \"points\": []}]}",
+         "operation \"prayer\" is unknown"},
+        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"ranks\": 1,"
+         " \"operations\": [{\"kind\": \"gelu\", \"points\": [{\"flops\": 0, \"bytes\": 4, \"seconds\": 0,"
+         " \"count\": 1}]}]}",
+         "gelu point 0"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct text text = {0};
+        text_add(&text, wrong[i][0]);
+        ASSERT_OK(text_write(&text, path, &err));
+        text_free(&text);
+        ASSERT_INT(calibration_read(path, "d", "v", &back, &err), -1);
+        ASSERT_HAS(err.text, path);
+        ASSERT_HAS(err.text, wrong[i][1]);
+    }
+    scratch_close(folder);
+}
+
+TEST(calibration_of_nothing, "a run without timed operations cannot be calibrated from")
+{
+    char folder[64], path[128];
+    struct error err = {0};
+    struct store *store;
+    struct store_run run = {.ranks = 1};
+    struct calibration c = {.threads = 1};
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_commit(store, &err));
+    ASSERT_INT(calibration_fit(store, run.run_id, &c, &err), -1);
+    ASSERT_HAS(err.text, "has no timed operations");
+    store_close(store);
+    scratch_close(folder);
+}
+
+TEST(calibration_in_use, "a speed takes calibrated times, and scales them with the threads of a rank")
+{
+    char folder[64];
+    struct calibration c; /* of 2 threads in each of 2 ranks */
+    struct machine_speed speed;
+    scratch_open(folder);
+    fit(folder, &c);
+    machine_speed_from_cpuinfo("", 4, &speed);
+    machine_speed_use(&speed, &c);
+    struct work work = {.flops = 65536, .m = 64, .n = 32, .k = 16};
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 2), 0.0035, 1e-12);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), 0.00175, 1e-12);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 4), 0.007, 1e-12);
+    struct work reduce = {.bytes_sent = 1e6,
+                          .bytes_moved = 2e6}; /* at 5e8 bytes/s, as measured with 2 ranks */
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &reduce, 2) - speed.overhead_s.value, 0.002,
+                1e-9);
+    calibration_clear(&c);
+    scratch_close(folder);
+}

@@ -1,0 +1,163 @@
+/* The frontier of recomputation against brute force over every subset of a layer's droppable tensors. */
+#include "tests/planner/planner_sample.h"
+#include "tests/test.h"
+
+#include "base/checked.h"
+#include "model/recompute.h"
+#include "planner/frontier.h"
+
+#include <stdlib.h>
+
+static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+
+struct measured {
+    int64_t saved, working;
+    double seconds;
+};
+
+static struct measured measure(const struct program *program, uint32_t mask,
+                               const struct machine_speed *speed)
+{
+    const struct layout *layout = &program->layout;
+    struct block block;
+    block_build_layer(
+        &block, &program->model,
+        (struct block_shape){layout->micro_batch, layout->seq_len, precision_dtype(layout->precision)},
+        false);
+    recompute_apply(&block, mask);
+    block_measure(&block);
+    return (struct measured){block.saved_bytes, max_i64(block.forward.bytes, block.backward.bytes),
+                             time_model_block(program, &block, speed).recompute};
+}
+
+/* As little of everything as a set of tensors, but for `bytes` bytes. */
+static bool covers(const struct frontier_point *point, const struct measured *m, int64_t bytes)
+{
+    return point->set.bytes.saved <= m->saved + bytes && point->set.bytes.working <= m->working + bytes &&
+           point->time.recompute <= m->seconds * (1 + 1e-12);
+}
+
+static bool is_covered(const struct frontier *frontier, const struct measured *m, int64_t bytes)
+{
+    for (int i = 0; i < frontier->count; i++)
+        if (covers(&frontier->points[i], m, bytes))
+            return true;
+    return false;
+}
+
+/* Bytes kept and time alone. */
+static bool is_covered_flat(const struct frontier *frontier, const struct measured *m)
+{
+    struct measured flat = *m;
+    flat.working = INT64_MAX;
+    return is_covered(frontier, &flat, 0);
+}
+
+static void open_frontier(const char *family, struct model *model, struct program **program,
+                          struct layer_sets *sets, struct frontier *frontier, struct machine_speed *speed)
+{
+    *model = sample_model(family, 2);
+    struct layout layout = sample_layout(model, 1, 2, 4, 32);
+    machine_speed_from_cpuinfo("", 2, speed);
+    *program = sample_program(model, &layout, 0, 0, 0);
+    layer_sets_create(*program, sets);
+    frontier_create(sets, *program, speed, frontier);
+}
+
+static void close_frontier(struct program *program, struct layer_sets *sets, struct frontier *frontier)
+{
+    frontier_clear(frontier);
+    layer_sets_clear(sets);
+    program_free(program);
+}
+
+/* In bytes at work, a subset that splits what one operation makes can gain as much as it splits off: a few statistics of
+ * B T floats. */
+TEST_LOOP(frontier_brute_force,
+          "no subset of all of a layer's tensors keeps less in the same time than the frontier", 3)
+{
+    struct model model;
+    struct program *program;
+    struct layer_sets sets;
+    struct frontier frontier;
+    struct machine_speed speed;
+    open_frontier(families[_i], &model, &program, &sets, &frontier, &speed);
+    int64_t statistics = 5 * 4 * program->layout.micro_batch * program->layout.seq_len;
+    ASSERT_INT(sets.count, 128);
+    for (uint32_t mask = 0; mask <= recompute_full(&model); mask++) {
+        struct measured m = measure(program, mask, &speed);
+        ASSERT_MSG(is_covered_flat(&frontier, &m), "set %x keeps less than the frontier in its time", mask);
+        ASSERT_MSG(is_covered(&frontier, &m, statistics), "nothing on the frontier is as good as set %x",
+                   mask);
+    }
+    close_frontier(program, &sets, &frontier);
+}
+
+TEST_LOOP(frontier_is_least,
+          "of the sets of whole groups each is covered by the frontier, and none of it by another", 3)
+{
+    struct model model;
+    struct program *program;
+    struct layer_sets sets;
+    struct frontier frontier;
+    struct machine_speed speed;
+    open_frontier(families[_i], &model, &program, &sets, &frontier, &speed);
+    for (int i = 0; i < sets.count; i++) {
+        struct measured m = measure(program, sets.sets[i].mask, &speed);
+        ASSERT(is_covered(&frontier, &m, 0));
+    }
+    for (int i = 0; i < frontier.count; i++)
+        for (int k = 0; k < frontier.count; k++) {
+            struct measured other = measure(program, frontier.points[k].set.mask, &speed);
+            other.seconds *= 1 - 2e-12;
+            ASSERT(i == k || !covers(&frontier.points[i], &other, 0));
+        }
+    close_frontier(program, &sets, &frontier);
+}
+
+TEST_LOOP(frontier_scales, "bytes of a micro-batch of 5 are 5 times those of one sequence", 3)
+{
+    struct model model = sample_model(families[_i], 2);
+    struct layout layout = sample_layout(&model, 1, 5, 5, 24);
+    struct machine_speed speed = sample_speed();
+    struct program *program = sample_program(&model, &layout, 0, 0, 0);
+    struct layer_sets sets;
+    struct frontier frontier;
+    layer_sets_create(program, &sets);
+    frontier_create(&sets, program, &speed, &frontier);
+    for (int i = 0; i < frontier.count; i++) {
+        struct measured m = measure(program, frontier.points[i].set.mask, &speed);
+        ASSERT_INT(frontier.points[i].set.bytes.saved, m.saved);
+        ASSERT_INT(frontier.points[i].set.bytes.working, m.working);
+    }
+    frontier_clear(&frontier);
+    layer_sets_clear(&sets);
+    program_free(program);
+}
+
+TEST(frontier_begins_with_nothing,
+     "the frontier starts with no recomputation, and ends below what Megatron's full keeps")
+{
+    struct model model = sample_model("gpt2-tiny", 2);
+    struct layout layout = sample_layout(&model, 1, 1, 1, 64);
+    struct machine_speed speed;
+    machine_speed_from_cpuinfo("", 2, &speed);
+    struct program *program = sample_program(&model, &layout, 0, 0, 0);
+    struct layer_sets sets;
+    struct frontier frontier;
+    layer_sets_create(program, &sets);
+    frontier_create(&sets, program, &speed, &frontier);
+    ASSERT_INT(frontier.points[0].set.mask, 0);
+    ASSERT(frontier.points[0].time.recompute == 0);
+    ASSERT_INT(sets.sets[127].mask, recompute_full(&model));
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < frontier.count; i++) {
+        least = min_i64(least, frontier.points[i].set.bytes.saved);
+        ASSERT(i == 0 || frontier.points[i - 1].time.recompute <= frontier.points[i].time.recompute);
+    }
+    ASSERT_INT(least, sets.sets[127].bytes.saved); /* x alone: T C = 64 * 32 floats */
+    ASSERT_INT(least, 8192);
+    frontier_clear(&frontier);
+    layer_sets_clear(&sets);
+    program_free(program);
+}
