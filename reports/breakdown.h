@@ -1,0 +1,81 @@
+/* The highest moment of a step on one rank: who holds the bytes, layer by layer and tensor by tensor, and which operation
+ * makes it. One struct for what a program foretells and for what a run recorded, so that both read alike. */
+#ifndef MEMPLAN_REPORTS_BREAKDOWN_H
+#define MEMPLAN_REPORTS_BREAKDOWN_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/role.h"
+#include "model/program.h"
+#include "profiler/store.h"
+#include "reports/report.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct breakdown_layer {
+    int64_t layer; /* -1: of no layer */
+    int64_t by_role[ROLE_COUNT];
+};
+
+struct breakdown_tensor {
+    const char *name; /* "layer 3 qkv"; "(no tensor)" for bytes of none */
+    const char *dims, *dtype; /* NULL: unknown */
+    enum role role;
+    int64_t layer;
+    int64_t bytes;
+};
+
+struct breakdown_moment {
+    const char *operation; /* NULL: outside all operations */
+    const char *phase, *part; /* "backward", "layer 3"; part is NULL when it is of no layer */
+    int64_t micro_batch, step; /* -1: none */
+};
+
+/* NAN: unknown. */
+struct breakdown_steps {
+    int64_t count, first, last; /* the numbers of the first and the last step */
+    double first_seconds, median_seconds, last_seconds;
+    double first_loss, last_loss;
+    double tokens_per_s; /* of the median step */
+};
+
+/* Texts that are unknown are NULL. */
+struct breakdown {
+    bool measured;
+    int64_t run_id; /* measured only, as all of this block */
+    const char *command, *started_at, *finished_at, *host, *policy;
+    int64_t lowest_peak, highest_peak; /* over all ranks */
+    struct breakdown_steps steps;
+    bool foretold; /* there is a prediction beside */
+    int64_t predicted[ROLE_COUNT];
+    int64_t predicted_arena_bytes;
+    double predicted_seconds;
+
+    const char *model, *device, *layout, *recompute;
+    int64_t rank, ranks;
+    int64_t capacity_bytes; /* INT64_MAX: none */
+    int64_t peak_bytes, arena_bytes, by_role[ROLE_COUNT];
+    bool detailed; /* whether what follows is known: events reach the peak */
+    struct breakdown_moment moment;
+    struct breakdown_layer *layers; /* by rising layer */
+    int64_t layer_count;
+    struct breakdown_tensor *tensors; /* alive then, the largest first */
+    int64_t tensor_count;
+    const char *advice;
+};
+
+/* Everything lives as long as the arena and borrows from the program. `device` is a name, or NULL; `capacity_bytes`
+ * INT64_MAX: none. */
+struct breakdown breakdown_of_program(const struct program *program, const char *device, int64_t capacity_bytes,
+                                      struct arena *arena);
+/* `rank` -1: the one with the highest peak. Fails for a run that recorded no memory. */
+int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena, struct breakdown *out,
+                     struct error *err);
+
+struct report *breakdown_report(const struct breakdown *breakdown, struct arena *arena);
+/* New reference. */
+json_t *breakdown_to_json(const struct breakdown *breakdown);
+
+#endif

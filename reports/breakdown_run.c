@@ -1,0 +1,250 @@
+/* The breakdown of a run that was recorded. The peak is the ledger's where the rank came to its end; for a run that still goes
+ * on, or was killed, it is counted from the events so far. */
+#include "reports/breakdown.h"
+#include "reports/describe.h"
+#include "reports/role_table.h"
+#include "reports/steps.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reading {
+    struct store *store;
+    int64_t run_id;
+    struct arena *arena;
+    struct error *err;
+};
+
+/* The highest moment among the recorded events; false in *found: there are none. */
+static int read_highest(const struct reading *r, int64_t rank, struct store_point *highest, bool *found)
+{
+    struct store_point *points;
+    int64_t count;
+    if (store_read_timeline(r->store, r->run_id, (int)rank, 1, r->arena, &points, &count, r->err))
+        return -1;
+    *found = count > 0;
+    if (*found)
+        *highest = points[0];
+    return 0;
+}
+
+static int read_rank_peak(const struct reading *r, const struct store_rank *rank, int64_t *peak_bytes)
+{
+    struct store_point highest;
+    bool found;
+    *peak_bytes = rank->peak_bytes;
+    if (rank->measured)
+        return 0;
+    if (read_highest(r, rank->rank, &highest, &found))
+        return -1;
+    *peak_bytes = found ? highest.live_bytes : 0;
+    return 0;
+}
+
+/* Sets the rank, the peak and its roles. */
+static int choose_rank(const struct reading *r, int64_t wanted, struct breakdown *b)
+{
+    struct store_rank *ranks;
+    int64_t count, chosen = -1, peak_bytes;
+    if (store_read_ranks(r->store, r->run_id, r->arena, &ranks, &count, r->err))
+        return -1;
+    for (int64_t i = 0; i < count; i++) {
+        if (read_rank_peak(r, &ranks[i], &peak_bytes))
+            return -1;
+        b->lowest_peak = i == 0 || peak_bytes < b->lowest_peak ? peak_bytes : b->lowest_peak;
+        b->highest_peak = peak_bytes > b->highest_peak ? peak_bytes : b->highest_peak;
+        if (wanted < 0 ? chosen < 0 || peak_bytes > b->peak_bytes : ranks[i].rank == wanted) {
+            chosen = i;
+            b->peak_bytes = peak_bytes;
+        }
+    }
+    if (chosen < 0)
+        return error_set(r->err, "run %lld has no rank %lld; it has %lld, counted from 0",
+                         (long long)r->run_id, (long long)(wanted < 0 ? 0 : wanted), (long long)count);
+    b->rank = ranks[chosen].rank;
+    b->ranks = count;
+    b->arena_bytes = ranks[chosen].arena_bytes;
+    b->host = ranks[chosen].host;
+    memcpy(b->by_role, ranks[chosen].at_peak, sizeof b->by_role);
+    return 0;
+}
+
+/* The operation that the highest moment fell into. */
+static int read_moment(const struct reading *r, const struct store_point *highest, struct breakdown *b)
+{
+    struct store_operation *operations;
+    int64_t count;
+    b->moment = (struct breakdown_moment){.micro_batch = -1, .step = highest->step};
+    if (store_read_operations(r->store, r->run_id, (int)b->rank, r->arena, &operations, &count, r->err))
+        return -1;
+    for (int64_t i = 0; i < count; i++) {
+        const struct store_operation *operation = &operations[i];
+        if (operation->operation_id != highest->operation_id)
+            continue;
+        b->moment.operation = operation->kind;
+        b->moment.phase = operation->phase;
+        b->moment.micro_batch = operation->micro_batch;
+        if (operation->layer >= 0)
+            b->moment.part = arena_printf(r->arena, "layer %d", operation->layer);
+    }
+    return 0;
+}
+
+static int read_layers(const struct reading *r, struct breakdown *b)
+{
+    struct store_layer *rows;
+    int64_t count;
+    if (store_read_layer_breakdown(r->store, r->run_id, (int)b->rank, r->arena, &rows, &count, r->err))
+        return -1;
+    b->layers = arena_array(r->arena, (size_t)count, sizeof *b->layers);
+    for (int64_t i = 0; i < count; i++) {
+        if (i == 0 || rows[i].layer != rows[i - 1].layer)
+            b->layers[b->layer_count++].layer = rows[i].layer;
+        b->layers[b->layer_count - 1].by_role[rows[i].role] += rows[i].bytes;
+    }
+    return 0;
+}
+
+static int read_tensors(const struct reading *r, struct breakdown *b)
+{
+    struct store_tensor *rows;
+    if (store_read_peak_tensors(r->store, r->run_id, (int)b->rank, -1, r->arena, &rows, &b->tensor_count,
+                                r->err))
+        return -1;
+    b->tensors = arena_array(r->arena, (size_t)b->tensor_count, sizeof *b->tensors);
+    for (int64_t i = 0; i < b->tensor_count; i++)
+        b->tensors[i] = (struct breakdown_tensor){rows[i].name ? rows[i].name : "(no tensor)",
+                                                  rows[i].dims,
+                                                  rows[i].dtype,
+                                                  rows[i].role,
+                                                  rows[i].layer,
+                                                  rows[i].bytes};
+    return 0;
+}
+
+/* What only events know. They may stop before the peak, and then say nothing about it. */
+static int read_detail(const struct reading *r, struct breakdown *b)
+{
+    struct store_point highest;
+    bool found;
+    if (read_highest(r, b->rank, &highest, &found))
+        return -1;
+    if (!found && b->peak_bytes == 0)
+        return error_set(
+            r->err,
+            "run %lld holds no memory figures: nothing was recorded before it stopped; record it again "
+            "with memplan profile",
+            (long long)r->run_id);
+    b->detailed = found && highest.live_bytes == b->peak_bytes;
+    if (!b->detailed)
+        return 0;
+    if (role_table_total(b->by_role) == 0)
+        memcpy(b->by_role, highest.live, sizeof b->by_role);
+    if (read_moment(r, &highest, b) || read_layers(r, b))
+        return -1;
+    return read_tensors(r, b);
+}
+
+static int read_prediction(const struct reading *r, struct breakdown *b)
+{
+    struct store_prediction *rows;
+    int64_t count;
+    b->predicted_seconds = NAN;
+    if (store_read_predictions(r->store, r->run_id, r->arena, &rows, &count, r->err))
+        return -1;
+    for (int64_t i = 0; i < count; i++)
+        if (rows[i].rank == b->rank) {
+            b->foretold = true;
+            b->predicted_arena_bytes = rows[i].arena_bytes;
+            b->predicted_seconds = rows[i].step_seconds;
+            memcpy(b->predicted, rows[i].at_peak, sizeof b->predicted);
+        }
+    return 0;
+}
+
+static int faster_first(const void *left, const void *right)
+{
+    double a = ((const struct store_step *)left)->seconds, b = ((const struct store_step *)right)->seconds;
+    return (a > b) - (a < b);
+}
+
+static int read_steps(const struct reading *r, struct breakdown_steps *out)
+{
+    struct store_step *rows;
+    int64_t count;
+    *out = (struct breakdown_steps){0, -1, -1, NAN, NAN, NAN, NAN, NAN, NAN};
+    if (store_read_steps(r->store, r->run_id, r->arena, &rows, &count, r->err))
+        return -1;
+    struct store_step *steps;
+    out->count = count = steps_join(rows, count, r->arena, &steps);
+    if (count == 0)
+        return 0;
+    out->first = steps[0].step;
+    out->last = steps[count - 1].step;
+    out->first_seconds = steps[0].seconds;
+    out->last_seconds = steps[count - 1].seconds;
+    out->first_loss = steps[0].loss;
+    out->last_loss = steps[count - 1].loss;
+    qsort(steps, (size_t)count, sizeof *steps, faster_first);
+    /* Of an even number, the lower of the two in the middle: a step that really happened. */
+    out->median_seconds = steps[(count - 1) / 2].seconds;
+    out->tokens_per_s = steps[(count - 1) / 2].tokens_per_s;
+    return 0;
+}
+
+/* A layout that this program cannot read is not shown: the file may be another tool's. */
+static const char *layout_text(const struct store_run *run, struct arena *arena)
+{
+    struct layout layout;
+    json_t *json = run->layout_json ? json_loads(run->layout_json, 0, NULL) : NULL;
+    const char *text = NULL;
+    if (json && layout_from_json(json, "layout", &layout, NULL) == 0)
+        text = describe_layout(&layout, arena);
+    json_decref(json);
+    return text;
+}
+
+static const char *advice(const struct breakdown *b, struct arena *arena)
+{
+    double activations = (double)b->by_role[ROLE_ACTIVATION] / (double)b->peak_bytes;
+    bool limited = b->capacity_bytes != INT64_MAX;
+    double filled = limited ? (double)b->peak_bytes / (double)b->capacity_bytes : 0;
+    if (limited && filled < 0.5)
+        return arena_printf(arena, "%.0f%% of the capacity stay free; a larger --micro-batch would use them.",
+                            100 * (1 - filled));
+    if (activations > 0.5)
+        return arena_printf(
+            arena,
+            "Activations hold %.0f%%: --recompute selective or full, or a smaller --micro-batch, "
+            "lowers them.",
+            100 * activations);
+    return "Most of it does not depend on the batch: parameters, gradients and optimizer state.";
+}
+
+int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
+                     struct breakdown *out, struct error *err)
+{
+    struct reading reading = {store, run_id, arena, err};
+    struct store_run run;
+    if (store_read_run(store, run_id, arena, &run, err))
+        return -1;
+    struct breakdown b = {
+        .measured = true,
+        .run_id = run_id,
+        .command = run.command,
+        .started_at = run.started_at,
+        .finished_at = run.finished_at,
+        .policy = run.policy,
+        .model = run.model,
+        .device = run.device,
+        .layout = layout_text(&run, arena),
+        .capacity_bytes = run.capacity_bytes > 0 ? run.capacity_bytes : INT64_MAX,
+    };
+    if (choose_rank(&reading, rank, &b) || read_detail(&reading, &b) || read_prediction(&reading, &b) ||
+        read_steps(&reading, &b.steps))
+        return -1;
+    b.advice = advice(&b, arena);
+    *out = b;
+    return 0;
+}

@@ -1,0 +1,278 @@
+/* Reading and joining; compare_write.c shows the result. */
+#include "reports/compare.h"
+
+#include "reports/breakdown.h"
+#include "reports/describe.h"
+#include "reports/role_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a run, with the figures that its ranks' ledgers ended with. */
+struct side {
+    struct store_run run;
+    struct store_rank *ranks;
+    int64_t rank_count;
+};
+
+static int read_side(struct store *store, int64_t run_id, struct arena *arena, struct side *side,
+                     struct error *err)
+{
+    if (store_read_run(store, run_id, arena, &side->run, err) ||
+        store_read_ranks(store, run_id, arena, &side->ranks, &side->rank_count, err))
+        return -1;
+    if (side->rank_count == 0)
+        return error_set(err, "run %lld has no ranks; compare a run that memplan profile or train recorded",
+                         (long long)run_id);
+    for (int64_t i = 0; i < side->rank_count; i++)
+        if (!side->ranks[i].measured)
+            return error_set(
+                err,
+                "run %lld has no measured peak of rank %d: it still goes on, or was stopped before its "
+                "end; compare a finished run",
+                (long long)run_id, side->ranks[i].rank);
+    return 0;
+}
+
+static void add_rows(struct comparison *c, int64_t rank, const int64_t first[ROLE_COUNT],
+                     const int64_t second[ROLE_COUNT])
+{
+    for (int role = 0; role < ROLE_COUNT; role++)
+        c->rows[c->row_count++] = (struct compare_row){rank, (enum role)role, first[role], second[role]};
+}
+
+static void consider_error(struct comparison *c, int64_t difference, int64_t peak_bytes)
+{
+    int64_t error = llabs(difference);
+    double fraction = error == 0 ? 0 : peak_bytes > 0 ? (double)error / (double)peak_bytes : 1;
+    if (error > c->max_error_bytes)
+        c->max_error_bytes = error;
+    if (fraction > c->max_error_fraction)
+        c->max_error_fraction = fraction;
+}
+
+static void find_errors(struct comparison *c)
+{
+    for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT) {
+        int64_t first = 0, second = 0;
+        for (int role = 0; role < ROLE_COUNT; role++) {
+            first += c->rows[i + role].predicted_bytes;
+            second += c->rows[i + role].measured_bytes;
+        }
+        int64_t peak_bytes = c->runs ? first : second;
+        consider_error(c, first - second, peak_bytes);
+        for (int role = 0; role < ROLE_COUNT; role++)
+            consider_error(c, c->rows[i + role].predicted_bytes - c->rows[i + role].measured_bytes,
+                           peak_bytes);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------- plan and run */
+
+static bool same_shape(const struct model *a, const struct model *b)
+{
+    return a->family == b->family && a->layers == b->layers && a->hidden == b->hidden &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_size == b->head_size &&
+           a->ffn == b->ffn && a->vocab == b->vocab && a->tied == b->tied;
+}
+
+/* The text of a run's JSON column; NULL: there is none that can be read. New reference. */
+static json_t *parse(const char *text)
+{
+    return text ? json_loads(text, 0, NULL) : NULL;
+}
+
+static int check_model(const struct program *program, const struct store_run *run, struct error *err)
+{
+    struct model model;
+    json_t *json = parse(run->model_json);
+    bool known = json && model_from_json(json, "model", &model, NULL) == 0;
+    json_decref(json);
+    if (!known)
+        return error_set(
+            err,
+            "run %lld does not say which model it trained, so no plan can be held against it; compare it "
+            "with another run",
+            (long long)run->run_id);
+    if (!same_shape(&model, &program->model))
+        return error_set(
+            err,
+            "run %lld trained %s (%lld layers), and the plan is for %s (%lld layers); compare a plan "
+            "with a run of it",
+            (long long)run->run_id, model.name, (long long)model.layers, program->model.name,
+            (long long)program->model.layers);
+    return 0;
+}
+
+/* Another batch or precision needs other bytes: said, not refused, because that may be the question. */
+static const char *layout_remark(const struct program *program, const struct store_run *run,
+                                 struct arena *arena)
+{
+    struct layout layout;
+    const char *remark = NULL;
+    json_t *json = parse(run->layout_json);
+    if (json && layout_from_json(json, "layout", &layout, NULL) == 0) {
+        const char *planned = describe_layout(&program->layout, arena),
+                   *ran = describe_layout(&layout, arena);
+        if (strcmp(planned, ran))
+            remark = arena_printf(arena, "The layouts differ. Planned: %s. Run: %s.", planned, ran);
+    }
+    json_decref(json);
+    return remark;
+}
+
+int compare_plan_with_run(const struct program *program, struct store *store, int64_t run_id,
+                          struct arena *arena, struct comparison *out, struct error *err)
+{
+    struct side side;
+    if (read_side(store, run_id, arena, &side, err) || check_model(program, &side.run, err))
+        return -1;
+    if (side.rank_count != program->layout.dp)
+        return error_set(err,
+                         "run %lld had %lld ranks, and the plan is for %lld; compare a plan with a run of it",
+                         (long long)run_id, (long long)side.rank_count, (long long)program->layout.dp);
+    struct comparison c = {
+        .first = "the plan",
+        .second = arena_printf(arena, "run %lld", (long long)run_id),
+        .remark = layout_remark(program, &side.run, arena),
+        .rows = arena_array(arena, (size_t)(side.rank_count * ROLE_COUNT), sizeof *c.rows),
+    };
+    for (int64_t i = 0; i < side.rank_count; i++)
+        add_rows(&c, side.ranks[i].rank, program->at_peak, side.ranks[i].at_peak);
+    find_errors(&c);
+    *out = c;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ run and run */
+
+static int by_name(const void *left, const void *right)
+{
+    const struct compare_change *a = left, *b = right;
+    int order = a->name && b->name ? strcmp(a->name, b->name) : 0;
+    if (order)
+        return order;
+    return a->layer != b->layer ? (a->layer < b->layer ? -1 : 1) : (int)a->role - (int)b->role;
+}
+
+static int most_changed_first(const void *left, const void *right)
+{
+    const struct compare_change *a = left, *b = right;
+    int64_t first = llabs(a->after_bytes - a->before_bytes), second = llabs(b->after_bytes - b->before_bytes);
+    return first != second ? (first < second ? 1 : -1) : by_name(left, right);
+}
+
+/* Joins changes of the same thing, drops those that are none, and sorts the rest. Returns how many are left. */
+static int64_t settle(struct compare_change *changes, int64_t count)
+{
+    int64_t joined = 0, left = 0;
+    qsort(changes, (size_t)count, sizeof *changes, by_name);
+    for (int64_t i = 0; i < count; i++) {
+        if (joined && by_name(&changes[joined - 1], &changes[i]) == 0) {
+            changes[joined - 1].before_bytes += changes[i].before_bytes;
+            changes[joined - 1].after_bytes += changes[i].after_bytes;
+        } else {
+            changes[joined++] = changes[i];
+        }
+    }
+    for (int64_t i = 0; i < joined; i++)
+        if (changes[i].before_bytes != changes[i].after_bytes)
+            changes[left++] = changes[i];
+    qsort(changes, (size_t)left, sizeof *changes, most_changed_first);
+    return left;
+}
+
+static void add_layers(struct comparison *c, const struct breakdown *b, bool after)
+{
+    for (int64_t i = 0; i < b->layer_count; i++)
+        for (int role = 0; role < ROLE_COUNT; role++) {
+            int64_t bytes = b->layers[i].by_role[role];
+            c->layers[c->layer_count++] = (struct compare_change){NULL, b->layers[i].layer, (enum role)role,
+                                                                  after ? 0 : bytes, after ? bytes : 0};
+        }
+}
+
+static void add_tensors(struct comparison *c, const struct breakdown *b, bool after)
+{
+    for (int64_t i = 0; i < b->tensor_count; i++) {
+        const struct breakdown_tensor *tensor = &b->tensors[i];
+        c->tensors[c->tensor_count++] = (struct compare_change){
+            tensor->name, tensor->layer, tensor->role, after ? 0 : tensor->bytes, after ? tensor->bytes : 0};
+    }
+}
+
+static void find_changes(struct comparison *c, const struct breakdown *before, const struct breakdown *after,
+                         struct arena *arena)
+{
+    c->changed_rank = after->rank;
+    if (!before->detailed || !after->detailed)
+        return;
+    size_t layers = (size_t)(before->layer_count + after->layer_count) * ROLE_COUNT;
+    c->layers = arena_array(arena, layers, sizeof *c->layers);
+    c->tensors = arena_array(arena, (size_t)(before->tensor_count + after->tensor_count), sizeof *c->tensors);
+    add_layers(c, before, false);
+    add_layers(c, after, true);
+    add_tensors(c, before, false);
+    add_tensors(c, after, true);
+    c->layer_count = settle(c->layers, c->layer_count);
+    c->tensor_count = settle(c->tensors, c->tensor_count);
+}
+
+/* Sets the rank that both have and where the second is highest. */
+static int64_t add_common_ranks(struct comparison *c, const struct side *before, const struct side *after)
+{
+    int64_t highest = -1, peak_bytes = -1;
+    for (int64_t i = 0, k = 0; i < before->rank_count && k < after->rank_count;) {
+        const struct store_rank *a = &before->ranks[i], *b = &after->ranks[k];
+        if (a->rank == b->rank) {
+            add_rows(c, a->rank, a->at_peak, b->at_peak);
+            if (b->peak_bytes > peak_bytes) {
+                highest = b->rank;
+                peak_bytes = b->peak_bytes;
+            }
+        }
+        i += a->rank <= b->rank;
+        k += b->rank <= a->rank;
+    }
+    return highest;
+}
+
+static const char *runs_remark(const struct side *before, const struct side *after, struct arena *arena)
+{
+    const char *a = before->run.model, *b = after->run.model;
+    if (a && b && strcmp(a, b))
+        return arena_printf(arena, "The runs trained different models: %s and %s.", a, b);
+    if (before->rank_count != after->rank_count)
+        return arena_printf(arena, "The runs had %lld and %lld ranks; those that both had are compared.",
+                            (long long)before->rank_count, (long long)after->rank_count);
+    return NULL;
+}
+
+int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
+                 struct arena *arena, struct comparison *out, struct error *err)
+{
+    struct side a, b;
+    struct breakdown old, new;
+    if (read_side(before, before_id, arena, &a, err) || read_side(after, after_id, arena, &b, err))
+        return -1;
+    int64_t most = a.rank_count < b.rank_count ? a.rank_count : b.rank_count;
+    struct comparison c = {
+        .runs = true,
+        .first = arena_printf(arena, "run %lld", (long long)before_id),
+        .second = arena_printf(arena, "run %lld", (long long)after_id),
+        .rows = arena_array(arena, (size_t)(most * ROLE_COUNT), sizeof *c.rows),
+    };
+    int64_t rank = add_common_ranks(&c, &a, &b);
+    if (rank < 0)
+        return error_set(
+            err, "run %lld and run %lld have no rank in common; compare runs whose ranks count from 0",
+            (long long)before_id, (long long)after_id);
+    if (breakdown_of_run(before, before_id, rank, arena, &old, err) ||
+        breakdown_of_run(after, after_id, rank, arena, &new, err))
+        return -1;
+    c.remark = runs_remark(&a, &b, arena);
+    find_errors(&c);
+    find_changes(&c, &old, &new, arena);
+    *out = c;
+    return 0;
+}

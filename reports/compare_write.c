@@ -1,0 +1,261 @@
+/* Comparisons in words and in JSON. Ranks with the same figures share a table, so that 64 ranks read like one. */
+#include "base/units.h"
+#include "reports/compare.h"
+#include "reports/describe.h"
+#include "reports/json_values.h"
+#include "reports/ranges.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { MOST_GROUPS = 3, MOST_CHANGES = 10 };
+
+static const struct table_column plan_columns[] = {{"", TABLE_TEXT},
+                                                   {"predicted", TABLE_BYTES},
+                                                   {"measured", TABLE_BYTES},
+                                                   {"error", TABLE_CHANGE},
+                                                   {"of the peak", TABLE_PERCENT}};
+static const struct table_column run_columns[] = {{"", TABLE_TEXT},
+                                                  {"before", TABLE_BYTES},
+                                                  {"after", TABLE_BYTES},
+                                                  {"change", TABLE_CHANGE},
+                                                  {"of the peak", TABLE_PERCENT}};
+static const struct table_column change_columns[] = {{"", TABLE_TEXT},
+                                                     {"role", TABLE_TEXT},
+                                                     {"before", TABLE_BYTES},
+                                                     {"after", TABLE_BYTES},
+                                                     {"change", TABLE_CHANGE}};
+
+/* An error is positive where too much was predicted; a change where the second run holds more. */
+static int64_t difference_of(const struct comparison *c, int64_t first, int64_t second)
+{
+    return c->runs ? second - first : first - second;
+}
+
+static bool equal_ranks(const struct compare_row *a, const struct compare_row *b)
+{
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (a[role].predicted_bytes != b[role].predicted_bytes ||
+            a[role].measured_bytes != b[role].measured_bytes)
+            return false;
+    return true;
+}
+
+/* The sums of one rank; returns the peak that differences are a part of. */
+static int64_t sum_rank(const struct comparison *c, const struct compare_row *rows, int64_t *first,
+                        int64_t *second)
+{
+    *first = *second = 0;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        *first += rows[role].predicted_bytes;
+        *second += rows[role].measured_bytes;
+    }
+    return c->runs ? *first : *second;
+}
+
+static void add_row(struct table *table, const struct comparison *c, const char *name, int64_t first,
+                    int64_t second, int64_t peak_bytes)
+{
+    int64_t difference = difference_of(c, first, second);
+    double share = difference && peak_bytes ? (double)difference / (double)peak_bytes : NAN;
+    table_add(table, (struct table_cell[]){cell_text(name), cell_whole(first), cell_whole(second),
+                                           cell_whole(difference), cell_real(share)});
+}
+
+static void add_rank(struct report *report, const struct comparison *c, const char *heading,
+                     const struct compare_row *rows)
+{
+    struct table *table = report_table(report, heading, c->runs ? run_columns : plan_columns, 5);
+    int64_t first, second, peak_bytes = sum_rank(c, rows, &first, &second);
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (rows[role].predicted_bytes || rows[role].measured_bytes)
+            add_row(table, c, role_name((enum role)role), rows[role].predicted_bytes,
+                    rows[role].measured_bytes, peak_bytes);
+    add_row(table, c, "total", first, second, peak_bytes);
+}
+
+/* The ranks equal to the one whose rows begin at `at`; none when an earlier one is too. */
+static int64_t collect_equal(const struct comparison *c, int64_t at, int64_t *ranks)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT) {
+        if (!equal_ranks(&c->rows[i], &c->rows[at]))
+            continue;
+        if (i < at)
+            return 0;
+        ranks[count++] = c->rows[i].rank;
+    }
+    return count;
+}
+
+struct rank_group {
+    const struct compare_row *rows;
+    const char *name;
+    int64_t ranks, error_bytes;
+};
+
+static int largest_error_first(const void *left, const void *right)
+{
+    const struct rank_group *a = left, *b = right;
+    if (a->error_bytes != b->error_bytes)
+        return a->error_bytes < b->error_bytes ? 1 : -1;
+    return a->rows[0].rank < b->rows[0].rank ? -1 : 1;
+}
+
+static int64_t error_of(const struct comparison *c, const struct compare_row *rows)
+{
+    int64_t first, second, most;
+    sum_rank(c, rows, &first, &second);
+    most = llabs(first - second);
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        int64_t error = llabs(rows[role].predicted_bytes - rows[role].measured_bytes);
+        most = error > most ? error : most;
+    }
+    return most;
+}
+
+static void add_ranks(struct report *report, const struct comparison *c)
+{
+    size_t most = (size_t)(c->row_count / ROLE_COUNT);
+    struct rank_group *groups = arena_array(report->arena, most, sizeof *groups);
+    int64_t *ranks = arena_array(report->arena, most, sizeof *ranks), count = 0, left_out = 0;
+    for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT) {
+        int64_t equal = collect_equal(c, i, ranks);
+        if (equal == 0)
+            continue;
+        const char *name = ranges_name(report->arena, "Rank", ranks, equal);
+        groups[count++] = (struct rank_group){
+            &c->rows[i], equal > 1 ? arena_printf(report->arena, "%s (each)", name) : name, equal,
+            error_of(c, &c->rows[i])};
+    }
+    qsort(groups, (size_t)count, sizeof *groups, largest_error_first);
+    for (int64_t i = 0; i < count; i++)
+        if (i < MOST_GROUPS)
+            add_rank(report, c, groups[i].name, groups[i].rows);
+        else
+            left_out += groups[i].ranks;
+    if (left_out)
+        report_remark(report, NULL, "%lld more ranks differ no more than these.", (long long)left_out);
+}
+
+static const char *short_name(const struct compare_change *change)
+{
+    return change->name ? describe_short_name(change->name, change->layer) : "";
+}
+
+static bool equal_changes(const struct compare_change *a, const struct compare_change *b)
+{
+    return a->role == b->role && a->before_bytes == b->before_bytes && a->after_bytes == b->after_bytes &&
+           (a->layer < 0) == (b->layer < 0) && !strcmp(short_name(a), short_name(b));
+}
+
+/* The layers that changed as changes[at] did; none when an earlier one did too. */
+static int64_t collect_layers(const struct compare_change *changes, int64_t count, int64_t at,
+                              int64_t *layers)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!equal_changes(&changes[i], &changes[at]))
+            continue;
+        if (i < at)
+            return 0;
+        layers[found++] = changes[i].layer;
+    }
+    return found;
+}
+
+static const char *change_name(struct arena *arena, const struct compare_change *change,
+                               const int64_t *layers, int64_t count)
+{
+    if (change->layer < 0)
+        return change->name ? change->name : "embedding, head";
+    const char *where = ranges_name(arena, "layer", layers, count), *each = count > 1 ? " (each)" : "";
+    return arena_printf(arena, "%s%s%s%s", where, change->name ? " " : "", short_name(change), each);
+}
+
+static void add_changes(struct report *report, const char *heading, const struct compare_change *changes,
+                        int64_t count)
+{
+    if (count == 0)
+        return;
+    struct table *table = report_table(report, heading, change_columns, 5);
+    int64_t *layers = arena_array(report->arena, (size_t)count, sizeof *layers), left_out = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t equal = collect_layers(changes, count, i, layers);
+        if (equal && table->row_count == MOST_CHANGES)
+            left_out += equal;
+        else if (equal)
+            table_add(table, (struct table_cell[]){
+                                 cell_text(change_name(report->arena, &changes[i], layers, equal)),
+                                 cell_text(role_name(changes[i].role)), cell_whole(changes[i].before_bytes),
+                                 cell_whole(changes[i].after_bytes),
+                                 cell_whole(changes[i].after_bytes - changes[i].before_bytes)});
+    }
+    if (left_out)
+        report_remark(report, NULL, "%lld more changed less.", (long long)left_out);
+}
+
+struct report *compare_report(const struct comparison *c, struct arena *arena)
+{
+    char most[UNITS_TEXT], share[TABLE_CELL];
+    struct table_cell fraction = cell_real(c->max_error_fraction);
+    struct report *report;
+    char *first = arena_strdup(arena, c->first);
+    first[0] = (char)toupper(first[0]);
+    if (c->max_error_bytes == 0)
+        report = report_create(arena, "%s and %s agree to the byte", first, c->second);
+    else
+        report =
+            report_create(arena, "%s and %s differ by up to %s, %s of the %s peak", first, c->second,
+                          units_format_bytes(c->max_error_bytes, most),
+                          table_cell_text(TABLE_PERCENT, &fraction, share), c->runs ? "first" : "measured");
+    if (c->remark)
+        report_remark(report, NULL, "%s", c->remark);
+    add_ranks(report, c);
+    const char *rank = arena_printf(arena, "on rank %lld", (long long)c->changed_rank);
+    add_changes(report, arena_printf(arena, "Layers that changed, %s", rank), c->layers, c->layer_count);
+    add_changes(report, arena_printf(arena, "Tensors that changed, %s", rank), c->tensors, c->tensor_count);
+    return report;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- JSON */
+
+static json_t *rows_list(const struct comparison *c)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < c->row_count; i++)
+        json_array_append_new(list, json_pack("{s:I, s:s, s:I, s:I}", "rank", (json_int_t)c->rows[i].rank,
+                                              "role", role_name(c->rows[i].role), "predicted_bytes",
+                                              (json_int_t)c->rows[i].predicted_bytes, "measured_bytes",
+                                              (json_int_t)c->rows[i].measured_bytes));
+    return list;
+}
+
+static json_t *changes_list(const struct compare_change *changes, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++) {
+        json_t *change =
+            json_pack("{s:o, s:s, s:I, s:I}", "layer", json_values_id(changes[i].layer), "role",
+                      role_name(changes[i].role), "before_bytes", (json_int_t)changes[i].before_bytes,
+                      "after_bytes", (json_int_t)changes[i].after_bytes);
+        if (changes[i].name)
+            json_object_set_new(change, "name", json_string(changes[i].name));
+        json_array_append_new(list, change);
+    }
+    return list;
+}
+
+json_t *compare_to_json(const struct comparison *c)
+{
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:o, s:I, s:f, s:o}", "kind", c->runs ? "runs" : "plan and run", "first", c->first,
+        "second", c->second, "remark", json_values_text(c->remark), "max_error_bytes",
+        (json_int_t)c->max_error_bytes, "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
+    if (c->runs) {
+        json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));
+        json_object_set_new(object, "changed_layers", changes_list(c->layers, c->layer_count));
+        json_object_set_new(object, "changed_tensors", changes_list(c->tensors, c->tensor_count));
+    }
+    return object;
+}

@@ -1,0 +1,254 @@
+/* Text is measured in code points, which is right for everything but wide scripts. Quantities are aligned on their number,
+ * with the unit in a column of its own: "474.70 MiB" above "512   B". */
+#include "reports/ink_text.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { INDENT = 2, GAP = 2, MOST_COLUMNS = 12, BAR_MOST = 32, BAR_LEAST = 6, GAUGE_COLUMNS = 20 };
+
+/* Columns taken by the first `bytes` bytes: all but the continuation bytes of UTF-8. */
+static int columns_of(const char *text, size_t bytes)
+{
+    int columns = 0;
+    for (size_t i = 0; i < bytes; i++)
+        columns += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return columns;
+}
+
+static int width_of(const char *text)
+{
+    return columns_of(text, strlen(text));
+}
+
+static void add_spaces(struct text *out, int count)
+{
+    for (int i = 0; i < count; i++)
+        text_add(out, " ");
+}
+
+static void end_line(struct text *out)
+{
+    while (out->length && out->data[out->length - 1] == ' ')
+        out->data[--out->length] = '\0';
+    text_add(out, "\n");
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bars */
+
+static void add_bar(struct text *out, double share, int columns, enum ink ink)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    if (!(share > 0) || columns == 0)
+        return;
+    if (ink == INK_ASCII) {
+        for (int i = 0; i < (int)lround(share * columns); i++)
+            text_add(out, "#");
+        return;
+    }
+    int parts = (int)lround(share * columns * 8);
+    for (int i = 0; i < parts / 8; i++)
+        text_add(out, "█");
+    text_add(out, parts ? eighths[parts % 8] : "▏");
+}
+
+/* A bar in a trough, so that what is free can be seen too. Only a full one looks full. */
+static void add_gauge(struct text *out, double share, enum ink ink)
+{
+    int filled = share < 1 ? (int)fmin(lround(share * GAUGE_COLUMNS), GAUGE_COLUMNS - 1) : GAUGE_COLUMNS;
+    if (ink == INK_ASCII)
+        text_add(out, "[");
+    for (int i = 0; i < GAUGE_COLUMNS; i++)
+        if (ink == INK_ASCII)
+            text_add(out, i < filled ? "#" : ".");
+        else
+            text_add(out, i < filled ? "█" : "░");
+    text_add(out, ink == INK_ASCII ? "]  " : "  ");
+}
+
+/* ------------------------------------------------------------------------------------------------------- paragraphs */
+
+/* Words from the column where the line stands, later lines indented as far. */
+static void add_wrapped(struct text *out, const char *words, int column)
+{
+    int at = column;
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        int width = columns_of(words, length);
+        if (at > column && at + 1 + width > INK_COLUMNS) {
+            end_line(out);
+            add_spaces(out, at = column);
+        } else if (at > column) {
+            text_add(out, " ");
+            at++;
+        }
+        text_printf(out, "%.*s", (int)length, words);
+        at += width;
+        words += length;
+        words += strspn(words, " ");
+    }
+    end_line(out);
+}
+
+static void add_facts(const struct report_fact *facts, enum ink ink, struct text *out)
+{
+    int label = 0;
+    for (const struct report_fact *fact = facts; fact; fact = fact->next)
+        label = (int)fmax(label, width_of(fact->label));
+    if (facts)
+        text_add(out, "\n");
+    for (const struct report_fact *fact = facts; fact; fact = fact->next) {
+        int column = INDENT + label + GAP;
+        add_spaces(out, INDENT);
+        text_add(out, fact->label);
+        add_spaces(out, column - INDENT - width_of(fact->label));
+        if (fact->gauge >= 0) {
+            add_gauge(out, fact->gauge, ink);
+            column += GAUGE_COLUMNS + (ink == INK_ASCII ? 4 : 2);
+        }
+        add_wrapped(out, fact->text, column);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tables */
+
+struct measure {
+    int width, unit; /* `unit`: of the longest unit, 0 where numbers have none */
+};
+
+static bool on_the_left(enum table_kind kind)
+{
+    return kind == TABLE_TEXT || kind == TABLE_BAR;
+}
+
+/* The last word of "474.70 MiB"; "" where the kind has no units. */
+static const char *unit_of(enum table_kind kind, const char *text)
+{
+    const char *space = strrchr(text, ' ');
+    bool has = kind == TABLE_BYTES || kind == TABLE_CHANGE || kind == TABLE_SECONDS;
+    return has && space ? space + 1 : "";
+}
+
+static void measure_column(const struct table *table, int column, struct measure *measure)
+{
+    enum table_kind kind = table->columns[column].kind;
+    char room[TABLE_CELL];
+    int number = 0;
+    for (const struct table_row *row = table->rows; row; row = row->next) {
+        const char *text = table_cell_text(kind, &row->cells[column], room), *unit = unit_of(kind, text);
+        number = (int)fmax(number, width_of(text) - width_of(unit));
+        measure->unit = (int)fmax(measure->unit, width_of(unit));
+    }
+    measure->width = (int)fmax(number + measure->unit, width_of(table->columns[column].heading));
+}
+
+/* Takes what is too wide from the widest texts, as long as they stay readable. */
+static void fit_page(const struct table *table, struct measure *measures)
+{
+    enum { READABLE = 8 };
+    for (;;) {
+        int total = INDENT, widest = -1;
+        for (int i = 0; i < table->column_count; i++) {
+            bool bar = table->columns[i].kind == TABLE_BAR;
+            total += (i ? GAP : 0) + (bar ? 0 : measures[i].width);
+            if (table->columns[i].kind == TABLE_TEXT && measures[i].width > READABLE &&
+                (widest < 0 || measures[i].width > measures[widest].width))
+                widest = i;
+        }
+        if (total <= INK_COLUMNS || widest < 0)
+            break;
+        measures[widest].width--;
+    }
+}
+
+/* Bars get what the others leave; too little is none at all. */
+static int bar_columns(const struct table *table, const struct measure *measures)
+{
+    int left = INK_COLUMNS - INDENT;
+    for (int i = 0; i < table->column_count - 1; i++)
+        left -= measures[i].width + GAP;
+    return left < BAR_LEAST ? 0 : left < BAR_MOST ? left : BAR_MOST;
+}
+
+/* The first `columns` columns of a text, with dots where something was left out. */
+static void add_shortened(struct text *out, const char *text, int columns)
+{
+    if (width_of(text) <= columns) {
+        text_add(out, text);
+        return;
+    }
+    size_t bytes = 0;
+    while (columns_of(text, bytes + 1) <= columns - 3)
+        bytes++;
+    text_printf(out, "%.*s...", (int)bytes, text);
+}
+
+static void add_aligned(struct text *out, enum table_kind kind, struct measure measure, const char *text)
+{
+    int width = (int)fmin(width_of(text), measure.width), rest = measure.width - width;
+    int behind = *text && measure.unit ? measure.unit - width_of(unit_of(kind, text)) : 0;
+    if (!on_the_left(kind))
+        add_spaces(out, rest - behind);
+    add_shortened(out, text, measure.width);
+    add_spaces(out, on_the_left(kind) ? rest : behind);
+}
+
+static void add_headings(const struct table *table, const struct measure *measures, struct text *out)
+{
+    bool any = false;
+    for (int i = 0; i < table->column_count; i++)
+        any |= table->columns[i].heading[0] != '\0';
+    if (!any)
+        return;
+    add_spaces(out, INDENT);
+    for (int i = 0; i < table->column_count; i++) {
+        /* A heading stands over numbers and units alike. */
+        struct measure measure = {measures[i].width, 0};
+        add_aligned(out, table->columns[i].kind, measure, table->columns[i].heading);
+        add_spaces(out, GAP);
+    }
+    end_line(out);
+}
+
+void ink_text_table(const struct table *table, enum ink ink, struct text *out)
+{
+    struct measure measures[MOST_COLUMNS] = {{0, 0}};
+    char room[TABLE_CELL];
+    assert(table->column_count <= MOST_COLUMNS);
+    for (int i = 0; i < table->column_count; i++)
+        measure_column(table, i, &measures[i]);
+    fit_page(table, measures);
+    int bar = bar_columns(table, measures);
+    add_headings(table, measures, out);
+    for (const struct table_row *row = table->rows; row; row = row->next) {
+        add_spaces(out, INDENT);
+        for (int i = 0; i < table->column_count; i++) {
+            enum table_kind kind = table->columns[i].kind;
+            if (kind == TABLE_BAR)
+                add_bar(out, row->cells[i].filled ? row->cells[i].real : 0, bar, ink);
+            else
+                add_aligned(out, kind, measures[i], table_cell_text(kind, &row->cells[i], room));
+            add_spaces(out, GAP);
+        }
+        end_line(out);
+    }
+}
+
+void ink_text_report(const struct report *report, enum ink ink, struct text *out)
+{
+    add_wrapped(out, report->title, 0);
+    add_facts(report->facts, ink, out);
+    for (const struct report_section *section = report->sections; section; section = section->next) {
+        text_add(out, "\n");
+        if (section->heading)
+            add_wrapped(out, section->heading, 0);
+        if (section->table) {
+            ink_text_table(section->table, ink, out);
+        } else {
+            add_spaces(out, INDENT);
+            add_wrapped(out, section->remark, INDENT);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+/* Training steps as a table, and as the lines of JSON that `train --json` writes while it runs. */
+#ifndef MEMPLAN_REPORTS_STEPS_H
+#define MEMPLAN_REPORTS_STEPS_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "profiler/store.h"
+#include "reports/report.h"
+
+#include <stdint.h>
+
+/* One row for each step from the rows of all ranks, in order of step: the loss and norm of a rank that knows them, the
+ * seconds of the slowest. Returns how many; *steps belongs to the arena. */
+int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *arena, struct store_step **steps);
+
+/* Adds a section with the first step, the last, and those whose number `every` divides (0: as many as give 20 rows or
+ * fewer). */
+void steps_add(struct report *report, const char *heading, const struct store_step *steps, int64_t count,
+               int64_t every);
+
+/* {step, loss, grad_norm, step_seconds, tokens_per_second}; what is NAN is null. New reference. */
+json_t *steps_line(const struct store_step *step);
+/* {done, steps, peak_bytes: [per rank], arena_bytes: [per rank]}. New reference. */
+json_t *steps_closing_line(int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes, int64_t ranks);
+
+#endif

@@ -1,0 +1,212 @@
+/* Breakdowns of programs and of recorded runs. */
+#include "base/units.h"
+#include "reports/breakdown.h"
+#include "reports/role_table.h"
+#include "tests/reports/fixture.h"
+
+/* What is alive at the peak, found by walking, against the arithmetic of the model; by role and by layer. */
+static void check_program(const char *preset, const char *recompute, struct layout layout)
+{
+    struct arena *arena = arena_create();
+    struct program *program = fixture_program(preset, recompute, layout);
+    struct breakdown b = breakdown_of_program(program, "cpu", INT64_MAX, arena);
+    int64_t alive[ROLE_COUNT] = {0}, layers[ROLE_COUNT] = {0};
+    for (int64_t i = 0; i < b.tensor_count; i++) {
+        alive[b.tensors[i].role] += b.tensors[i].bytes;
+        ASSERT(i == 0 || b.tensors[i].bytes <= b.tensors[i - 1].bytes);
+    }
+    for (int64_t i = 0; i < b.layer_count; i++)
+        for (int role = 0; role < ROLE_COUNT; role++)
+            layers[role] += b.layers[i].by_role[role];
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        ASSERT_INT(alive[role], program->at_peak[role]);
+        ASSERT_INT(layers[role], program->at_peak[role]);
+    }
+    ASSERT_INT(role_table_total(b.by_role), program->peak_bytes);
+    for (int ink = INK_ASCII; ink <= INK_BLOCKS; ink++) {
+        struct text text = ink_checked(breakdown_report(&b, arena), (enum ink)ink);
+        text_free(&text);
+    }
+    program_free(program);
+    arena_free(arena);
+}
+
+TEST(breakdown_program,
+     "the tensors alive at the peak add up to it, role by role, whatever the model and recomputation")
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const recompute[] = {"none", "selective", "full", "1=full"};
+    for (int p = 0; p < 3; p++)
+        for (int r = 0; r < 4; r++)
+            for (int64_t dp = 1; dp <= 2; dp++)
+                check_program(presets[p], recompute[r],
+                              (struct layout){.dp = dp,
+                                              .micro_batch = 2,
+                                              .global_batch = 4 * dp,
+                                              .bucket_bytes = 4096,
+                                              .precision = dp == 2 ? PRECISION_BF16 : PRECISION_FP32});
+}
+
+TEST(breakdown_program_golden, "the page of a tiny GPT-2 on a device of 1 MiB")
+{
+    struct arena *arena = arena_create();
+    struct program *program =
+        fixture_program("gpt2-tiny", "none", (struct layout){.dp = 2, .micro_batch = 2});
+    struct breakdown b = breakdown_of_program(program, "cpu", 1 << 20, arena);
+    check_golden(breakdown_report(&b, arena), INK_ASCII, "breakdown_program.txt");
+    json_t *json = breakdown_to_json(&b);
+    check_keys(json,
+               "kind model device rank ranks capacity_bytes peak_bytes arena_bytes by_role peak_at layers "
+               "largest_tensors advice");
+    ASSERT_INT(json_whole(json, "peak_bytes"), program->peak_bytes);
+    json_decref(json);
+    program_free(program);
+    arena_free(arena);
+}
+
+static void open_run(const char *folder, struct store **store)
+{
+    char path[128];
+    run_write(scratch_path(folder, "run.db", path));
+    ASSERT_OK(store_open_read(path, store, &err));
+}
+
+TEST(breakdown_run_golden,
+     "the page of a run: its worst rank, measured beside predicted, steps, one line of advice")
+{
+    char folder[64];
+    struct store *store;
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    open_run(folder, &store);
+    ASSERT_OK(breakdown_of_run(store, 1, -1, arena, &b, &err));
+    check_golden(breakdown_report(&b, arena), INK_BLOCKS, "breakdown_run.txt");
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(breakdown_run_figures,
+     "database, JSON and text of a run say the same; figures are those worked out by hand")
+{
+    char folder[64], figure[UNITS_TEXT];
+    struct store *store;
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    int64_t stored[ROLE_COUNT], expected[ROLE_COUNT];
+    scratch_open(folder);
+    open_run(folder, &store);
+    for (int rank = 0; rank < RUN_RANKS; rank++) {
+        ASSERT_OK(breakdown_of_run(store, 1, rank, arena, &b, &err));
+        ASSERT_OK(store_read_peak_breakdown(store, 1, rank, stored, &err));
+        run_by_role(rank, expected);
+        struct text text = ink_checked(breakdown_report(&b, arena), INK_ASCII);
+        json_t *json = breakdown_to_json(&b), *roles = json_object_get(json, "by_role");
+        for (int role = 0; role < ROLE_COUNT; role++) {
+            ASSERT_INT(stored[role], expected[role]);
+            ASSERT_INT(json_whole(roles, role_name((enum role)role)), expected[role]);
+            if (expected[role])
+                ASSERT_HAS(text.data, units_format_bytes(expected[role], figure));
+        }
+        ASSERT_INT(json_whole(json, "peak_bytes"), RUN_HELD + run_workspace(rank));
+        /* Foretold for both: 66,560. */
+        ASSERT_INT(json_whole(json_object_get(json, "predicted"), "error_bytes"), rank ? -1024 : 0);
+        json_decref(json);
+        text_free(&text);
+    }
+    /* Rank 1, the slower one: 0.44, 0.22 and 0.33 s. */
+    ASSERT_NEAR(b.steps.first_seconds, 0.44, 1e-12);
+    ASSERT_NEAR(b.steps.median_seconds, 0.33, 1e-12);
+    ASSERT_NEAR(b.steps.last_loss, 3.5, 1e-12);
+    ASSERT_STR(b.moment.operation, "attention");
+    ASSERT_STR(b.moment.part, "layer 1");
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+static void write_empty(const char *path, int ranks, bool measured)
+{
+    struct store *store = run_open(path);
+    struct store_run run = run_header(ranks);
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int rank = 0; measured && rank < ranks; rank++) {
+        struct store_rank row = {.rank = rank, .measured = true, .peak_bytes = 4096 + rank, .host = "node7"};
+        row.at_peak[ROLE_PARAMETER] = row.peak_bytes;
+        ASSERT_OK(store_rank_add(store, run.run_id, &row, &err));
+    }
+    run_close(store);
+}
+
+TEST(breakdown_no_steps, "a run without steps and events still shows its peak and says what is not known")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    write_empty(scratch_path(folder, "run.db", path), 1, true);
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(breakdown_of_run(store, 1, -1, arena, &b, &err));
+    struct text text = ink_checked(breakdown_report(&b, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "4.00 KiB");
+    ASSERT_HAS(text.data, "memory events were not recorded");
+    ASSERT_HAS(text.data, "None was finished.");
+    json_t *json = breakdown_to_json(&b);
+    ASSERT(json_is_null(json_object_get(json, "peak_at")));
+    ASSERT(json_is_null(json_object_get(json_object_get(json, "steps"), "median_seconds")));
+    json_decref(json);
+    text_free(&text);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(breakdown_killed,
+     "of a run that was killed the peak so far is shown; one that recorded nothing is refused with a way out")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct store_run run = run_header(1);
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    write_empty(scratch_path(folder, "run.db", path), 1, false);
+    store = run_open(path);
+    ASSERT_INT(breakdown_of_run(store, 1, -1, arena, &b, &err), -1);
+    ASSERT_HAS(err.text, "run 1 holds no memory figures");
+    ASSERT_OK(store_run_add(store, &run, &err));
+    run_add_events(store, run.run_id, 0);
+    ASSERT_OK(breakdown_of_run(store, run.run_id, -1, arena, &b, &err));
+    ASSERT_INT(b.peak_bytes, RUN_HELD + 1024);
+    ASSERT_INT(b.by_role[ROLE_WORKSPACE], 1024);
+    ASSERT_INT(breakdown_of_run(store, run.run_id, 7, arena, &b, &err), -1);
+    ASSERT_HAS(err.text, "has no rank 7");
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(breakdown_many_ranks, "a run of 64 ranks shows the highest one in as many lines as a run of one")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    write_empty(scratch_path(folder, "run.db", path), 64, true);
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(breakdown_of_run(store, 1, -1, arena, &b, &err));
+    ASSERT_INT(b.rank, 63);
+    struct text text = ink_checked(breakdown_report(&b, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "64 with peaks from 4.00 KiB to 4.06 KiB; here rank 63");
+    int lines = 0;
+    for (const char *at = text.data; *at; at++)
+        lines += *at == '\n';
+    ASSERT_MSG(lines < 30, "%d lines", lines);
+    text_free(&text);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}

@@ -1,0 +1,190 @@
+/* Comparisons of plans and runs. */
+#include "reports/compare.h"
+#include "tests/reports/fixture.h"
+
+static struct store *open_store(const char *folder, const char *name)
+{
+    char path[128];
+    struct store *store;
+    ASSERT_OK(store_open_read(scratch_path(folder, name, path), &store, &err));
+    return store;
+}
+
+TEST(compare_plan_golden,
+     "a plan against a run that needed 4 KiB more on every rank: page, keys and largest error")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct program *program =
+        fixture_program("gpt2-tiny", "none", (struct layout){.dp = 64, .micro_batch = 2});
+    struct comparison c;
+    scratch_open(folder);
+    run_write_program(scratch_path(folder, "run.db", path), program, 64, 4096);
+    struct store *store = open_store(folder, "run.db");
+    ASSERT_OK(compare_plan_with_run(program, store, 1, arena, &c, &err));
+    check_golden(compare_report(&c, arena), INK_ASCII, "compare_plan.txt");
+    json_t *json = compare_to_json(&c), *rows = json_object_get(json, "rows");
+    check_keys(json, "kind first second remark max_error_bytes max_error_fraction rows");
+    ASSERT_INT(json_whole(json, "max_error_bytes"), 4096);
+    ASSERT_NEAR(json_real_value(json_object_get(json, "max_error_fraction")),
+                4096.0 / (double)(program->peak_bytes + 4096), 1e-12);
+    ASSERT_INT(json_array_size(rows), 64 * ROLE_COUNT);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        enum role role = (enum role)(i % ROLE_COUNT);
+        check_keys(row, "rank role predicted_bytes measured_bytes");
+        ASSERT_INT(json_whole(row, "rank"), i / ROLE_COUNT);
+        ASSERT_INT(json_whole(row, "predicted_bytes"), program->at_peak[role]);
+        ASSERT_INT(json_whole(row, "measured_bytes"),
+                   program->at_peak[role] + (role == ROLE_WORKSPACE ? 4096 : 0));
+    }
+    json_decref(json);
+    store_close(store);
+    program_free(program);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(compare_equal, "a run that measured what was planned has no error, and the page says so")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct program *program = fixture_program("llama-tiny", "full", (struct layout){.micro_batch = 2});
+    struct comparison c;
+    scratch_open(folder);
+    run_write_program(scratch_path(folder, "run.db", path), program, 1, 0);
+    struct store *store = open_store(folder, "run.db");
+    ASSERT_OK(compare_plan_with_run(program, store, 1, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 0);
+    ASSERT(c.max_error_fraction == 0);
+    ASSERT(c.remark == NULL);
+    struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "The plan and run 1 agree to the byte\n");
+    text_free(&text);
+    store_close(store);
+    program_free(program);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(compare_wrong_kind, "runs of other models, of no model, of other rank counts or without figures are "
+                         "refused; layouts are remarked")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct program *gpt2 = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
+    struct program *other = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 1});
+    struct program *llama = fixture_program("llama-tiny", "none", (struct layout){.micro_batch = 2});
+    struct comparison c;
+    scratch_open(folder);
+    run_write(scratch_path(folder, "run.db", path));
+    run_write_program(path, gpt2, 1, 0);
+    run_write_program(path, gpt2, 2, 0);
+    struct store *store = run_open(path);
+    struct store_run unfinished = run_header(1);
+    ASSERT_OK(store_run_add(store, &unfinished, &err));
+    ASSERT_INT(compare_plan_with_run(gpt2, store, 1, arena, &c, &err), -1);
+    ASSERT_HAS(err.text, "does not say which model");
+    ASSERT_INT(compare_plan_with_run(llama, store, 2, arena, &c, &err), -1);
+    ASSERT_HAS(err.text, "run 2 trained gpt2-tiny (2 layers), and the plan is for llama-tiny");
+    ASSERT_INT(compare_plan_with_run(gpt2, store, 3, arena, &c, &err), -1);
+    ASSERT_HAS(err.text, "run 3 had 2 ranks, and the plan is for 1");
+    ASSERT_INT(compare_plan_with_run(gpt2, store, 4, arena, &c, &err), -1);
+    ASSERT_HAS(err.text, "run 4 has no measured peak of rank 0");
+    ASSERT_INT(compare_plan_with_run(gpt2, store, 9, arena, &c, &err), -1);
+    ASSERT_HAS(err.text, "no run 9");
+    ASSERT_OK(compare_plan_with_run(other, store, 2, arena, &c, &err));
+    ASSERT_HAS(c.remark, "The layouts differ. Planned: dp 1, micro-batch 1");
+    store_close(store);
+    program_free(gpt2);
+    program_free(other);
+    program_free(llama);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+/* The second run's activations of both layers are twice as large, and a tensor is new. */
+static void write_grown(const char *path)
+{
+    static const struct store_tensor fresh = {6, "head logits", "2x16x64", "F32", ROLE_ACTIVATION, -1,
+                                              0, 8192};
+    struct store *store = run_open(path);
+    struct store_run run = run_header(1);
+    struct store_rank rank = {.measured = true, .peak_bytes = RUN_HELD + 2 * 12288 + 8192};
+    struct store_memory event = {.operation_id = -1};
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int i = 0; i <= RUN_TENSORS; i++) {
+        struct store_tensor tensor = i < RUN_TENSORS ? run_tensors[i] : fresh;
+        if (i < RUN_TENSORS && tensor.role == ROLE_ACTIVATION)
+            tensor.bytes *= 2;
+        event.tensor_id = i;
+        event.role = tensor.role;
+        event.bytes = tensor.bytes;
+        event.live_bytes += tensor.bytes;
+        rank.at_peak[tensor.role] += tensor.bytes;
+        ASSERT_OK(store_tensor_add(store, run.run_id, 0, &tensor, &err));
+        ASSERT_OK(store_memory_add(store, run.run_id, 0, &event, &err));
+        event.seq++;
+    }
+    ASSERT_OK(store_rank_add(store, run.run_id, &rank, &err));
+    run_close(store);
+}
+
+/* Activations grow by 2 * 12,288 + 8192 = 32,768 on rank 0, whose first peak was 66,560; its workspace of 1024 is gone. */
+TEST(compare_runs_golden, "one run against another: what changed by role, by layer and by tensor")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct comparison c;
+    scratch_open(folder);
+    run_write(scratch_path(folder, "run.db", path));
+    write_grown(path);
+    struct store *store = open_store(folder, "run.db");
+    ASSERT_OK(compare_runs(store, 1, store, 2, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 32768);
+    ASSERT_NEAR(c.max_error_fraction, 32768.0 / 66560, 1e-12);
+    check_golden(compare_report(&c, arena), INK_ASCII, "compare_runs.txt");
+    json_t *json = compare_to_json(&c), *tensors = json_object_get(json, "changed_tensors");
+    check_keys(json,
+               "kind first second remark max_error_bytes max_error_fraction rows changed_rank changed_layers "
+               "changed_tensors");
+    ASSERT_INT(json_array_size(tensors), 4);
+    ASSERT_INT(json_whole(json_array_get(tensors, 0), "after_bytes"), 24576);
+    json_decref(json);
+
+    /* The other way round and with itself. */
+    ASSERT_OK(compare_runs(store, 1, store, 1, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 0);
+    ASSERT_INT(c.tensor_count + c.layer_count, 0);
+    ASSERT_INT(c.row_count, RUN_RANKS * ROLE_COUNT);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(compare_many_ranks, "64 ranks that all differ fill no more than a page")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct comparison c;
+    scratch_open(folder);
+    struct store *store = run_open(scratch_path(folder, "run.db", path));
+    for (int run = 1; run <= 2; run++) {
+        struct store_run row = run_header(64);
+        ASSERT_OK(store_run_add(store, &row, &err));
+        for (int rank = 0; rank < 64; rank++) {
+            struct store_rank figures = {.rank = rank, .measured = true, .peak_bytes = 4096 + run * rank};
+            figures.at_peak[ROLE_ACTIVATION] = figures.peak_bytes;
+            ASSERT_OK(store_rank_add(store, row.run_id, &figures, &err));
+        }
+    }
+    ASSERT_OK(compare_runs(store, 1, store, 2, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 63);
+    struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "Rank 63\n");
+    ASSERT_HAS(text.data, "61 more ranks differ no more than these.");
+    text_free(&text);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}

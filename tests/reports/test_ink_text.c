@@ -1,0 +1,143 @@
+/* Tables, facts and remarks as text. Expected pages are written out. */
+#include "reports/ink_text.h"
+#include "reports/ranges.h"
+#include "reports/role_table.h"
+#include "tests/reports/fixture.h"
+
+static const struct table_column columns[] = {
+    {"name", TABLE_TEXT}, {"bytes", TABLE_BYTES}, {"share", TABLE_PERCENT}, {"", TABLE_BAR}};
+
+static struct table *sample_table(struct arena *arena)
+{
+    struct table *table = table_create(arena, columns, 4);
+    table_add(table, (struct table_cell[]){cell_text("weights"), cell_whole(3 << 20), cell_real(0.75),
+                                           cell_real(1)});
+    table_add(table,
+              (struct table_cell[]){cell_text("rest"), cell_whole(512), cell_real(0.0001), cell_real(0.5)});
+    table_add(table, (struct table_cell[]){cell_text("none"), cell_blank(), cell_real(NAN), cell_real(0)});
+    return table;
+}
+
+TEST(ink_table_ascii, "numbers are aligned with their units apart; blanks stay blank; bars are of '#'")
+{
+    struct arena *arena = arena_create();
+    struct text text = {0};
+    ink_text_table(sample_table(arena), INK_ASCII, &text);
+    ASSERT_STR(text.data, "  name        bytes  share\n"
+                          "  weights  3.00 MiB  75.0%  ################################\n"
+                          "  rest      512 B    <0.1%  ################\n"
+                          "  none\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
+/* 0.5 of 32 columns is 16; 1/512 of them is half of an eighth, which rounds to one. */
+TEST(ink_table_blocks, "blocks are fine to an eighth of a column, and a share that is there shows")
+{
+    struct arena *arena = arena_create();
+    struct text text = {0};
+    struct table *table = table_create(arena, &columns[2], 2);
+    table_add(table, (struct table_cell[]){cell_real(0.5), cell_real(1.5 / 32)});
+    table_add(table, (struct table_cell[]){cell_real(0.5), cell_real(1e-9)});
+    ink_text_table(table, INK_BLOCKS, &text);
+    ASSERT_STR(text.data, "  share\n"
+                          "  50.0%  █▌\n"
+                          "  50.0%  ▏\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
+TEST(ink_narrow, "a text that does not fit the page is shortened, and numbers never are")
+{
+    struct arena *arena = arena_create();
+    struct text text = {0};
+    struct table *table = table_create(arena, columns, 4);
+    char name[121] = "";
+    for (int i = 0; i < 60; i++)
+        strcat(name, "é");
+    table_add(table,
+              (struct table_cell[]){cell_text(name), cell_whole(INT64_MAX), cell_real(1), cell_real(1)});
+    table_add(
+        table,
+        (struct table_cell[]){
+            cell_text("a name of more than eighty columns, which no page of eighty columns can hold whole"),
+            cell_whole(1), cell_real(1), cell_real(1)});
+    ink_text_table(table, INK_BLOCKS, &text);
+    check_page(text.data, INK_BLOCKS);
+    ASSERT_HAS(text.data, "8.00 EiB");
+    ASSERT_HAS(text.data, "...");
+    text_free(&text);
+    arena_free(arena);
+}
+
+TEST(ink_report, "a page: title, facts with a gauge, sections; long texts are wrapped under themselves")
+{
+    struct arena *arena = arena_create();
+    struct report *report = report_create(arena, "tiny: %d tensors", 3);
+    report_capacity(report, "peak", 3 << 20, 4 << 20);
+    report_fact(report, "command", "%s",
+                "memplan profile llama2-7b --layers 4 --hidden 512 --data corpus.txt -o run.db");
+    report_remark(report, "Advice", "%s", "Do less.");
+    struct text text = ink_checked(report, INK_ASCII);
+    ASSERT_STR(text.data, "tiny: 3 tensors\n"
+                          "\n"
+                          "  peak     [###############.....]  3.00 MiB of 4.00 MiB, 75.0%\n"
+                          "  command  memplan profile llama2-7b --layers 4 --hidden 512 --data corpus.txt\n"
+                          "           -o run.db\n"
+                          "\n"
+                          "Advice\n"
+                          "  Do less.\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
+TEST(ink_over_capacity,
+     "a peak beyond the capacity fills the gauge and says by how much; without a limit there is none")
+{
+    struct arena *arena = arena_create();
+    struct report *report = report_create(arena, "tiny");
+    report_capacity(report, "too much", 3000, 2000);
+    report_capacity(report, "nearly", 1999, 2000);
+    report_capacity(report, "free", 3000, INT64_MAX);
+    struct text text = ink_checked(report, INK_BLOCKS);
+    ASSERT_HAS(text.data, "  too much  ████████████████████  2.93 KiB of 1.95 KiB, 150.0%\n");
+    ASSERT_HAS(text.data, "  nearly    ███████████████████░  1.95 KiB of 1.95 KiB, 100.0%\n");
+    ASSERT_HAS(text.data, "  free      2.93 KiB, without a limit\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
+TEST(ink_roles,
+     "roles that hold nothing are left out; the predicted figures stand beside when there are some")
+{
+    struct arena *arena = arena_create();
+    struct report *report = report_create(arena, "tiny");
+    int64_t measured[ROLE_COUNT] = {[ROLE_PARAMETER] = 3072, [ROLE_ACTIVATION] = 1024};
+    int64_t predicted[ROLE_COUNT] = {[ROLE_PARAMETER] = 3072, [ROLE_ACTIVATION] = 512, [ROLE_INPUT] = 64};
+    role_table_add(report, "Alone", measured, NULL);
+    role_table_add(report, "Beside", measured, predicted);
+    struct text text = ink_checked(report, INK_ASCII);
+    ASSERT_HAS(text.data, "Alone\n"
+                          "  parameter   3.00 KiB   75.0%  ################################\n"
+                          "  activation  1.00 KiB   25.0%  ###########\n"
+                          "  total       4.00 KiB  100.0%\n");
+    ASSERT_HAS(text.data, "Beside\n"
+                          "              measured  predicted   error   share\n"
+                          "  parameter   3.00 KiB   3.00 KiB     0 B   75.0%  #############################\n"
+                          "  activation  1.00 KiB    512 B    -512 B   25.0%  ##########\n"
+                          "  input          0 B       64 B     +64 B    0.0%\n"
+                          "  total       4.00 KiB   3.56 KiB  -448 B  100.0%\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
+TEST(ranges, "numbers in a row become a stretch; after three stretches the rest is counted")
+{
+    struct arena *arena = arena_create();
+    ASSERT_STR(ranges_print(arena, (int64_t[]){4}, 1), "4");
+    ASSERT_STR(ranges_print(arena, (int64_t[]){0, 1, 2, 3, 8, 10, 11}, 7), "0-3, 8, 10-11");
+    ASSERT_STR(ranges_print(arena, (int64_t[]){0, 2, 4, 6, 8}, 5), "0, 2, 4 and 2 more");
+    ASSERT_STR(ranges_name(arena, "layer", (int64_t[]){4}, 1), "layer 4");
+    ASSERT_STR(ranges_name(arena, "rank", (int64_t[]){0, 1}, 2), "ranks 0-1");
+    arena_free(arena);
+}
