@@ -327,11 +327,11 @@ static json_t *tensors_list(const struct breakdown *b)
     json_t *list = json_array();
     for (int64_t i = 0; i < b->tensor_count && i < MOST_JSON_TENSORS; i++) {
         const struct breakdown_tensor *tensor = &b->tensors[i];
-        json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s, s:o, s:I}", "name", tensor->name, "dims",
-                                              json_values_dims(tensor->dims), "dtype",
-                                              json_values_text(tensor->dtype), "role",
-                                              role_name(tensor->role), "layer", json_values_id(tensor->layer),
-                                              "bytes", (json_int_t)tensor->bytes));
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:o, s:s, s:o, s:I}", "name", json_values_text(tensor->name), "dims",
+                            json_values_dims(tensor->dims), "dtype", json_values_text(tensor->dtype), "role",
+                            role_name(tensor->role), "layer", json_values_id(tensor->layer), "bytes",
+                            (json_int_t)tensor->bytes));
     }
     return list;
 }

@@ -240,7 +240,7 @@ static json_t *changes_list(const struct compare_change *changes, int64_t count)
                       role_name(changes[i].role), "before_bytes", (json_int_t)changes[i].before_bytes,
                       "after_bytes", (json_int_t)changes[i].after_bytes);
         if (changes[i].name)
-            json_object_set_new(change, "name", json_string(changes[i].name));
+            json_object_set_new(change, "name", json_values_text(changes[i].name));
         json_array_append_new(list, change);
     }
     return list;

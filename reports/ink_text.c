@@ -9,6 +9,16 @@
 
 enum { INDENT = 2, GAP = 2, MOST_COLUMNS = 12, BAR_MOST = 32, BAR_LEAST = 6, GAUGE_COLUMNS = 20 };
 
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 /* Columns taken by the first `bytes` bytes: all but the continuation bytes of UTF-8. */
 static int columns_of(const char *text, size_t bytes)
 {
@@ -21,6 +31,16 @@ static int columns_of(const char *text, size_t bytes)
 static int width_of(const char *text)
 {
     return columns_of(text, strlen(text));
+}
+
+/* The first `bytes` bytes. A recording may hold anything; what could move a terminal's cursor is shown as '?'. */
+static void add_bytes(struct text *out, const char *text, size_t bytes)
+{
+    size_t start = out->length;
+    text_printf(out, "%.*s", (int)bytes, text);
+    for (size_t i = start; i < out->length; i++)
+        if ((unsigned char)out->data[i] < ' ' || out->data[i] == 0x7f)
+            out->data[i] = '?';
 }
 
 static void add_spaces(struct text *out, int count)
@@ -57,7 +77,7 @@ static void add_bar(struct text *out, double share, int columns, enum ink ink)
 /* A bar in a trough, so that what is free can be seen too. Only a full one looks full. */
 static void add_gauge(struct text *out, double share, enum ink ink)
 {
-    int filled = share < 1 ? (int)fmin(lround(share * GAUGE_COLUMNS), GAUGE_COLUMNS - 1) : GAUGE_COLUMNS;
+    int filled = share < 1 ? smaller((int)lround(share * GAUGE_COLUMNS), GAUGE_COLUMNS - 1) : GAUGE_COLUMNS;
     if (ink == INK_ASCII)
         text_add(out, "[");
     for (int i = 0; i < GAUGE_COLUMNS; i++)
@@ -84,7 +104,7 @@ static void add_wrapped(struct text *out, const char *words, int column)
             text_add(out, " ");
             at++;
         }
-        text_printf(out, "%.*s", (int)length, words);
+        add_bytes(out, words, length);
         at += width;
         words += length;
         words += strspn(words, " ");
@@ -96,7 +116,7 @@ static void add_facts(const struct report_fact *facts, enum ink ink, struct text
 {
     int label = 0;
     for (const struct report_fact *fact = facts; fact; fact = fact->next)
-        label = (int)fmax(label, width_of(fact->label));
+        label = larger(label, width_of(fact->label));
     if (facts)
         text_add(out, "\n");
     for (const struct report_fact *fact = facts; fact; fact = fact->next) {
@@ -138,10 +158,10 @@ static void measure_column(const struct table *table, int column, struct measure
     int number = 0;
     for (const struct table_row *row = table->rows; row; row = row->next) {
         const char *text = table_cell_text(kind, &row->cells[column], room), *unit = unit_of(kind, text);
-        number = (int)fmax(number, width_of(text) - width_of(unit));
-        measure->unit = (int)fmax(measure->unit, width_of(unit));
+        number = larger(number, width_of(text) - width_of(unit));
+        measure->unit = larger(measure->unit, width_of(unit));
     }
-    measure->width = (int)fmax(number + measure->unit, width_of(table->columns[column].heading));
+    measure->width = larger(number + measure->unit, width_of(table->columns[column].heading));
 }
 
 /* Takes what is too wide from the widest texts, as long as they stay readable. */
@@ -176,18 +196,19 @@ static int bar_columns(const struct table *table, const struct measure *measures
 static void add_shortened(struct text *out, const char *text, int columns)
 {
     if (width_of(text) <= columns) {
-        text_add(out, text);
+        add_bytes(out, text, strlen(text));
         return;
     }
     size_t bytes = 0;
     while (columns_of(text, bytes + 1) <= columns - 3)
         bytes++;
-    text_printf(out, "%.*s...", (int)bytes, text);
+    add_bytes(out, text, bytes);
+    text_add(out, "...");
 }
 
 static void add_aligned(struct text *out, enum table_kind kind, struct measure measure, const char *text)
 {
-    int width = (int)fmin(width_of(text), measure.width), rest = measure.width - width;
+    int width = smaller(width_of(text), measure.width), rest = measure.width - width;
     int behind = *text && measure.unit ? measure.unit - width_of(unit_of(kind, text)) : 0;
     if (!on_the_left(kind))
         add_spaces(out, rest - behind);

@@ -188,6 +188,36 @@ TEST(breakdown_killed,
     scratch_close(folder);
 }
 
+/* "caf\xe9" is Latin-1, "\x1b[2J" clears a terminal. */
+TEST(breakdown_strange_texts,
+     "names that are not UTF-8 or would move the cursor neither break the JSON nor reach the terminal")
+{
+    char folder[64], path[128];
+    struct store_tensor tensor = {0, "caf\xe9\x1b[2J", "8", "F32", ROLE_PARAMETER, -1, -1, 32};
+    struct store_memory event = {.operation_id = -1, .bytes = 32, .live_bytes = 32};
+    struct store_run run = {.command = "memplan \x1b[2J\n x", .model = "caf\xe9", .ranks = 1};
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    struct store *store = run_open(scratch_path(folder, "run.db", path));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_tensor_add(store, run.run_id, 0, &tensor, &err));
+    ASSERT_OK(store_memory_add(store, run.run_id, 0, &event, &err));
+    ASSERT_OK(breakdown_of_run(store, run.run_id, -1, arena, &b, &err));
+    struct text text = {0};
+    ink_text_report(breakdown_report(&b, arena), INK_BLOCKS, &text);
+    ASSERT(strchr(text.data, '\x1b') == NULL);
+    ASSERT_HAS(text.data, "memplan ?[2J? x\n");
+    json_t *json = breakdown_to_json(&b), *tensors = json_object_get(json, "largest_tensors");
+    ASSERT_STR(json_string_value(json_object_get(json, "model")), "caf?");
+    ASSERT_STR(json_string_value(json_object_get(json_array_get(tensors, 0), "name")), "caf?\x1b[2J");
+    json_decref(json);
+    text_free(&text);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(breakdown_many_ranks, "a run of 64 ranks shows the highest one in as many lines as a run of one")
 {
     char folder[64], path[128];
