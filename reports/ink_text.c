@@ -151,12 +151,23 @@ static const char *unit_of(enum table_kind kind, const char *text)
     return has && space ? space + 1 : "";
 }
 
+/* A row with nothing but its first cell is a heading inside the table: it may reach over the columns beside it. */
+static bool is_heading(const struct table *table, const struct table_row *row)
+{
+    for (int i = 1; i < table->column_count; i++)
+        if (row->cells[i].filled)
+            return false;
+    return table->column_count > 1 && table->columns[0].kind == TABLE_TEXT;
+}
+
 static void measure_column(const struct table *table, int column, struct measure *measure)
 {
     enum table_kind kind = table->columns[column].kind;
     char room[TABLE_CELL];
     int number = 0;
     for (const struct table_row *row = table->rows; row; row = row->next) {
+        if (is_heading(table, row))
+            continue;
         const char *text = table_cell_text(kind, &row->cells[column], room), *unit = unit_of(kind, text);
         number = larger(number, width_of(text) - width_of(unit));
         measure->unit = larger(measure->unit, width_of(unit));
@@ -172,7 +183,7 @@ static void fit_page(const struct table *table, struct measure *measures)
         int total = INDENT, widest = -1;
         for (int i = 0; i < table->column_count; i++) {
             bool bar = table->columns[i].kind == TABLE_BAR;
-            total += (i ? GAP : 0) + (bar ? 0 : measures[i].width);
+            total += bar ? 0 : (i ? GAP : 0) + measures[i].width;
             if (table->columns[i].kind == TABLE_TEXT && measures[i].width > READABLE &&
                 (widest < 0 || measures[i].width > measures[widest].width))
                 widest = i;
@@ -233,28 +244,38 @@ static void add_headings(const struct table *table, const struct measure *measur
     end_line(out);
 }
 
+static void add_row(const struct table *table, const struct table_row *row, const struct measure *measures,
+                    enum ink ink, struct text *out)
+{
+    char room[TABLE_CELL];
+    add_spaces(out, INDENT);
+    for (int i = 0; i < table->column_count; i++) {
+        enum table_kind kind = table->columns[i].kind;
+        if (kind == TABLE_BAR)
+            add_bar(out, row->cells[i].filled ? row->cells[i].real : 0, bar_columns(table, measures), ink);
+        else
+            add_aligned(out, kind, measures[i], table_cell_text(kind, &row->cells[i], room));
+        add_spaces(out, GAP);
+    }
+    end_line(out);
+}
+
 void ink_text_table(const struct table *table, enum ink ink, struct text *out)
 {
     struct measure measures[MOST_COLUMNS] = {{0, 0}};
-    char room[TABLE_CELL];
     assert(table->column_count <= MOST_COLUMNS);
     for (int i = 0; i < table->column_count; i++)
         measure_column(table, i, &measures[i]);
     fit_page(table, measures);
-    int bar = bar_columns(table, measures);
     add_headings(table, measures, out);
-    for (const struct table_row *row = table->rows; row; row = row->next) {
-        add_spaces(out, INDENT);
-        for (int i = 0; i < table->column_count; i++) {
-            enum table_kind kind = table->columns[i].kind;
-            if (kind == TABLE_BAR)
-                add_bar(out, row->cells[i].filled ? row->cells[i].real : 0, bar, ink);
-            else
-                add_aligned(out, kind, measures[i], table_cell_text(kind, &row->cells[i], room));
-            add_spaces(out, GAP);
+    for (const struct table_row *row = table->rows; row; row = row->next)
+        if (is_heading(table, row)) {
+            add_spaces(out, INDENT);
+            add_shortened(out, row->cells[0].text, INK_COLUMNS - INDENT);
+            end_line(out);
+        } else {
+            add_row(table, row, measures, ink, out);
         }
-        end_line(out);
-    }
 }
 
 void ink_text_report(const struct report *report, enum ink ink, struct text *out)

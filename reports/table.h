@@ -47,7 +47,7 @@ struct table {
 
 /* `columns` are borrowed, as long as the table. */
 struct table *table_create(struct arena *arena, const struct table_column *columns, int column_count);
-/* Copies one cell for each column. */
+/* Copies one cell for each column. A row with only its first cell filled, a text, is a heading inside the table. */
 void table_add(struct table *table, const struct table_cell *cells);
 
 /* What a cell says, without alignment: "474.70 MiB". Written to out[TABLE_CELL] where it is not the cell's own text; blank
