@@ -14,7 +14,7 @@
 
 enum { MOST_LAYER_ROWS = 12, MOST_TENSOR_ROWS = 10, MOST_JSON_TENSORS = 20 };
 
-static const struct table_column layer_columns[] = {{"", TABLE_TEXT},        {"activation", TABLE_BYTES},
+static const struct table_column layer_columns[] = {{"each of", TABLE_TEXT}, {"activation", TABLE_BYTES},
                                                     {"states", TABLE_BYTES}, {"other", TABLE_BYTES},
                                                     {"in all", TABLE_BYTES}, {"", TABLE_BAR}};
 static const struct table_column tensor_columns[] = {{"", TABLE_TEXT},      {"layers", TABLE_TEXT},
@@ -124,14 +124,6 @@ static void add_layer_row(struct table *table, const char *name, const int64_t b
                                            cell_real((double)(times * each) / (double)peak_bytes)});
 }
 
-static const char *layers_name(struct arena *arena, const int64_t *layers, int64_t count)
-{
-    if (layers[0] < 0)
-        return "embedding, head";
-    return arena_printf(arena, "%s%s", ranges_name(arena, "layer", layers, count),
-                        count > 1 ? " (each)" : "");
-}
-
 static void add_layers(struct report *report, const struct breakdown *b)
 {
     struct table *table = report_table(report, "By layer", layer_columns, 6);
@@ -142,8 +134,9 @@ static void add_layers(struct report *report, const struct breakdown *b)
         if (count == 0)
             continue;
         if (table->row_count < MOST_LAYER_ROWS) {
-            add_layer_row(table, layers_name(report->arena, layers, count), b->layers[i].by_role, count,
-                          b->peak_bytes);
+            const char *name =
+                layers[0] < 0 ? "embedding, head" : ranges_name(report->arena, "layer", layers, count);
+            add_layer_row(table, name, b->layers[i].by_role, count, b->peak_bytes);
             continue;
         }
         rest_count += count;
@@ -151,8 +144,8 @@ static void add_layers(struct report *report, const struct breakdown *b)
             rest[role] += count * b->layers[i].by_role[role];
     }
     if (rest_count)
-        add_layer_row(table, arena_printf(report->arena, "%lld more (in all)", (long long)rest_count), rest,
-                      1, b->peak_bytes);
+        add_layer_row(table, arena_printf(report->arena, "%lld more, in all", (long long)rest_count), rest, 1,
+                      b->peak_bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- tensors */

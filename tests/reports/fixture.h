@@ -204,7 +204,12 @@ static inline void check_golden(const struct report *report, enum ink ink, const
     if (getenv("GOLDEN_UPDATE"))
         ASSERT_OK(text_write(&text, path, &err));
     ASSERT_OK(text_read_file(path, 1 << 20, &golden, &length, &err));
-    ASSERT_STR(text.data, golden);
+    size_t line = 0;
+    for (size_t i = 0; text.data[i] && text.data[i] == golden[i]; i++)
+        if (text.data[i] == '\n')
+            line = i + 1;
+    ASSERT_MSG(!strcmp(text.data, golden), "%s is otherwise:\nnow    %.80s\ngolden %.80s", path, text.data + line,
+               golden + line);
     free(golden);
     text_free(&text);
     text_free(&other);
