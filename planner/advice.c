@@ -1,6 +1,5 @@
 #include "planner/advice.h"
 
-#include "base/arena.h"
 #include "base/units.h"
 #include "model/recompute.h"
 #include "planner/arrangement.h"

@@ -6,6 +6,7 @@
 #ifndef MEMPLAN_PLANNER_ADVICE_H
 #define MEMPLAN_PLANNER_ADVICE_H
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "planner/cluster.h"

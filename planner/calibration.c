@@ -80,10 +80,10 @@ static void merge_point(struct calibration_kind *kind, const struct calibration_
     add_point(kind, point);
 }
 
-static int64_t fit_costs(const struct store_cost *costs, int64_t count, struct calibration *out)
+/* Returns the seconds of all operations of the run, each taken as its median. */
+static double fit_costs(const struct store_cost *costs, int64_t count, struct calibration *out)
 {
-    double fastest[OP_KINDS] = {0}, usual[OP_KINDS] = {0};
-    int64_t used = 0;
+    double fastest[OP_KINDS] = {0}, usual[OP_KINDS] = {0}, total = 0;
     for (int64_t i = 0; i < count; i++) {
         int kind = find_kind(costs[i].kind);
         struct calibration_point point = point_of(&costs[i]);
@@ -92,11 +92,12 @@ static int64_t fit_costs(const struct store_cost *costs, int64_t count, struct c
         merge_point(&out->kinds[kind], &point);
         fastest[kind] += costs[i].min_s * (double)costs[i].count;
         usual[kind] += costs[i].median_s * (double)costs[i].count;
-        used++;
     }
-    for (int kind = 0; kind < OP_KINDS; kind++)
+    for (int kind = 0; kind < OP_KINDS; kind++) {
         out->kinds[kind].spread = fastest[kind] > 0 ? usual[kind] / fastest[kind] - 1 : 0;
-    return used;
+        total += usual[kind];
+    }
+    return total;
 }
 
 static int by_value(const void *a, const void *b)
@@ -105,33 +106,72 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* 0 of none. */
+static double median(double *values, size_t count)
+{
+    if (!count)
+        return 0;
+    qsort(values, count, sizeof *values, by_value);
+    return values[count / 2];
+}
+
 /* Seconds a step that rank 0 spends in collectives, the median; 0 when that was not recorded. */
 static double communication_seconds(const struct store_step *steps, int64_t count, struct arena *arena)
 {
-    double *busy = arena_array(arena, (size_t)count + 1, sizeof *busy);
+    double *busy = arena_array(arena, (size_t)count, sizeof *busy);
     size_t found = 0;
     for (int64_t i = 0; i < count; i++)
         if (steps[i].rank == 0 && steps[i].communication_busy_s > 0)
             busy[found++] = steps[i].communication_busy_s;
-    qsort(busy, found, sizeof *busy, by_value);
-    return busy[found / 2];
+    return median(busy, found);
+}
+
+/* What a step takes besides its operations, and the long tail that medians leave out. `operations_s`: of all ranks and
+ * of all steps in which operations were timed. */
+static double fit_step_ratio(const struct store_run *run, const struct store_step *steps, int64_t count,
+                             double operations_s, struct arena *arena)
+{
+    double *own = arena_array(arena, (size_t)count, sizeof *own);
+    for (int64_t i = 0; i < count; i++)
+        own[i] =
+            steps[i].seconds - (steps[i].communication_waited_s > 0 ? steps[i].communication_waited_s : 0);
+    int64_t timed =
+        run->event_steps > 0 && run->event_steps * run->ranks < count ? run->event_steps * run->ranks : count;
+    double step_s = median(own, (size_t)count);
+    return step_s > 0 ? step_s * (double)timed / operations_s : 1;
 }
 
 /* An all-reduce reads and writes its vector once and sends 2 (n-1)/n of it (work.h). */
-static int fit_communication(struct store *store, int64_t run_id, struct arena *arena,
-                             struct calibration *out, struct error *err)
+static double fit_communication(const struct store_operation *operations, int64_t count, int ranks,
+                                double seconds)
 {
-    struct store_step *steps;
-    struct store_operation *operations;
-    int64_t step_count, operation_count;
-    if (store_read_steps(store, run_id, arena, &steps, &step_count, err) ||
-        store_read_operations(store, run_id, 0, arena, &operations, &operation_count, err))
-        return -1;
-    double sent = 0, ranks = out->ranks, seconds = communication_seconds(steps, step_count, arena);
-    for (int64_t i = 0; i < operation_count; i++)
+    double sent = 0;
+    for (int64_t i = 0; i < count; i++)
         if (find_kind(operations[i].kind) == OP_ALL_REDUCE)
             sent += (double)operations[i].bytes_moved * (ranks - 1) / ranks;
-    out->comm_bytes_per_s = seconds > 0 ? sent / seconds : 0;
+    return seconds > 0 ? sent / seconds : 0;
+}
+
+static int fit_run(struct store *store, const struct store_run *run, struct arena *arena,
+                   struct calibration *out, struct error *err)
+{
+    struct store_cost *costs;
+    struct store_step *steps;
+    struct store_operation *operations;
+    int64_t cost_count, step_count, operation_count;
+    if (store_read_operation_costs(store, run->run_id, arena, &costs, &cost_count, err) ||
+        store_read_steps(store, run->run_id, arena, &steps, &step_count, err) ||
+        store_read_operations(store, run->run_id, 0, arena, &operations, &operation_count, err))
+        return -1;
+    double operations_s = fit_costs(costs, cost_count, out);
+    if (!(operations_s > 0))
+        return error_set(
+            err, "run %lld has no timed operations to calibrate from; record one with `memplan profile`",
+            (long long)run->run_id);
+    out->ranks = run->ranks;
+    out->step_ratio = fit_step_ratio(run, steps, step_count, operations_s, arena);
+    out->comm_bytes_per_s = fit_communication(operations, operation_count, run->ranks,
+                                              communication_seconds(steps, step_count, arena));
     return 0;
 }
 
@@ -139,24 +179,12 @@ int calibration_fit(struct store *store, int64_t run_id, struct calibration *out
 {
     struct arena *arena = arena_create();
     struct store_run run;
-    struct store_cost *costs;
-    int64_t count;
-    int status = -1;
     memset(out->kinds, 0, sizeof out->kinds);
-    if (store_read_run(store, run_id, arena, &run, err) ||
-        store_read_operation_costs(store, run_id, arena, &costs, &count, err))
-        goto done;
-    out->ranks = run.ranks;
-    if (!fit_costs(costs, count, out)) {
-        error_set(err,
-                  "run %lld has no timed operations to calibrate from; record one with `memplan profile`",
-                  (long long)run_id);
-        goto done;
-    }
-    status = fit_communication(store, run_id, arena, out, err);
+    int status = store_read_run(store, run_id, arena, &run, err);
+    if (!status)
+        status = fit_run(store, &run, arena, out, err);
     if (status)
         calibration_clear(out);
-done:
     arena_free(arena);
     return status;
 }
@@ -193,13 +221,13 @@ bool calibration_seconds(const struct calibration *calibration, enum op_kind kin
         double rate = amount(point->flops, point->bytes) / point->seconds;
         double d = distance(point, work);
         if (d < 1e-12) {
-            *seconds = wanted / rate;
+            *seconds = calibration->step_ratio * wanted / rate;
             return true;
         }
         weights += 1 / d;
         sum += log(rate) / d;
     }
-    *seconds = wanted / exp(sum / weights);
+    *seconds = calibration->step_ratio * wanted / exp(sum / weights);
     return true;
 }
 
@@ -231,10 +259,10 @@ static json_t *kinds_to_json(const struct calibration *calibration)
 int calibration_write(const struct calibration *c, const char *path, struct error *err)
 {
     json_t *object =
-        json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:f, s:o}", "memplan_calibration", CALIBRATION_VERSION,
+        json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:f, s:f, s:o}", "memplan_calibration", CALIBRATION_VERSION,
                   "memplan_version", c->memplan_version, "device", c->device, "threads", c->threads, "ranks",
                   c->ranks, "made_by", c->made_by, "communication_bytes_per_s", c->comm_bytes_per_s,
-                  "operations", kinds_to_json(c));
+                  "step_ratio", c->step_ratio, "operations", kinds_to_json(c));
     int status = jsonfile_write(object, path, err);
     json_decref(object);
     return status;
@@ -297,12 +325,15 @@ static int read_head(const json_t *object, const char *path, struct calibration 
         jsonfile_text_optional(object, "made_by", path, &made_by, err) ||
         jsonfile_int(object, "threads", path, &threads, err) ||
         jsonfile_int(object, "ranks", path, &ranks, err) ||
-        jsonfile_real_optional(object, "communication_bytes_per_s", path, &out->comm_bytes_per_s, err))
+        jsonfile_real_optional(object, "communication_bytes_per_s", path, &out->comm_bytes_per_s, err) ||
+        jsonfile_real(object, "step_ratio", path, &out->step_ratio, err))
         return -1;
     if (version != CALIBRATION_VERSION)
         return error_set(err,
                          "%s: calibration version %lld; this memplan reads version %d, so calibrate again",
                          path, (long long)version, CALIBRATION_VERSION);
+    if (!(out->step_ratio > 0))
+        return error_set(err, "%s: step_ratio %g is not above 0; calibrate again", path, out->step_ratio);
     if (threads < 1 || threads > 1 << 20 || ranks < 1 || ranks > 1 << 20)
         return error_set(err, "%s: %lld threads in each of %lld ranks cannot be; calibrate again", path,
                          (long long)threads, (long long)ranks);

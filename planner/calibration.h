@@ -4,7 +4,7 @@
  * calibration.json:
  *
  *     { "memplan_calibration": 1, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores", "threads": 2, "ranks": 1,
- *       "made_by": "memplan calibrate ...", "communication_bytes_per_s": 0,
+ *       "made_by": "memplan calibrate ...", "communication_bytes_per_s": 0, "step_ratio": 1.03,
  *       "operations": [ { "kind": "matmul", "spread": 0.04, "points": [
  *           { "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041, "count": 480 } ] } ] }
  */
@@ -39,6 +39,7 @@ struct calibration {
     char made_by[256];
     int threads, ranks;       /* of each rank; that ran at the same time */
     double comm_bytes_per_s;  /* sent by one rank; 0: the run had one rank */
+    double step_ratio;        /* a step, without waiting for peers, over the sum of its operations' medians */
     struct calibration_kind kinds[OP_KINDS];
 };
 
@@ -48,7 +49,7 @@ int calibration_fit(struct store *store, int64_t run_id, struct calibration *out
 /* Releases what the calibration owns, not the struct. */
 void calibration_clear(struct calibration *calibration);
 
-/* Seconds of an operation on the calibrated machine. A shape that was not measured gets the rate of its neighbours, the
+/* Seconds of an operation within a step on the calibrated machine. A shape that was not measured gets the rate of its neighbours, the
  * nearer the weightier. False: nothing of this kind was measured. */
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
                          double *seconds);

@@ -1,6 +1,5 @@
 #include "planner/search.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/units.h"

@@ -3,6 +3,7 @@
 #ifndef MEMPLAN_PLANNER_SEARCH_H
 #define MEMPLAN_PLANNER_SEARCH_H
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "planner/cluster.h"
 #include "planner/prediction.h"

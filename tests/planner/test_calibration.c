@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* A store with one run of two ranks. Rank 0 has, each twice: a product in forward (2 and 4 ms), the same product again in
- * backward (3 and 5 ms), a gelu (1 and 1 ms); a bucket of 1,000,000 bytes is reduced in two steps. */
+ * backward (3 and 5 ms), a gelu (1 and 1 ms); a bucket of 1,000,000 bytes is reduced in each step.
+ * A step takes 8 ms, of which rank 0 waits 2 for its peer. */
 static struct store *open_recorded(const char *folder)
 {
     struct error err = {0};
@@ -34,10 +35,15 @@ static struct store *open_recorded(const char *folder)
             ASSERT_OK(store_kernel_add(store, run.run_id, 0, &kernel, &err));
         }
     }
-    for (int step = 0; step < 3; step++) {
-        struct store_step row = {.step = step, .seconds = 1, .communication_busy_s = 0.001 * (step + 1)};
-        ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
-    }
+    for (int step = 0; step < 2; step++)
+        for (int rank = 0; rank < 2; rank++) {
+            struct store_step row = {.rank = rank,
+                                     .step = step,
+                                     .seconds = 0.008,
+                                     .communication_busy_s = 0.001 * (step + 1),
+                                     .communication_waited_s = 0.002};
+            ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
+        }
     ASSERT_OK(store_commit(store, &err));
     return store;
 }
@@ -72,11 +78,13 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     ASSERT_INT(c.ranks, 2);
     /* an all-reduce of n = 2 ranks sends 2 x 1/2 of 1,000,000 bytes, in the median step's 2 ms */
     ASSERT_NEAR(c.comm_bytes_per_s, 5e8, 1);
+    /* 16 ms of operations in 2 steps of 2 ranks: 4 ms where a step takes 8 - 2 */
+    ASSERT_NEAR(c.step_ratio, 1.5, 1e-9);
     calibration_clear(&c);
     scratch_close(folder);
 }
 
-TEST(calibration_measured_shape, "a shape that was measured takes what it took")
+TEST(calibration_measured_shape, "a shape that was measured takes what it took, stretched as the step was")
 {
     char folder[64];
     struct calibration c;
@@ -85,13 +93,13 @@ TEST(calibration_measured_shape, "a shape that was measured takes what it took")
     fit(folder, &c);
     struct work same = {.flops = 65536, .m = 64, .n = 32, .k = 16};
     ASSERT(calibration_seconds(&c, OP_MATMUL, &same, &seconds));
-    ASSERT_NEAR(seconds, 0.0035, 1e-12);
+    ASSERT_NEAR(seconds, 1.5 * 0.0035, 1e-12);
     struct work twice = {.flops = 131072, .m = 128, .n = 32, .k = 16}; /* the only rate there is */
     ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, &seconds));
-    ASSERT_NEAR(seconds, 0.007, 1e-12);
+    ASSERT_NEAR(seconds, 1.5 * 0.007, 1e-12);
     struct work gelu = {.bytes_moved = 12000};
     ASSERT(calibration_seconds(&c, OP_GELU, &gelu, &seconds));
-    ASSERT_NEAR(seconds, 0.003, 1e-12);
+    ASSERT_NEAR(seconds, 1.5 * 0.003, 1e-12);
     ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, &seconds));
     calibration_clear(&c);
     scratch_close(folder);
@@ -104,7 +112,7 @@ TEST(calibration_between_shapes,
         {.m = 1, .n = 1, .k = 1, .flops = 2, .seconds = 2},      /* 1 flop/s */
         {.m = 16, .n = 1, .k = 1, .flops = 32, .seconds = 0.32}, /* 100 flops/s */
     };
-    struct calibration c = {.threads = 1};
+    struct calibration c = {.threads = 1, .step_ratio = 1};
     c.kinds[OP_MATMUL] = (struct calibration_kind){points, 2, 0};
     double seconds;
     struct work half_way = {.flops = 8, .m = 4, .n = 1, .k = 1}; /* two doublings from either: 10 flops/s */
@@ -130,7 +138,7 @@ TEST(calibration_round_trip, "a calibration survives its file bit for bit")
     ASSERT_STR(back.made_by, c.made_by);
     ASSERT_INT(back.threads, 2);
     ASSERT_INT(back.ranks, 2);
-    ASSERT(back.comm_bytes_per_s == c.comm_bytes_per_s);
+    ASSERT(back.comm_bytes_per_s == c.comm_bytes_per_s && back.step_ratio == c.step_ratio);
     for (int kind = 0; kind < OP_KINDS; kind++) {
         ASSERT_INT(back.kinds[kind].count, c.kinds[kind].count);
         ASSERT(back.kinds[kind].spread == c.kinds[kind].spread);
@@ -162,16 +170,20 @@ TEST(calibration_refusals, "a calibration of another machine or another memplan 
     static const char *const wrong[][2] = {
         {"{}", "not a calibration"},
         {"{\"memplan_calibration\": 7, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"step_ratio\": 1, "
          "\"ranks\": 1}",
          "calibration version 7"},
         {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 0, "
+         "\"step_ratio\": 1, "
          "\"ranks\": 1}",
          "0 threads"},
         {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"step_ratio\": 1, "
          "\"ranks\": 1,"
          " \"operations\": [{\"kind\": \"prayer\", \"points\": []}]}",
          "operation \"prayer\" is unknown"},
         {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
+         "\"step_ratio\": 1, "
          "\"ranks\": 1,"
          " \"operations\": [{\"kind\": \"gelu\", \"points\": [{\"flops\": 0, \"bytes\": 4, \"seconds\": 0,"
          " \"count\": 1}]}]}",
@@ -217,9 +229,9 @@ TEST(calibration_in_use, "a speed takes calibrated times, and scales them with t
     machine_speed_from_cpuinfo("", 4, &speed);
     machine_speed_use(&speed, &c);
     struct work work = {.flops = 65536, .m = 64, .n = 32, .k = 16};
-    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 2), 0.0035, 1e-12);
-    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), 0.00175, 1e-12);
-    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 4), 0.007, 1e-12);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 2), 1.5 * 0.0035, 1e-12);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), 1.5 * 0.00175, 1e-12);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 4), 1.5 * 0.007, 1e-12);
     struct work reduce = {.bytes_sent = 1e6,
                           .bytes_moved = 2e6}; /* at 5e8 bytes/s, as measured with 2 ranks */
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &reduce, 2) - speed.overhead_s.value, 0.002,
