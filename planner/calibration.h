@@ -6,7 +6,8 @@
  *     { "memplan_calibration": 1, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores", "threads": 2, "ranks": 1,
  *       "made_by": "memplan calibrate ...", "communication_bytes_per_s": 0, "step_ratio": 1.03,
  *       "operations": [ { "kind": "matmul", "spread": 0.04, "points": [
- *           { "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041, "count": 480 } ] } ] }
+ *           { "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041,
+ *             "count": 480 } ] } ] }
  */
 #ifndef MEMPLAN_PLANNER_CALIBRATION_H
 #define MEMPLAN_PLANNER_CALIBRATION_H
@@ -49,8 +50,8 @@ int calibration_fit(struct store *store, int64_t run_id, struct calibration *out
 /* Releases what the calibration owns, not the struct. */
 void calibration_clear(struct calibration *calibration);
 
-/* Seconds of an operation within a step on the calibrated machine. A shape that was not measured gets the rate of its neighbours, the
- * nearer the weightier. False: nothing of this kind was measured. */
+/* Seconds of an operation within a step on the calibrated machine. A shape that was not measured gets the rate of its
+ * neighbours, the nearer the weightier. False: nothing of this kind was measured. */
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
                          double *seconds);
 

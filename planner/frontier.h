@@ -18,7 +18,8 @@ struct layer_bytes {
     int64_t working; /* most alive while the layer itself runs, what it keeps included */
 };
 
-/* A layer with some tensors dropped. Layer 0 needs no gradient of its input in an encoder; elsewhere it is like the others. */
+/* A layer with some tensors dropped. Layer 0 of an encoder needs no gradient of its input; elsewhere it is like the
+ * others. */
 struct layer_set {
     uint32_t mask;
     struct layer_bytes bytes, first_bytes;

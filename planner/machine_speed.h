@@ -38,9 +38,9 @@ struct machine_speed {
     struct speed_value net_bytes_per_s;  /* the same when ranks of several nodes take part */
     int64_t ranks_per_node;
     struct speed_value overhead_s; /* of every operation */
-    double overlap;   /* share of hidden communication that costs computation nothing: 1 on a card, 0 where all cores compute */
-    int cores;        /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
-    int threads;      /* CPU: all rates above are those of so many threads together */
+    double overlap; /* share of hidden communication that costs computation nothing: 1 on a card, 0 on shared cores */
+    int cores;      /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
+    int threads;    /* CPU: all rates above are those of so many threads together */
     const struct calibration *calibration; /* borrowed; NULL: none */
 };
 

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The most that a layout may have. */
+enum { MICRO_BATCH_MAX = 1 << 24 };
+
 /* A search in progress. */
 struct search {
     const struct search_request *request;
@@ -192,9 +195,9 @@ static bool wanted(int64_t asked, int64_t value)
 static int search_micro_batches(struct search *search, struct layout layout)
 {
     const struct search_request *request = search->request;
-    int64_t sequences = request->global_batch / layout.dp;
+    int64_t sequences = request->global_batch / layout.dp, most = min_i64(sequences, MICRO_BATCH_MAX);
     bool fits = true;
-    for (int64_t micro_batch = 1; fits && micro_batch <= sequences; micro_batch++) {
+    for (int64_t micro_batch = 1; fits && micro_batch <= most; micro_batch++) {
         if (sequences % micro_batch || !wanted(request->micro_batch, micro_batch))
             continue;
         layout.micro_batch = micro_batch;
