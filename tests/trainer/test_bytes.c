@@ -1,6 +1,7 @@
 /* The promise of the whole program: the bytes that a step program predicts are those that the device counts, for every
  * shape, on every rank, under both memory policies. Memory is poisoned, so a tensor that is used before or after its life
  * makes the loss NaN, which ends the run. */
+#include "base/checked.h"
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 #include "trainer/random.h"
@@ -93,11 +94,11 @@ static struct configuration configure(const struct family *family, int number)
     return c;
 }
 
-/* The arena's promise: at most 1% above the peak, and for each tensor alive what rounding it up to a cache line takes,
- * which shows only in models as small as these. */
+/* The arena's promise: at most 1% above the peak. In a model so small that rounding its tensors up to cache lines takes
+ * more than that, the rounding: less than 64 bytes for each tensor that lives. */
 static int64_t arena_limit(const struct program *program, int64_t most_tensors)
 {
-    return program->peak_bytes + program->peak_bytes / 100 + 64 * most_tensors;
+    return program->peak_bytes + max_i64(program->peak_bytes / 100, 64 * most_tensors);
 }
 
 #define ASSERT_BYTES(got, expected, what)                                                                    \
