@@ -11,12 +11,12 @@
 
 const double speed_class_flops[SPEED_CLASSES] = {1e6, 1e8, 1e10, 1e12};
 
-/* Shares of the nominal peak by class. Large products reach two thirds of a data sheet's figure in practice (cuBLAS on A100 and
- * H100, oneDNN on CPUs); small ones leave most of the machine idle, the more so the wider it is. */
+/* Shares of the nominal peak by class of product. Assumptions in round numbers, to be replaced by measurements: large
+ * products reach about two thirds; small ones leave most of the machine idle, the more so the wider it is. */
 static const double card_shares[SPEED_CLASSES] = {0.0005, 0.03, 0.4, 0.65};
 static const double cpu_shares[SPEED_CLASSES] = {0.3, 0.6, 0.7, 0.7};
 
-/* Softmax and masks make attention slower than plain products of its size. */
+/* Likewise assumed: softmax and masks make attention slower than plain products of its size. */
 static const double attention_share = 0.5;
 /* Streams reach about this much of a data sheet's memory and link rates. */
 static const double stream_share = 0.85;
