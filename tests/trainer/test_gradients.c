@@ -1,8 +1,8 @@
 /* The gradients of whole models against finite differences of their loss, everything in double. What the fast kernels
  * make of them in fp32 is compared with the double ones afterwards. */
 #include "tests/test.h"
-#include "tests/trainer/solo.h"
 #include "tests/trainer/runs.h"
+#include "tests/trainer/solo.h"
 #include "trainer/random.h"
 
 #include <math.h>
