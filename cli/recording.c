@@ -19,13 +19,13 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
                    enum memory_policy policy, const char *command, int64_t event_steps, struct recording **out,
                    struct error *err)
 {
-    json_t *model = model_to_json(&plan->model), *whole = plan_to_json(plan, program);
-    char *model_text = json_dumps(model, JSON_COMPACT), *plan_text = json_dumps(whole, JSON_COMPACT);
+    json_t *model = model_to_json(&plan->model), *layout = layout_to_json(&plan->layout);
+    char *model_text = json_dumps(model, JSON_COMPACT), *layout_text = json_dumps(layout, JSON_COMPACT);
     struct store_run run = {
         .command = command,
         .model = plan->model.name,
         .model_json = model_text,
-        .layout_json = plan_text,
+        .layout_json = layout_text,
         .device = plan->device,
         .capacity_bytes = plan->capacity_bytes == INT64_MAX ? 0 : plan->capacity_bytes,
         .policy = memory_policy_name(policy),
@@ -36,9 +36,9 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
     struct recording *recording = host_alloc(sizeof *recording);
     int status = recorder_open(path, &run, &recording->recorder, err);
     free(model_text);
-    free(plan_text);
+    free(layout_text);
     json_decref(model);
-    json_decref(whole);
+    json_decref(layout);
     if (status) {
         free(recording);
         return -1;

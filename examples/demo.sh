@@ -46,7 +46,7 @@ run_no train gpt2-small-bytes --data "$corpus" --dp 2 --micro-batch 8 --global-b
 
 say "3. Plan: the fastest configuration that fits"
 run plan gpt2-small-bytes --cluster "1x2:cpu($cap)" --global-batch $batch \
-    --calibration "$folder/calibration.json" -o "$folder/plan.json"
+    --dp 2 --calibration "$folder/calibration.json" -o "$folder/plan.json"
 
 say "4. Train the plan under the cap"
 run train "$folder/plan.json" --data "$corpus" --steps $steps --lr 1e-3 --warmup 10 --validate-every 20 \

@@ -80,7 +80,7 @@ struct tensor {
     enum span span;
     enum part owner;     /* SPAN_WEIGHT and SPAN_GRADIENT: whose parameter; PART_EMBED for a tied head's wte */
     int parameter;       /* index in the owner's parameter list, or -1 */
-    int drop_bit;        /* which bit of a recompute mask drops this tensor, or -1 */
+    int drop_bit;        /* which bit of a recompute mask drops this tensor (and all that its operation makes), or -1 */
     int first, last;     /* first and last operation that touches it; -1: none */
     bool saved;          /* alive from forward to backward */
     bool in_stream;      /* lies where d will lie: it dies before d is born */

@@ -170,23 +170,32 @@ static void end_forward(struct builder *b)
     b->block->forward_count = b->block->op_count;
 }
 
-static bool writes(const struct op *op, int tensor)
+/* Gives the tensors that `op` makes the next bit, unless an operation before it has numbered them (RoPE turns qkv in
+ * place). */
+static int number_outputs(struct block *block, const struct op *op, int bit)
 {
-    return op->outputs[0] == tensor || op->outputs[1] == tensor || op->outputs[2] == tensor;
+    bool fresh = false;
+    for (int i = 0; i < OP_OUTPUTS; i++) {
+        struct tensor *t = op->outputs[i] >= 0 ? &block->tensors[op->outputs[i]] : NULL;
+        if (t && t->span == SPAN_LOCAL && t->drop_bit < 0) {
+            t->drop_bit = bit;
+            fresh = true;
+        }
+    }
+    return bit + fresh;
 }
 
-/* What recomputation may drop: forward tensors of a layer, except its input, its output, and what is made together with
- * the output (the encoder's last norm statistics), since making that again would make the output again. */
+/* What recomputation may drop: all that forward makes in a layer, except what is made together with its output (the
+ * encoder's last norm statistics), since making that again would make the output again. Tensors of one operation share a
+ * bit: making one of them again makes all. */
 static void number_droppable(struct builder *b)
 {
     struct block *block = b->block;
     int bit = 0;
-    for (int t = 0; t < block->tensor_count; t++) {
-        bool with_output = false;
-        for (int i = 0; i < block->op_count; i++)
-            with_output |= writes(&block->ops[i], t) && writes(&block->ops[i], block->output);
-        if (block->tensors[t].span == SPAN_LOCAL && !with_output)
-            block->tensors[t].drop_bit = bit++;
+    for (int i = 0; i < block->op_count; i++) {
+        const struct op *op = &block->ops[i];
+        if (op->outputs[0] != block->output)
+            bit = number_outputs(block, op, bit);
     }
 }
 

@@ -118,6 +118,15 @@ uint32_t recompute_full(const struct model *model)
     return mask;
 }
 
+/* The tensor that a bit is named after, or -1 past the last bit. */
+static int first_of_bit(const struct block *block, int bit)
+{
+    for (int t = 0; t < block->tensor_count; t++)
+        if (block->tensors[t].drop_bit == bit)
+            return t;
+    return -1;
+}
+
 static int find_droppable(const struct block *block, const char *name, size_t length)
 {
     for (int t = 0; t < block->tensor_count; t++)
@@ -131,17 +140,16 @@ uint32_t recompute_selective(const struct model *model)
 {
     struct block block;
     probe_block(model, &block);
-    return 1u << find_droppable(&block, "attention", 9) | 1u << find_droppable(&block, "lse", 3);
+    return 1u << find_droppable(&block, "attention", 9);
 }
 
 static void list_droppable(const struct block *block, struct error *err)
 {
     const char *before = "";
-    for (int t = 0; t < block->tensor_count; t++)
-        if (block->tensors[t].drop_bit >= 0) {
-            error_append(err, "%s%s", before, block->tensors[t].name);
-            before = ", ";
-        }
+    for (int bit = 0, t; (t = first_of_bit(block, bit)) >= 0; bit++) {
+        error_append(err, "%s%s", before, block->tensors[t].name);
+        before = ", ";
+    }
 }
 
 static int parse_set(const char *text, size_t length, const struct model *model, uint32_t *mask,
@@ -237,8 +245,8 @@ void recompute_print_set(const struct model *model, uint32_t mask, struct text *
     struct block block;
     probe_block(model, &block);
     const char *before = "";
-    for (int t = 0; t < block.tensor_count; t++)
-        if (block.tensors[t].drop_bit >= 0 && (mask >> block.tensors[t].drop_bit & 1)) {
+    for (int bit = 0, t; (t = first_of_bit(&block, bit)) >= 0; bit++)
+        if (mask >> bit & 1) {
             text_printf(out, "%s%s", before, block.tensors[t].name);
             before = "+";
         }

@@ -1,5 +1,6 @@
 /* Recomputation as a transformation of a layer's block: any set of the tensors that forward keeps may be dropped and made
- * again during backward, each just before its first use there. Sets are bit masks over tensor.drop_bit. */
+ * again during backward, each just before its first use there. What one operation makes is dropped together (a norm with its
+ * statistics, attention with its log-sum-exp) and named after the first of it. Sets are bit masks over tensor.drop_bit. */
 #ifndef MEMPLAN_MODEL_RECOMPUTE_H
 #define MEMPLAN_MODEL_RECOMPUTE_H
 

@@ -128,6 +128,7 @@ double work_model_flops(const struct program *program)
     double tokens = (double)program->micro_batches * (double)program->layout.micro_batch *
                     (double)program->layout.seq_len;
     double width = (double)m->heads * (double)m->head_size;
+    double attention = m->family == MODEL_ENCODER ? 12 : 6;
     return 6 * (double)model_parameters(m) * tokens +
-           6 * (double)m->layers * width * (double)program->layout.seq_len * tokens;
+           attention * (double)m->layers * width * (double)program->layout.seq_len * tokens;
 }

@@ -14,8 +14,8 @@ struct work {
 
 struct work work_of(const struct program *program, const struct step_op *op);
 
-/* Floating-point operations of one step of one rank, recomputation not counted: 6 N per token and 6 L C T per token for
- * attention (halved by a causal mask in what is really done, but counted whole, as llm.c and nanoGPT do). */
+/* Floating-point operations of one step of one rank, recomputation not counted: 6 N per token, and for attention 12 L C T
+ * per token, half of it under a causal mask (as llm.c counts: 6 N + 6 L C T). */
 double work_model_flops(const struct program *program);
 
 #endif

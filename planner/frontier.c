@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUPS_MAX = 10 };
-
 static void build(struct block *block, const struct program *program, int64_t micro_batch, uint32_t mask,
                   bool first)
 {
@@ -25,33 +23,6 @@ static bool first_differs(const struct program *program)
 
 /* ------------------------------------------------------------------------------------------------------------- sets */
 
-/* The droppable tensors that `op` writes, as a mask. */
-static uint32_t droppable_outputs(const struct block *block, const struct op *op)
-{
-    uint32_t mask = 0;
-    for (int i = 0; i < OP_OUTPUTS; i++)
-        if (op->outputs[i] >= 0 && block->tensors[op->outputs[i]].drop_bit >= 0)
-            mask |= 1u << block->tensors[op->outputs[i]].drop_bit;
-    return mask;
-}
-
-/* One mask per group of tensors made together; operations that write the same tensor (a rotation in place) share a group. */
-static int find_groups(const struct block *block, uint32_t groups[GROUPS_MAX])
-{
-    int count = 0;
-    for (int i = 0; i < block->forward_count; i++) {
-        uint32_t mask = droppable_outputs(block, &block->ops[i]);
-        int known = 0;
-        while (known < count && !(groups[known] & mask))
-            known++;
-        if (known < count)
-            groups[known] |= mask;
-        else if (mask && count < GROUPS_MAX)
-            groups[count++] = mask;
-    }
-    return count;
-}
-
 static struct layer_bytes measure(const struct program *program, uint32_t mask, bool first)
 {
     struct block block;
@@ -62,16 +33,11 @@ static struct layer_bytes measure(const struct program *program, uint32_t mask, 
 
 void layer_sets_create(const struct program *program, struct layer_sets *out)
 {
-    uint32_t groups[GROUPS_MAX];
-    struct block plain;
-    build(&plain, program, 1, 0, false);
-    int group_count = find_groups(&plain, groups);
-    out->count = 1 << group_count;
+    out->count = (int)recompute_full(&program->model) + 1;
     out->sets = host_alloc((size_t)out->count * sizeof *out->sets);
-    for (int chosen = 0; chosen < out->count; chosen++) {
-        struct layer_set *set = &out->sets[chosen];
-        for (int group = 0; group < group_count; group++)
-            set->mask |= chosen >> group & 1 ? groups[group] : 0;
+    for (int mask = 0; mask < out->count; mask++) {
+        struct layer_set *set = &out->sets[mask];
+        set->mask = (uint32_t)mask;
         set->bytes = measure(program, set->mask, false);
         set->first_bytes = first_differs(program) ? measure(program, set->mask, true) : set->bytes;
     }

@@ -1,9 +1,6 @@
-/* What a layer can save by recomputing, and what that costs: every sensible set of dropped tensors, and those of them that
- * no other set beats. Megatron-LM's none, selective and full are three of these sets; the ones between are usually
- * better.
- *
- * Tensors that one operation makes together (a norm and its statistics; attention and its log-sum-exp) are dropped
- * together: making one of them again costs the same as making all. That leaves 2^7 sets for the layers we know. */
+/* What a layer can save by recomputing, and what that costs: every set of dropped tensors (2^7 for the layers we know), and
+ * those of them that no other set beats. Megatron-LM's none, selective and full are three of these sets; the ones between
+ * are usually better. */
 #ifndef MEMPLAN_PLANNER_FRONTIER_H
 #define MEMPLAN_PLANNER_FRONTIER_H
 

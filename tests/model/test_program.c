@@ -242,7 +242,7 @@ TEST(program_documented_peaks, "the peaks of docs/memory-model.md are what the p
     } cases[] = {
         {"none", 403177472, 8526450696},
         {"selective", 377618432, 8219742216},
-        {"norm1+norm2+gelu", 252182528, 6714511368},
+        {"norm1+norm2+gelu", 252051456, 6712938504},
         {"full", 25165824, 3990310920},
     };
     struct layout layout = {.micro_batch = 8};

@@ -30,15 +30,15 @@ TEST(recompute_names, "none, selective and full have their names, and other sets
 {
     struct model m = read_model("gpt2-124m");
     ASSERT_INT(parse_set(&m, "none"), 0);
-    ASSERT_INT(parse_set(&m, "full"), 0xfff); /* 12 tensors */
+    ASSERT_INT(parse_set(&m, "full"), 0x7f); /* norm1, qkv, attention, mid, norm2, up, gelu */
     ASSERT_INT(parse_set(&m, "attention+lse"), parse_set(&m, "selective"));
     ASSERT_INT(parse_set(&m, "selective"), recompute_selective(&m));
     ASSERT_INT(parse_set(&m, "gelu+norm1"), parse_set(&m, "norm1+gelu"));
     ASSERT_INT(__builtin_popcount(parse_set(&m, "norm1+norm2+gelu")), 3);
-    /* RMSNorm has no mean; the encoder keeps mean2 and rstd2 with its output. */
+    ASSERT_INT(parse_set(&m, "mean1"), parse_set(&m, "norm1")); /* made together, dropped together */
     struct model llama = read_model("llama3-8b"), encoder = read_model("block-768");
-    ASSERT_INT(recompute_full(&llama), 0x3ff);
-    ASSERT_INT(recompute_full(&encoder), 0x3ff);
+    ASSERT_INT(recompute_full(&llama), 0x7f);
+    ASSERT_INT(recompute_full(&encoder), 0x7f); /* sum1 and sum2 in place of mid and norm2 */
 }
 
 TEST(recompute_set_round_trip, "every set prints as text that reads as the same set, in every family")
@@ -94,7 +94,7 @@ static void refuse(const char *text, const char *piece)
 TEST(recompute_refusals, "a set or range that cannot be names itself and what there is")
 {
     refuse("", "keeps no tensor \"\"");
-    refuse("some", "use none, selective, full, or a sum of norm1, mean1");
+    refuse("some", "use none, selective, full, or a sum of norm1, qkv, attention, mid, norm2, up, gelu");
     refuse("norm1+", "keeps no tensor \"\"");
     refuse("norm1++gelu", "keeps no tensor \"\"");
     refuse("swiglu", "keeps no tensor \"swiglu\"");
