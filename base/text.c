@@ -1,8 +1,9 @@
-/* Growing strings, and files written whole or not at all. A file that exists keeps its old content until
- * the new one is on the disk under another name; only then does rename() put it in place. */
+/* Growing strings, and whole files of text. What may be replaced is written as a draft (base/file.h); links, pipes
+ * and standard output need ways of their own. */
 #include "base/text.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_ROOM = 256, TEMPORARY_TRIES = 100, READ_BYTES = 64 * 1024 };
+enum { FIRST_ROOM = 256, READ_BYTES = 64 * 1024 };
 
 /* Room for `more` characters and the NUL behind them. */
 static void text_reserve(struct text *text, size_t more)
@@ -83,20 +83,7 @@ static int write_failed(const char *path, struct error *err)
     return error_set(err, "cannot write %s: %s; %s", path, strerror(errno), way_out(errno));
 }
 
-/* All of `text` to an open file; -1 with errno. */
-static int write_all(int file, const struct text *text)
-{
-    for (size_t done = 0; done < text->length;) {
-        ssize_t wrote = write(file, text->data + done, text->length - done);
-        if (wrote > 0)
-            done += (size_t)wrote;
-        else if (wrote < 0 && errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
-
-/* As write_all(), for a file that may be a pipe. A reader that went away (`memplan ... | head -1`) sends
+/* To a file that may be a pipe; -1 with errno. A reader that went away (`memplan ... | head -1`) sends
  * SIGPIPE, which would end the process before it could say so. The signal is held back for this thread,
  * and taken away if this write raised it, so that the caller's handling stays as it is. What `stdio` (or
  * NULL) still holds goes first, to keep the order; what it lost earlier counts too. */
@@ -107,7 +94,9 @@ static int write_to_reader(FILE *stdio, int file, const struct text *text)
     sigaddset(&pipe_signal, SIGPIPE);
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-    int failed = (stdio && fflush(stdio)) || write_all(file, text) ? errno : stdio && ferror(stdio) ? EIO : 0;
+    int failed = (stdio && fflush(stdio)) || file_write(file, text->data, text->length) ? errno : 0;
+    if (!failed && stdio && ferror(stdio))
+        failed = EIO;
     if (failed == EPIPE && !sigismember(&pending, SIGPIPE))
         sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -128,68 +117,18 @@ static int write_through(const struct text *text, const char *path, struct error
     return failed ? write_failed(path, err) : 0;
 }
 
-/* Opens a new file in `folder`, whose name is written to `name`. Names carry the process and a counter, so
- * that ranks and threads do not meet; one left by a crash is stepped over. */
-static int temporary_open(const char *folder, char name[PATH_MAX])
-{
-    static atomic_uint counter;
-    for (int i = 0; i < TEMPORARY_TRIES; i++) {
-        int length = snprintf(name, PATH_MAX, "%s/.memplan-%ld-%u.tmp", folder, (long)getpid(),
-                              atomic_fetch_add(&counter, 1));
-        if (length >= PATH_MAX) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file >= 0 || errno != EEXIST)
-            return file;
-    }
-    return -1;
-}
-
-/* Makes a rename in `folder` survive a power cut. Some network file systems cannot sync a folder: EINVAL. */
-static int folder_sync(const char *folder)
-{
-    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0)
-        return -1;
-    int failed = fsync(file) && errno != EINVAL ? errno : 0;
-    close(file);
-    errno = failed;
-    return failed ? -1 : 0;
-}
-
-static void folder_of(const char *path, char folder[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(folder, PATH_MAX, ".");
-    else
-        snprintf(folder, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
-/* Writes beside `target` and renames onto it; -1 with errno. `old` is what is there now, or NULL: its
- * permissions stay. */
+/* `old` is what stands at `target` now, or NULL: its permissions stay. -1 with errno. */
 static int replace(const struct text *text, const char *target, const struct stat *old)
 {
-    char folder[PATH_MAX], name[PATH_MAX];
-    folder_of(target, folder);
-    int file = temporary_open(folder, name);
-    if (file < 0)
+    struct file_draft draft;
+    if (file_draft_open(&draft, target, NULL))
         return -1;
-    int failed =
-        write_all(file, text) || (old && fchmod(file, old->st_mode & 07777)) || fsync(file) ? errno : 0;
-    /* A network file system may report a full disk only now. */
-    if (close(file) && !failed)
-        failed = errno;
-    if (!failed && rename(name, target))
-        failed = errno;
-    if (failed) {
-        unlink(name);
-        errno = failed;
+    if (file_write(draft.file, text->data, text->length) ||
+        (old && fchmod(draft.file, old->st_mode & 07777))) {
+        file_draft_abort(&draft);
         return -1;
     }
-    return folder_sync(folder);
+    return file_draft_commit(&draft);
 }
 
 int text_write(const struct text *text, const char *path, struct error *err)

@@ -1,19 +1,19 @@
-/* The writing half of safetensors.h: the header first, then appended bytes, all in a file under another name, which
- * is renamed when the last byte is on the disk. */
+/* The writing half of safetensors.h: the header first, then appended bytes, all in a draft that takes the file's place
+ * when it is complete. A draft that a crash left behind is as large as a checkpoint: its name is fixed, so that the next
+ * one replaces it. */
 #include "trainer/safetensors.h"
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "base/file.h"
 #include "base/json.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 
@@ -21,8 +21,8 @@ static const char metadata_key[] = "__metadata__";
 
 struct safetensors_writer {
     struct arena *arena;
-    const char *path, *partial_path;
-    int file;
+    const char *path;
+    struct file_draft draft;
     int64_t written, total; /* bytes of data */
     int entry_count;
     const char **names;
@@ -43,28 +43,25 @@ int safetensors_create(const char *path, const struct safetensors_entry *entries
     struct safetensors_writer *writer = arena_alloc(arena, sizeof *writer);
     writer->arena = arena;
     writer->path = arena_strdup(arena, path);
-    writer->partial_path = arena_printf(arena, "%s.partial", path);
     writer->entry_count = entry_count;
     writer->names = arena_array(arena, (size_t)entry_count, sizeof *writer->names);
     writer->ends = arena_array(arena, (size_t)entry_count, sizeof *writer->ends);
     json_t *header = header_describe(writer, entries, err);
     if (!header || header_add_notes(header, notes, note_count, err))
         goto free_header;
-    writer->file = open(writer->partial_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->file < 0) {
+    if (file_draft_open(&writer->draft, writer->path, ".partial")) {
         error_set(err, "cannot write %s: %s; choose a folder that exists and that you may write to",
-                  writer->partial_path, strerror(errno));
+                  writer->draft.name, strerror(errno));
         goto free_header;
     }
     if (header_write(writer, header, err))
-        goto remove_file;
+        goto abort_draft;
     json_decref(header);
     *out = writer;
     return 0;
 
-remove_file:
-    close(writer->file);
-    unlink(writer->partial_path);
+abort_draft:
+    file_draft_abort(&writer->draft);
 free_header:
     json_decref(header);
     arena_free(arena);
@@ -80,19 +77,6 @@ static const char *name_at(const struct safetensors_writer *writer, int64_t plac
     return writer->entry_count ? writer->names[i] : "";
 }
 
-/* All of the bytes; -1 with errno. */
-static int write_all(int file, const char *bytes, int64_t byte_count)
-{
-    for (int64_t done = 0; done < byte_count;) {
-        ssize_t wrote = write(file, bytes + done, (size_t)(byte_count - done));
-        if (wrote >= 0)
-            done += wrote;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
-
 int safetensors_write(struct safetensors_writer *writer, const void *bytes, int64_t byte_count,
                       struct error *err)
 {
@@ -100,26 +84,11 @@ int safetensors_write(struct safetensors_writer *writer, const void *bytes, int6
         return error_set(
             err, "%s: %" PRId64 " bytes come after the %" PRId64 " of all %d tensors; correct the list",
             writer->path, byte_count, writer->total, writer->entry_count);
-    if (write_all(writer->file, bytes, byte_count))
+    if (file_write(writer->draft.file, bytes, (size_t)byte_count))
         return error_set(err, "cannot write tensor %s to %s: %s; free some space or choose another folder",
-                         name_at(writer, writer->written), writer->partial_path, strerror(errno));
+                         name_at(writer, writer->written), writer->draft.name, strerror(errno));
     writer->written += byte_count;
     return 0;
-}
-
-/* Makes the rename itself survive a power cut. Some network file systems cannot sync a folder: EINVAL. */
-static int folder_sync(struct arena *arena, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const char *folder = !slash          ? "."
-                         : slash == path ? "/"
-                                         : arena_printf(arena, "%.*s", (int)(slash - path), path);
-    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0)
-        return -1;
-    int result = fsync(file) && errno != EINVAL ? -1 : 0;
-    close(file);
-    return result;
 }
 
 int safetensors_commit(struct safetensors_writer *writer, struct error *err)
@@ -128,29 +97,22 @@ int safetensors_commit(struct safetensors_writer *writer, struct error *err)
         error_set(err,
                   "%s: tensor %s is not complete, %" PRId64 " of %" PRId64 " bytes came; write every tensor",
                   writer->path, name_at(writer, writer->written), writer->written, writer->total);
-        goto failed;
+        safetensors_abort(writer);
+        return -1;
     }
-    if (fsync(writer->file) || rename(writer->partial_path, writer->path) ||
-        folder_sync(writer->arena, writer->path)) {
+    int result = file_draft_commit(&writer->draft);
+    if (result)
         error_set(err, "cannot finish %s: %s; free some space or choose another folder", writer->path,
                   strerror(errno));
-        goto failed;
-    }
-    close(writer->file);
     arena_free(writer->arena);
-    return 0;
-
-failed:
-    safetensors_abort(writer);
-    return -1;
+    return result;
 }
 
 void safetensors_abort(struct safetensors_writer *writer)
 {
     if (!writer)
         return;
-    close(writer->file);
-    unlink(writer->partial_path);
+    file_draft_abort(&writer->draft);
     arena_free(writer->arena);
 }
 
@@ -237,10 +199,10 @@ static int header_write(struct safetensors_writer *writer, const json_t *header,
     memcpy(all, &header_bytes, LENGTH_BYTES);
     memset(all + LENGTH_BYTES, ' ', header_bytes);
     memcpy(all + LENGTH_BYTES, json, (size_t)json_bytes);
-    int result = write_all(writer->file, all, all_bytes);
+    int result = file_write(writer->draft.file, all, (size_t)all_bytes);
     if (result)
         error_set(err, "cannot write the header of %s: %s; free some space or choose another folder",
-                  writer->partial_path, strerror(errno));
+                  writer->draft.name, strerror(errno));
     free(all);
     free(json);
     return result;
