@@ -179,6 +179,38 @@ int jsonfile_write(const json_t *value, const char *path, struct error *err)
     return failed;
 }
 
+/* The length of the character at the start of `text`, 0 when there is none. */
+static size_t character_bytes(const char *text)
+{
+    enum { LONGEST = 4 };
+    size_t most = strnlen(text, LONGEST);
+    for (size_t bytes = 1; bytes <= most; bytes++) {
+        json_t *character = json_stringn(text, bytes);
+        json_decref(character);
+        if (character)
+            return bytes;
+    }
+    return 0;
+}
+
+json_t *jsonfile_string(const char *text)
+{
+    json_t *value = text ? json_string(text) : json_null();
+    if (value)
+        return value;
+    struct text valid = {0};
+    text_add(&valid, text);
+    for (char *at = valid.data; *at;) {
+        size_t bytes = character_bytes(at);
+        if (!bytes)
+            *at = '?';
+        at += bytes ? bytes : 1;
+    }
+    value = json_string(valid.data);
+    text_free(&valid);
+    return value;
+}
+
 /* NULL when the key is absent; null counts as absent, because that is how other tools write a field they
  * do not use. */
 static json_t *field(const json_t *object, const char *key)

@@ -16,6 +16,10 @@ int jsonfile_read(const char *path, json_t **out, struct error *err);
  * so that they read back as the same bits. */
 int jsonfile_write(const json_t *value, const char *path, struct error *err);
 
+/* A string, or null for NULL; a new reference. JSON is UTF-8 and a path or a command line may be anything: each byte that
+ * is not part of a character becomes '?'. For texts that are known to be UTF-8, json_string() does. */
+json_t *jsonfile_string(const char *text);
+
 /* Fields of an object. `where` is the file (or "FILE: stages[2]") for messages. The _optional forms leave *out alone and
  * return 0 when the key is absent or null; a wrong type is always an error. Integers must be whole and fit int64_t. */
 int jsonfile_int(const json_t *object, const char *key, const char *where, int64_t *out, struct error *err);

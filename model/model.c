@@ -197,15 +197,9 @@ int model_read(const char *source, const struct model_overrides *overrides, stru
     return 0;
 }
 
-/* Names go into JSON, which is UTF-8; a path may be anything, and cutting may split a character. */
 static void set_name(struct model *model, const char *name)
 {
     snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1, name);
-    json_t *valid = json_string(model->name);
-    for (char *byte = model->name; !valid && *byte; byte++)
-        if (*byte & 0x80)
-            *byte = '_';
-    json_decref(valid);
 }
 
 /* The file's folder is the best name a config.json has: ".../Mistral-7B/config.json" -> "Mistral-7B". */
@@ -365,10 +359,10 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
 
 json_t *model_to_json(const struct model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:I}",
-                     "name", m->name, "family", model_family_name(m->family), "layers", (json_int_t)m->layers,
-                     "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "kv_heads",
-                     (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:I}",
+                     "name", jsonfile_string(m->name), "family", model_family_name(m->family), "layers",
+                     (json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads,
+                     "kv_heads", (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
                      (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
                      (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta, "tied",
                      m->tied, "qkv_bias", m->qkv_bias, "proj_bias", m->proj_bias, "usual_batch",

@@ -126,13 +126,11 @@ json_t *plan_to_json(const struct plan *plan, const struct program *program)
     json_t *predicted =
         json_pack("{s:I, s:I, s:f}", "peak_bytes", (json_int_t)program->peak_bytes, "arena_bytes",
                   (json_int_t)program->arena_bytes, "step_seconds", plan->step_seconds);
-    /* A command line may hold bytes that are not UTF-8, and JSON may not. */
-    json_t *made_by = json_string(plan->made_by);
-    return json_pack("{s:i, s:o, s:o, s:o, s:s, s:[o], s:s, s:I, s:o}", "memplan_plan", PLAN_VERSION,
-                     "made_by", made_by ? made_by : json_string("memplan"), "model",
-                     model_to_json(&plan->model), "layout", layout_to_json(&plan->layout), "schedule", "1f1b",
-                     "stages", stage, "device", plan->device, "capacity_bytes",
-                     (json_int_t)plan->capacity_bytes, "predicted", predicted);
+    return json_pack("{s:i, s:o, s:o, s:o, s:s, s:[o], s:o, s:I, s:o}", "memplan_plan", PLAN_VERSION,
+                     "made_by", jsonfile_string(plan->made_by), "model", model_to_json(&plan->model),
+                     "layout", layout_to_json(&plan->layout), "schedule", "1f1b", "stages", stage, "device",
+                     jsonfile_string(plan->device), "capacity_bytes", (json_int_t)plan->capacity_bytes,
+                     "predicted", predicted);
 }
 
 int plan_program(const struct plan *plan, struct program **out, struct error *err)

@@ -259,10 +259,10 @@ static json_t *kinds_to_json(const struct calibration *calibration)
 int calibration_write(const struct calibration *c, const char *path, struct error *err)
 {
     json_t *object =
-        json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:f, s:f, s:o}", "memplan_calibration", CALIBRATION_VERSION,
+        json_pack("{s:i, s:s, s:s, s:i, s:i, s:o, s:f, s:f, s:o}", "memplan_calibration", CALIBRATION_VERSION,
                   "memplan_version", c->memplan_version, "device", c->device, "threads", c->threads, "ranks",
-                  c->ranks, "made_by", c->made_by, "communication_bytes_per_s", c->comm_bytes_per_s,
-                  "step_ratio", c->step_ratio, "operations", kinds_to_json(c));
+                  c->ranks, "made_by", jsonfile_string(c->made_by), "communication_bytes_per_s",
+                  c->comm_bytes_per_s, "step_ratio", c->step_ratio, "operations", kinds_to_json(c));
     int status = jsonfile_write(object, path, err);
     json_decref(object);
     return status;

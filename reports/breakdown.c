@@ -321,8 +321,8 @@ static json_t *tensors_list(const struct breakdown *b)
     for (int64_t i = 0; i < b->tensor_count && i < MOST_JSON_TENSORS; i++) {
         const struct breakdown_tensor *tensor = &b->tensors[i];
         json_array_append_new(
-            list, json_pack("{s:o, s:o, s:o, s:s, s:o, s:I}", "name", json_values_text(tensor->name), "dims",
-                            json_values_dims(tensor->dims), "dtype", json_values_text(tensor->dtype), "role",
+            list, json_pack("{s:o, s:o, s:o, s:s, s:o, s:I}", "name", jsonfile_string(tensor->name), "dims",
+                            json_values_dims(tensor->dims), "dtype", jsonfile_string(tensor->dtype), "role",
                             role_name(tensor->role), "layer", json_values_id(tensor->layer), "bytes",
                             (json_int_t)tensor->bytes));
     }
@@ -331,8 +331,8 @@ static json_t *tensors_list(const struct breakdown *b)
 
 static json_t *moment_object(const struct breakdown_moment *moment)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "phase", json_values_text(moment->phase), "part",
-                     json_values_text(moment->part), "operation", json_values_text(moment->operation),
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "phase", jsonfile_string(moment->phase), "part",
+                     jsonfile_string(moment->part), "operation", jsonfile_string(moment->operation),
                      "micro_batch", json_values_id(moment->micro_batch), "step",
                      json_values_id(moment->step));
 }
@@ -360,11 +360,11 @@ static json_t *steps_object(const struct breakdown_steps *steps)
 static void add_run_keys(json_t *object, const struct breakdown *b)
 {
     json_object_set_new(object, "run_id", json_integer(b->run_id));
-    json_object_set_new(object, "command", json_values_text(b->command));
-    json_object_set_new(object, "started_at", json_values_text(b->started_at));
-    json_object_set_new(object, "finished_at", json_values_text(b->finished_at));
-    json_object_set_new(object, "host", json_values_text(b->host));
-    json_object_set_new(object, "policy", json_values_text(b->policy));
+    json_object_set_new(object, "command", jsonfile_string(b->command));
+    json_object_set_new(object, "started_at", jsonfile_string(b->started_at));
+    json_object_set_new(object, "finished_at", jsonfile_string(b->finished_at));
+    json_object_set_new(object, "host", jsonfile_string(b->host));
+    json_object_set_new(object, "policy", jsonfile_string(b->policy));
     json_object_set_new(object, "predicted", b->foretold ? prediction_object(b) : json_null());
     json_object_set_new(object, "steps", steps_object(&b->steps));
 }
@@ -374,8 +374,8 @@ json_t *breakdown_to_json(const struct breakdown *b)
     json_t *object = json_object();
     bool limited = b->capacity_bytes != INT64_MAX;
     json_object_set_new(object, "kind", json_string(b->measured ? "measured" : "predicted"));
-    json_object_set_new(object, "model", json_values_text(b->model));
-    json_object_set_new(object, "device", json_values_text(b->device));
+    json_object_set_new(object, "model", jsonfile_string(b->model));
+    json_object_set_new(object, "device", jsonfile_string(b->device));
     json_object_set_new(object, "rank", json_integer(b->rank));
     json_object_set_new(object, "ranks", json_integer(b->ranks));
     json_object_set_new(object, "capacity_bytes", limited ? json_integer(b->capacity_bytes) : json_null());

@@ -240,7 +240,7 @@ static json_t *changes_list(const struct compare_change *changes, int64_t count)
                       role_name(changes[i].role), "before_bytes", (json_int_t)changes[i].before_bytes,
                       "after_bytes", (json_int_t)changes[i].after_bytes);
         if (changes[i].name)
-            json_object_set_new(change, "name", json_values_text(changes[i].name));
+            json_object_set_new(change, "name", jsonfile_string(changes[i].name));
         json_array_append_new(list, change);
     }
     return list;
@@ -250,7 +250,7 @@ json_t *compare_to_json(const struct comparison *c)
 {
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:o, s:I, s:f, s:o}", "kind", c->runs ? "runs" : "plan and run", "first", c->first,
-        "second", c->second, "remark", json_values_text(c->remark), "max_error_bytes",
+        "second", c->second, "remark", jsonfile_string(c->remark), "max_error_bytes",
         (json_int_t)c->max_error_bytes, "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
     if (c->runs) {
         json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));

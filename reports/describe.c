@@ -295,6 +295,6 @@ json_t *describe_to_json(const struct program *program)
                                         rows[i].dtype, "role", role_name(rows[i].role), "layer",
                                         json_values_id(rows[i].layer), "bytes", (json_int_t)rows[i].bytes));
     arena_free(arena);
-    return json_pack("{s:o, s:I, s:o}", "model", json_values_text(program->model.name), "parameters",
+    return json_pack("{s:o, s:I, s:o}", "model", jsonfile_string(program->model.name), "parameters",
                      (json_int_t)model_parameters(&program->model), "tensors", tensors);
 }

@@ -8,29 +8,11 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* JSON has no NAN: an unknown is null. */
 static inline json_t *json_values_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* NULL is null. JSON is UTF-8; of a text that is not, what is not ASCII becomes '?'. */
-static inline json_t *json_values_text(const char *text)
-{
-    if (!text)
-        return json_null();
-    json_t *value = json_string(text);
-    if (value)
-        return value;
-    char *plain = strdup(text);
-    for (char *at = plain; at && *at; at++)
-        if (*at & 0x80)
-            *at = '?';
-    value = json_string(plain);
-    free(plain);
-    return value;
 }
 
 /* -1, none, is null. */

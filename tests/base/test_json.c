@@ -180,6 +180,26 @@ TEST(json_write_nowhere, "a place that cannot be written to is an error that nam
     json_decref(value);
 }
 
+static void assert_string(const char *text, const char *expected)
+{
+    json_t *value = jsonfile_string(text);
+    ASSERT_STR(json_string_value(value), expected);
+    json_decref(value);
+}
+
+TEST(json_string_utf8, "UTF-8 is kept; each byte that is not part of a character becomes a question mark")
+{
+    assert_string("", "");
+    assert_string("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+    assert_string("caf\xe9", "caf?");           /* Latin-1 */
+    assert_string("\xc3\xa9\xc3", "\xc3\xa9?"); /* cut inside a character */
+    assert_string("a\xff\xe2\x82z\xc3\xa9", "a???z\xc3\xa9");
+    assert_string("\xed\xa0\x80", "???"); /* half of a surrogate pair */
+    json_t *none = jsonfile_string(NULL);
+    ASSERT(json_is_null(none));
+    json_decref(none);
+}
+
 TEST(json_fields, "fields of the right type are read")
 {
     struct error err = {0};

@@ -290,17 +290,20 @@ TEST(model_json_round_trip, "a model written and read again is the same, for eve
  * two-byte characters. */
 TEST(model_name_utf8, "names from paths that are no UTF-8, or are cut inside a character, can be written")
 {
-    char long_name[200] = "/", latin1[] = "mod\xe8le/config.json";
+    char long_name[200] = "/", kept[100] = "", latin1[] = "mod\xe8le/config.json";
     for (int i = 0; i < 40; i++)
         strcat(long_name, "\xc3\xa9");
-    const char *const paths[] = {latin1, long_name};
+    for (int i = 0; i < 31; i++)
+        strcat(kept, "\xc3\xa9");
+    strcat(kept, "?");
+    const char *const paths[] = {latin1, long_name}, *const names[] = {"mod?le", kept};
     for (int i = 0; i < 2; i++) {
         struct model m;
         json_t *object = json_loads(GPT2(""), 0, NULL);
         ASSERT_OK(model_from_json(object, paths[i], &m, &err));
         json_decref(object);
         json_t *written = model_to_json(&m);
-        ASSERT(written != NULL);
+        ASSERT_STR(json_string_value(json_object_get(written, "name")), names[i]);
         json_decref(written);
     }
 }

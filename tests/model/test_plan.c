@@ -184,7 +184,7 @@ TEST(plan_odd_bytes, "a command line that is not UTF-8 does not keep the plan fr
                         .device = "cpu",
                         .made_by = "memplan plan mod\xe8le.json"};
     json_t *object = plan_to_json(&plan, program);
-    ASSERT(object != NULL);
+    ASSERT_STR(json_string_value(json_object_get(object, "made_by")), "memplan plan mod?le.json");
     json_decref(object);
     program_free(program);
 }

@@ -153,6 +153,26 @@ TEST(calibration_round_trip, "a calibration survives its file bit for bit")
     scratch_close(folder);
 }
 
+TEST(calibration_odd_bytes,
+     "a command line that is not UTF-8 does not keep the calibration from being written")
+{
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration back;
+    struct calibration c = {.device = "abacus",
+                            .memplan_version = "0.1",
+                            .made_by = "memplan calibrate caf\xe9.db",
+                            .threads = 1,
+                            .ranks = 1,
+                            .step_ratio = 1};
+    scratch_open(folder);
+    ASSERT_OK(calibration_write(&c, scratch_path(folder, "calibration.json", path), &err));
+    ASSERT_OK(calibration_read(path, "abacus", "0.1", &back, &err));
+    ASSERT_STR(back.made_by, "memplan calibrate caf?.db");
+    calibration_clear(&back);
+    scratch_close(folder);
+}
+
 TEST(calibration_refusals, "a calibration of another machine or another memplan is refused by name")
 {
     char folder[64], path[128];
