@@ -36,11 +36,9 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct calibrate_options o = {.output = "calibration.json"};
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     log_set_quiet(o.quiet);
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);

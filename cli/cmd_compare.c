@@ -81,8 +81,8 @@ static int compare(const char *const operands[], const struct compare_options *o
                      ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
                      : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)
-        status = o->json ? output_json(compare_to_json(&comparison), err)
-                         : output_report(compare_report(&comparison, arena), err);
+        status = o->json ? output_json(compare_to_json(&comparison), "-", err)
+                         : output_report(compare_report(&comparison, arena), "-", err);
     if (!status && !comparison.runs)
         status = comparison.max_error_bytes > o->drift;
     arena_free(arena);
@@ -95,10 +95,8 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct compare_options o = {0};
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    return done ? 0 : compare(operands, &o, err);
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    return go_on <= 0 ? go_on : compare(operands, &o, err);
 }
 
 const struct command command_compare = {&spec, run};

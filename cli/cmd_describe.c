@@ -45,8 +45,8 @@ static int describe(const struct plan *plan, bool json, struct error *err)
     if (plan_program(plan, &program, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = json ? output_json(describe_to_json(program), err)
-                      : output_report(describe_report(program, arena), err);
+    int status = json ? output_json(describe_to_json(program), "-", err)
+                      : output_report(describe_report(program, arena), "-", err);
     arena_free(arena);
     program_free(program);
     return status;
@@ -56,15 +56,13 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct describe_options o = {0};
     const char *operands[COMMAND_OPERANDS];
-    bool done, automatic;
-    int count = command_parse(&spec, argc, argv, &o, operands, &done, err);
-    if (count < 0)
-        return -1;
-    if (done)
-        return 0;
+    bool automatic;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     if (o.list)
         return print_presets(err);
-    if (count == 0)
+    if (!operands[0])
         return error_set(err, "describe: name a model or a plan; `memplan describe --list` shows the presets");
     struct plan plan;
     if (configuration_resolve(operands[0], &o.configuration, &plan, &automatic, err))

@@ -1,8 +1,8 @@
 /* memplan env: what this build and this machine can do. */
-#include "base/json.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
+#include "cli/output.h"
 #include "planner/cluster.h"
 
 #include <stdio.h>
@@ -81,25 +81,18 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct env_options o = {0};
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     json_t *document = describe(&o, err);
     if (!document)
         return -1;
-    int status;
-    if (o.json) {
-        status = jsonfile_write(document, "-", err);
-    } else {
-        struct text out = {0};
-        print_text(document, &out);
-        status = text_write(&out, "-", err);
-        text_free(&out);
-    }
+    if (o.json)
+        return output_json(document, "-", err);
+    struct text out = {0};
+    print_text(document, &out);
     json_decref(document);
-    return status;
+    return output_text(&out, "-", err);
 }
 
 const struct command command_env = {&spec, run};

@@ -11,9 +11,8 @@
 #include <string.h>
 
 struct plan_options {
-    struct model_overrides model;
-    const char *cluster, *calibration, *output, *precision;
-    int64_t global_batch, seq_len, dp, micro_batch;
+    struct configuration_options configuration;
+    const char *cluster, *calibration, *output;
     bool json, quiet;
 };
 
@@ -21,26 +20,17 @@ static const struct option_spec options[] = {
     {"cluster", 'c', OPTION_TEXT, "C", NULL, "NODESxRANKS:DEVICE(MEMORY), a preset or a file: '1x4:cpu(300MiB)'",
      offsetof(struct plan_options, cluster)},
     {"global-batch", 0, OPTION_COUNT, "N", NULL, "sequences per step over all ranks",
-     offsetof(struct plan_options, global_batch)},
-    {"seq-len", 0, OPTION_COUNT, "N", NULL, "sequence length; default the model's longest",
-     offsetof(struct plan_options, seq_len)},
-    {"precision", 0, OPTION_CHOICE, NULL, "fp32|bf16", "default fp32", offsetof(struct plan_options, precision)},
+     offsetof(struct plan_options, configuration.global_batch)},
     {"dp", 0, OPTION_COUNT, "N", NULL, "only plans with so many data-parallel ranks",
-     offsetof(struct plan_options, dp)},
+     offsetof(struct plan_options, configuration.dp)},
     {"micro-batch", 0, OPTION_COUNT, "N", NULL, "only plans with this micro-batch",
-     offsetof(struct plan_options, micro_batch)},
+     offsetof(struct plan_options, configuration.micro_batch)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
      "calibration.json or run.db; default: rates measured now, on a CPU", offsetof(struct plan_options, calibration)},
     {"output", 'o', OPTION_TEXT, "FILE", NULL, "write the plan there", offsetof(struct plan_options, output)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct plan_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct plan_options, quiet)},
-    {.kind = OPTION_HEADING, .help = "Model (a field given here replaces the model's own)"},
-    {"layers", 0, OPTION_COUNT, "N", NULL, "number of layers", offsetof(struct plan_options, model.layers)},
-    {"hidden", 0, OPTION_COUNT, "N", NULL, "hidden size", offsetof(struct plan_options, model.hidden)},
-    {"heads", 0, OPTION_COUNT, "N", NULL, "attention heads", offsetof(struct plan_options, model.heads)},
-    {"kv-heads", 0, OPTION_COUNT, "N", NULL, "key/value heads", offsetof(struct plan_options, model.kv_heads)},
-    {"ffn", 0, OPTION_COUNT, "N", NULL, "feed-forward size", offsetof(struct plan_options, model.ffn)},
-    {"vocab", 0, OPTION_COUNT, "N", NULL, "vocabulary, or classes", offsetof(struct plan_options, model.vocab)},
+    CONFIGURATION_MODEL_OPTIONS(struct plan_options, configuration),
     {0},
 };
 
@@ -151,7 +141,7 @@ static int print_answer(const struct answer *a, struct error *err)
                 units_format_seconds(r->search_seconds, memory));
     add_alternatives(report, r);
     add_rejected(report, r);
-    int status = output_report(report, err);
+    int status = output_report(report, "-", err);
     text_free(&speed);
     arena_free(arena);
     return status;
@@ -168,8 +158,9 @@ static int explain_refusal(const struct answer *a, struct error *err)
 
 static int search(struct answer *a, const struct plan_options *o, struct error *err)
 {
+    const struct configuration_options *c = &o->configuration;
     enum precision precision = PRECISION_FP32;
-    if (o->precision && precision_find(o->precision, &precision, err))
+    if (c->precision && precision_find(c->precision, &precision, err))
         return -1;
     if (speed_open(&a->cluster, precision, o->calibration, true, &a->speed, err))
         return -1;
@@ -177,10 +168,10 @@ static int search(struct answer *a, const struct plan_options *o, struct error *
         .model = &a->model,
         .cluster = &a->cluster,
         .speed = &a->speed.speed,
-        .global_batch = o->global_batch,
-        .seq_len = o->seq_len,
-        .dp = o->dp,
-        .micro_batch = o->micro_batch,
+        .global_batch = c->global_batch,
+        .seq_len = c->seq_len,
+        .dp = c->dp,
+        .micro_batch = c->micro_batch,
         .precision = precision,
     };
     return search_run(&a->request, &a->result, err);
@@ -203,9 +194,7 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
 
 static int write_plan(const struct answer *a, const char *path, struct error *err)
 {
-    json_t *document = plan_to_json(&a->plan, a->program);
-    int status = jsonfile_write(document, path, err);
-    json_decref(document);
+    int status = output_json(plan_to_json(&a->plan, a->program), path, err);
     if (!status)
         log_note("wrote %s; run it with: memplan train %s --data FILE", path, path);
     return status;
@@ -221,7 +210,7 @@ static int make_plan(struct answer *a, const struct plan_options *o, const char 
     if (found && o->output && write_plan(a, o->output, err))
         return -1;
     if (o->json)
-        return output_json(to_json(a), err) ? -1 : !found;
+        return output_json(to_json(a), "-", err) ? -1 : !found;
     return found ? print_answer(a, err) : explain_refusal(a, err);
 }
 
@@ -229,20 +218,18 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct plan_options o = {0};
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     log_set_quiet(o.quiet);
     struct answer a = {0};
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     if (!o.cluster)
         return error_set(err, "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)' or 1x8:h100-80g");
-    if (!o.global_batch)
+    if (!o.configuration.global_batch)
         return error_set(err, "--global-batch is missing; say how many sequences a step has over all ranks");
-    if (model_read(operands[0], &o.model, &a.model, err) || cluster_read(o.cluster, &a.cluster, err))
+    if (model_read(operands[0], &o.configuration.model, &a.model, err) || cluster_read(o.cluster, &a.cluster, err))
         return -1;
     if (a.model.note[0])
         log_note("note: %s", a.model.note);

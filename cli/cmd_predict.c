@@ -108,7 +108,7 @@ static int print_answer(const struct question *q, struct error *err)
     struct report *report = breakdown_report(&breakdown, arena);
     add_verdict(report, q);
     add_advice(report, q);
-    int status = output_report(report, err);
+    int status = output_report(report, "-", err);
     arena_free(arena);
     return status;
 }
@@ -139,18 +139,17 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct predict_options o = {0};
     const char *operands[COMMAND_OPERANDS];
-    bool done, automatic;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    bool automatic;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     log_set_quiet(o.quiet);
     struct question q = {0};
     if (configuration_resolve(operands[0], &o.configuration, &q.plan, &automatic, err))
         return -1;
     int status = ask(&q, &o, automatic, err);
     if (!status)
-        status = o.json ? output_json(to_json(&q), err) : print_answer(&q, err);
+        status = o.json ? output_json(to_json(&q), "-", err) : print_answer(&q, err);
     if (!status)
         status = q.answer.fits ? 0 : 1;
     program_free(q.program);

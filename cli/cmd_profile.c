@@ -39,11 +39,9 @@ static int run(int argc, char **argv, struct error *err)
     o.output = "run.db";
     o.event_steps = 0;
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     enum memory_policy policy = o.policy && !strcmp(o.policy, "arena") ? MEMORY_ARENA : MEMORY_TENSOR;

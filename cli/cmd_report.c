@@ -1,12 +1,9 @@
 /* memplan report: the breakdown of a recorded run or of a plan. */
-#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "reports/breakdown.h"
-#include "reports/ink_text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct report_options {
@@ -60,20 +57,8 @@ static int write_answer(const struct breakdown *breakdown, const struct report_o
     if (choose_format(o, &format, err))
         return -1;
     const char *path = o->output ? o->output : "-";
-    if (format == FORMAT_JSON) {
-        json_t *document = breakdown_to_json(breakdown);
-        int status = jsonfile_write(document, path, err);
-        json_decref(document);
-        return status;
-    }
-    struct report *report = breakdown_report(breakdown, arena);
-    if (!strcmp(path, "-"))
-        return output_report(report, err);
-    struct text text = {0};
-    ink_text_report(report, INK_ASCII, &text);
-    int status = text_write(&text, path, err);
-    text_free(&text);
-    return status;
+    return format == FORMAT_JSON ? output_json(breakdown_to_json(breakdown), path, err)
+                                 : output_report(breakdown_report(breakdown, arena), path, err);
 }
 
 static int report_plan(const char *path, const struct report_options *o, struct error *err)
@@ -116,11 +101,9 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct report_options o = {.rank = -1};
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err) : report_run(operands[0], &o, err);
 }
 

@@ -46,11 +46,9 @@ static int run(int argc, char **argv, struct error *err)
 {
     struct training_options o = training_default_options();
     const char *operands[COMMAND_OPERANDS];
-    bool done;
-    if (command_parse(&spec, argc, argv, &o, operands, &done, err) < 0)
-        return -1;
-    if (done)
-        return 0;
+    int go_on = command_parse(&spec, argc, argv, &o, operands, err);
+    if (go_on <= 0)
+        return go_on;
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     return training_execute(operands[0], &o, MEMORY_ARENA, line, err);

@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "base/options.h"
 
-#include <stdbool.h>
-
 #define MEMPLAN_VERSION "0.1.0"
 
 struct command {
@@ -20,8 +18,9 @@ extern const struct command command_describe, command_predict, command_plan, com
 
 enum { COMMAND_OPERANDS = 4 }; /* no command takes more */
 
-/* Parses; prints the help page and sets *done when it was asked for. Returns the number of operands or -1. */
+/* Parses the arguments, or prints the help page when it was asked for. Operands that were not given are NULL. Returns 1: go
+ * on, 0: the help page was all, or -1. */
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
-                  const char *operands[COMMAND_OPERANDS], bool *done, struct error *err);
+                  const char *operands[COMMAND_OPERANDS], struct error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* memplan: finds the command and prints what it could not do. */
 #include "base/arena.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,9 +25,7 @@ static int print_help(struct error *err)
         text_printf(&out, "  %-10s %s\n", commands[i]->spec->name, commands[i]->spec->summary);
     text_add(&out, "\n`memplan COMMAND --help` shows a command's options, with examples.\n\n"
                    "Exit status: 0 yes or done; 1 ran well, the answer is no; 2 could not run.\n");
-    int status = text_write(&out, "-", err);
-    text_free(&out);
-    return status;
+    return output_text(&out, "-", err);
 }
 
 static int unknown_command(const char *word, struct error *err)
@@ -54,23 +52,21 @@ static int run(int argc, char **argv, struct error *err)
 }
 
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
-                  const char *operands[COMMAND_OPERANDS], bool *done, struct error *err)
+                  const char *operands[COMMAND_OPERANDS], struct error *err)
 {
     bool help = false;
-    *done = false;
     const char **all = host_alloc((size_t)argc * sizeof(const char *));
     int count = options_parse(spec, argc, argv, target, all, &help, err);
-    for (int i = 0; i < count && i < COMMAND_OPERANDS; i++)
-        operands[i] = all[i];
+    for (int i = 0; i < COMMAND_OPERANDS; i++)
+        operands[i] = i < count ? all[i] : NULL;
     free(all);
-    if (count < 0 || !help)
-        return count;
+    if (count < 0)
+        return -1;
+    if (!help)
+        return 1;
     struct text out = {0};
     options_help(spec, &out);
-    int status = text_write(&out, "-", err);
-    text_free(&out);
-    *done = true;
-    return status ? -1 : count;
+    return output_text(&out, "-", err);
 }
 
 int main(int argc, char **argv)
