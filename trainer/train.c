@@ -88,9 +88,10 @@ static int check_fits(const struct program *program, const struct train_settings
     if (settings->policy != MEMORY_ARENA || settings->capacity_bytes <= 0 ||
         program->arena_bytes <= settings->capacity_bytes)
         return 0;
-    return error_set_kind(err, ERROR_MEMORY, "does not fit: a rank needs %s (%lld bytes) and its device has %s (%lld bytes)",
-                          units_format_bytes(program->arena_bytes, need), (long long)program->arena_bytes,
-                          units_format_bytes(settings->capacity_bytes, have), (long long)settings->capacity_bytes);
+    return error_set_kind(
+        err, ERROR_MEMORY, "does not fit: a rank needs %s (%lld bytes) and its device has %s (%lld bytes)",
+        units_format_bytes(program->arena_bytes, need), (long long)program->arena_bytes,
+        units_format_bytes(settings->capacity_bytes, have), (long long)settings->capacity_bytes);
 }
 
 /* The first failure is the one to tell; the others only follow from it. */
@@ -103,7 +104,6 @@ static void rank_failed(struct rank *rank, const struct error *err)
         run->error = *err;
         if (err->kind != ERROR_STOPPED && run->program->layout.dp > 1)
             error_prefix(&run->error, "rank %d", rank->number);
-        run->error.kind = err->kind;
     }
     pthread_mutex_unlock(&run->lock);
     comm_abort(rank->comm, err->text);
@@ -125,10 +125,11 @@ static int resume(struct rank *rank, struct error *err)
         return -1;
     if (info.seed != run->settings->seed || info.global_batch != layout->global_batch ||
         info.seq_len != layout->seq_len)
-        return error_set(err, "%s: was made with --seed %llu --global-batch %lld --seq-len %lld, on which the order of the "
-                              "data depends; resume with the same",
-                         folder, (unsigned long long)info.seed, (long long)info.global_batch,
-                         (long long)info.seq_len);
+        return error_set(
+            err,
+            "%s: was made with --seed %llu --global-batch %lld --seq-len %lld, on which the order of the "
+            "data depends; resume with the same",
+            folder, (unsigned long long)info.seed, (long long)info.global_batch, (long long)info.seq_len);
     rank->first_step = info.step;
     return 0;
 }
@@ -167,7 +168,8 @@ static int rank_open(struct rank *rank, struct error *err)
     return 0;
 }
 
-static void report_step(struct rank *rank, int64_t step, const struct step_result *result, double lr, double seconds)
+static void report_step(struct rank *rank, int64_t step, const struct step_result *result, double lr,
+                        double seconds)
 {
     struct run_state *run = rank->run;
     const struct layout *layout = &run->program->layout;
@@ -191,6 +193,22 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
     pthread_mutex_unlock(&run->lock);
 }
 
+static void report_validation(struct run_state *run, int64_t done, double loss)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->listener->validation)
+        run->listener->validation(run->listener->context, done, loss);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void report_checkpoint(struct run_state *run, int64_t done)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->listener->checkpoint)
+        run->listener->checkpoint(run->listener->context, done, run->settings->checkpoint_folder);
+    pthread_mutex_unlock(&run->lock);
+}
+
 static bool due(int64_t step_done, int64_t every, int64_t total)
 {
     return (every > 0 && step_done % every == 0) || step_done == total;
@@ -201,7 +219,6 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
 {
     struct run_state *run = rank->run;
     const struct train_settings *settings = run->settings;
-    const struct train_listener *listener = run->listener;
     if (rank->number != 0)
         return 0;
     if (settings->validate_every && data_samples(run->data, DATA_VALIDATION) > 0 &&
@@ -209,8 +226,7 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
         double loss;
         if (executor_validate(rank->executor, settings->validation_batches, &loss, err))
             return -1;
-        if (listener->validation)
-            listener->validation(listener->context, done, loss);
+        report_validation(run, done, loss);
     }
     if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps)) {
         struct state_access access = rank_states(rank);
@@ -218,8 +234,7 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
         struct checkpoint_info info = {done, settings->seed, layout->global_batch, layout->seq_len};
         if (checkpoint_write(settings->checkpoint_folder, &access, &info, err))
             return -1;
-        if (listener->checkpoint)
-            listener->checkpoint(listener->context, done, settings->checkpoint_folder);
+        report_checkpoint(run, done);
     }
     return 0;
 }
@@ -247,15 +262,19 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
         return -1;
     double seconds = (double)(clock_ns() - start_ns) * 1e-9;
     if (!isfinite(result.loss) || !isfinite(result.grad_norm))
-        return error_set(err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
-                         (long long)step, result.loss, result.grad_norm);
+        return error_set(
+            err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
+            (long long)step, result.loss, result.grad_norm);
     report_step(rank, step, &result, update.lr, seconds);
     return after_step(rank, step + 1, err);
 }
 
+/* First the collectives: after a failure the other ranks may still be adding up this one's gradients, which lie in the
+ * memory that goes next. */
 static void rank_close(struct rank *rank)
 {
     struct run_state *run = rank->run;
+    comm_close(rank->comm);
     if (rank->device)
         run->result->usage[rank->number] = device_usage(rank->device);
     if (rank->listened && run->listener->finish) {
@@ -266,7 +285,6 @@ static void rank_close(struct rank *rank)
     executor_free(rank->executor);
     step_memory_close(rank->memory);
     device_close(rank->device);
-    comm_close(rank->comm);
 }
 
 static void *rank_main(void *argument)
@@ -301,7 +319,8 @@ static int run_ranks(struct run_state *run, struct error *err)
     for (; started < ranks; started++)
         if (pthread_create(&list[started].thread, NULL, rank_main, &list[started])) {
             struct error failure;
-            error_set(&failure, "cannot start a thread for rank %d of %d; use fewer ranks (--dp)", started, ranks);
+            error_set(&failure, "cannot start a thread for rank %d of %d; use fewer ranks (--dp)", started,
+                      ranks);
             rank_failed(&list[started], &failure);
             break;
         }

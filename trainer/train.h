@@ -50,7 +50,7 @@ struct train_listener {
     void (*step)(void *context, const struct step_report *report);
     void (*validation)(void *context, int64_t step, double loss);
     void (*checkpoint)(void *context, int64_t step, const char *folder);
-    /* The rank is done, or has failed; its memory is given back after this. Not called when start was not. */
+    /* The rank is done, or has failed; its memory is given back after this. Not called when start was not, or failed. */
     void (*finish)(void *context, int rank, struct device *device);
 };
 

@@ -3,7 +3,10 @@
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Whether anything was taken: a run that is refused at launch opens no device. */
 static int count_start(void *context, int rank, struct device *device, const struct program *program,
@@ -109,6 +112,100 @@ TEST(launch_one_rank_fails, "when one rank of four runs out of memory, all end a
     ASSERT_HAS(err.text, "runtime 1 B");
     ASSERT(!strstr(strstr(err.text, "rank") + 1, "rank"));
     program_free(program);
+}
+
+/* Fails on one rank of two, when both are there: just before, both have handed the gradients of all layers to their
+ * workers, which are busy for milliseconds. */
+static int fail_once_both_are_here(const struct kernel_context *context, const struct embed_grad_args *args,
+                                   struct error *err)
+{
+    static atomic_int arrived;
+    int before = atomic_fetch_add(&arrived, 1);
+    for (int ms = 0; ms < 5000 && atomic_load(&arrived) < 2; ms++)
+        usleep(1000);
+    return before ? error_set(err, "the table is gone") : kernels_cpu.embed_grad(context, args, err);
+}
+
+/* 789,760 parameters in each of 8 layers: 25,272,320 bytes of gradients, one bucket. */
+TEST(launch_fails_while_reducing,
+     "a rank that fails keeps its gradients until the other ranks' collectives have left them")
+{
+    struct train_listener nobody = {0};
+    struct program *program =
+        runs_program("gpt2-small-bytes layers=8", "dp=2 micro=1 seq=2 bucket=25000000", "none");
+    struct kernel_table kernels = kernels_cpu;
+    kernels.embed_grad = fail_once_both_are_here;
+    struct train_settings settings = runs_settings(1);
+    settings.kernels = &kernels;
+    settings.policy = MEMORY_TENSOR;
+    struct error err = fail_with(program, &settings, &nobody);
+    ASSERT_HAS(err.text, "backward embed embed_grad: the table is gone");
+    program_free(program);
+}
+
+/* The other rank may be anywhere in its next step when rank 0 validates and writes. */
+struct occupied {
+    atomic_bool inside;
+    int calls;
+};
+
+static void occupy(struct occupied *occupied)
+{
+    ASSERT(!atomic_exchange(&occupied->inside, true));
+    usleep(2000);
+    occupied->calls++;
+    atomic_store(&occupied->inside, false);
+}
+
+static void occupied_begin(void *context, int rank, int64_t step)
+{
+    (void)rank, (void)step;
+    occupy(context);
+}
+
+static void occupied_step(void *context, const struct step_report *report)
+{
+    (void)report;
+    occupy(context);
+}
+
+static void occupied_validation(void *context, int64_t step, double loss)
+{
+    (void)step, (void)loss;
+    occupy(context);
+}
+
+static void occupied_checkpoint(void *context, int64_t step, const char *folder)
+{
+    (void)step, (void)folder;
+    occupy(context);
+}
+
+/* 4 steps of 2 ranks: a begin and a report each, and from rank 0 a validation and a checkpoint. */
+TEST(launch_listener_alone, "the listener is called by one rank at a time")
+{
+    char folder[RUNS_PATH], checkpoint[RUNS_PATH + 16], path[RUNS_PATH], text[4000];
+    memset(text, 'a', sizeof text);
+    runs_open_folder(folder);
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint", folder);
+    struct occupied occupied = {0};
+    struct train_listener listener = {.context = &occupied,
+                                      .step_begin = occupied_begin,
+                                      .step = occupied_step,
+                                      .validation = occupied_validation,
+                                      .checkpoint = occupied_checkpoint};
+    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
+    struct train_settings settings = runs_settings(4);
+    settings.data_path = runs_write_file(folder, "a.txt", text, sizeof text, path);
+    settings.validate_every = settings.checkpoint_every = 1;
+    settings.checkpoint_folder = checkpoint;
+    struct error err = {0};
+    struct train_result result;
+    ASSERT_OK(train_run(program, &settings, &listener, &result, &err));
+    ASSERT_INT(occupied.calls, 4 * (2 * 2 + 2));
+    train_result_clear(&result);
+    program_free(program);
+    runs_remove_folder(folder);
 }
 
 TEST(launch_one_rank_refuses, "when one rank of four cannot start, all end at once with its message")
