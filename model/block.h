@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/role.h"
+#include "model/dims.h"
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/parameters.h"
@@ -69,11 +70,11 @@ enum span {
 /* Every tensor starts on a multiple of this in the arena: a cache line, and what the device demands. */
 enum { ARENA_ALIGN = 64 };
 
-enum { TENSOR_DIMS = 4, OP_INPUTS = 5, OP_OUTPUTS = 3, BLOCK_TENSORS = 64, BLOCK_OPS = 48 };
+enum { OP_INPUTS = 5, OP_OUTPUTS = 3, BLOCK_TENSORS = 64, BLOCK_OPS = 48 };
 
 struct tensor {
     const char *name;
-    int64_t dims[TENSOR_DIMS]; /* unused ones are 0 */
+    int64_t dims[TENSOR_DIMS];
     int64_t bytes;
     enum dtype dtype;
     enum role role;
@@ -118,7 +119,7 @@ struct block {
     /* Found by block_measure(). */
     int64_t saved_bytes; /* kept for backward, x included and out not */
     struct block_peak forward, backward;
-    int64_t frame_bytes;    /* room in the arena for what is saved; the next block's frame starts there */
+    int64_t frame_bytes;  /* room in the arena for what is saved; the next block's frame starts there */
     int64_t extent;       /* highest byte used, from the start of the frame */
     int64_t stream_floor; /* likewise while d, or what lies in its place, is alive: d must lie above */
 };

@@ -1,9 +1,8 @@
 #include "model/work.h"
 
-/* dims of a (.., .., columns) tensor as rows and columns. */
 static int64_t columns_of(const struct tensor *t)
 {
-    return t->dims[2] ? t->dims[2] : t->dims[1] ? t->dims[1] : t->dims[0];
+    return dims_columns(t->dims);
 }
 
 static int64_t elements_of(const struct tensor *t)
@@ -50,8 +49,6 @@ static struct work block_work(const struct program *p, const struct block *block
     int64_t rows = p->layout.micro_batch * p->layout.seq_len;
     switch (op->kind) {
     case OP_MATMUL:
-        shape_of(&work, rows, columns_of(out), columns_of(in0));
-        break;
     case OP_MATMUL_DGRAD:
         shape_of(&work, rows, columns_of(out), columns_of(in0));
         break;

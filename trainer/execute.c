@@ -11,10 +11,10 @@
 struct executor {
     struct executor_parts parts;
     struct kernel_context context;
-    struct batch *batch;       /* the micro-batch at hand, on the host */
-    struct comm_span *spans;   /* room for every gradient */
-    double loss_scale;         /* 1 / tokens over which the loss is averaged */
-    bool training;             /* false: forward only, and the loss leaves no gradient */
+    struct batch *batch;     /* the micro-batch at hand, on the host */
+    struct comm_span *spans; /* room for every gradient */
+    double loss_scale;       /* 1 / tokens over which the loss is averaged */
+    bool training;           /* false: forward only, and the loss leaves no gradient */
     const struct update *update;
     int64_t step;
 };
@@ -55,12 +55,12 @@ static bool adds_gradient(const struct call *c)
 
 static int64_t columns(const struct placed *t)
 {
-    return t->dims[2] ? t->dims[2] : t->dims[1] ? t->dims[1] : t->dims[0];
+    return dims_columns(t->dims);
 }
 
 static int64_t rows(const struct placed *t)
 {
-    return t->dims[0] * (t->dims[2] ? t->dims[1] : 1);
+    return dims_rows(t->dims);
 }
 
 static int64_t elements(const struct placed *t)
@@ -270,13 +270,15 @@ static int run_gelu_grad(const struct call *c, struct error *err)
 
 static int run_swiglu(const struct call *c, struct error *err)
 {
-    struct swiglu_args args = {rows(&c->out[0]), columns(&c->out[0]), c->in[0].dtype, in_at(c, 0), out_at(c, 0)};
+    struct swiglu_args args = {rows(&c->out[0]), columns(&c->out[0]), c->in[0].dtype, in_at(c, 0),
+                               out_at(c, 0)};
     return c->e->parts.kernels->swiglu(&c->e->context, &args, err);
 }
 
 static int run_swiglu_grad(const struct call *c, struct error *err)
 {
-    struct swiglu_grad_args args = {rows(&c->in[0]), columns(&c->in[0]), c->in[0].dtype, in_at(c, 0), out_at(c, 0)};
+    struct swiglu_grad_args args = {rows(&c->in[0]), columns(&c->in[0]), c->in[0].dtype, in_at(c, 0),
+                                    out_at(c, 0)};
     return c->e->parts.kernels->swiglu_grad(&c->e->context, &args, err);
 }
 
@@ -469,18 +471,16 @@ static int run_op(struct executor *e, const struct step_op *s, struct error *err
     char name[PROGRAM_NAME] = "";
     if (s->instance >= 0)
         program_instance_name(e->parts.program, s->instance, name);
-    enum error_kind kind = err ? err->kind : ERROR_NONE;
-    error_prefix(err, "step %lld, %s %s %s", (long long)e->step, phase_name(s->phase), name, op_kind_name(s->kind));
-    if (err)
-        err->kind = kind;
-    return -1;
+    return error_prefix(err, "step %lld, %s %s %s", (long long)e->step, phase_name(s->phase), name,
+                        op_kind_name(s->kind));
 }
 
 static void write_scalar(struct executor *e, enum scalar scalar, double value)
 {
     struct placed t = program_scalar(e->parts.program, scalar);
     float narrow = (float)value;
-    device_write(e->parts.device, address(e, &t), t.dtype == DTYPE_F64 ? (void *)&value : (void *)&narrow, t.bytes);
+    device_write(e->parts.device, address(e, &t), t.dtype == DTYPE_F64 ? (void *)&value : (void *)&narrow,
+                 t.bytes);
 }
 
 static double read_scalar(struct executor *e, enum scalar scalar)
@@ -488,7 +488,8 @@ static double read_scalar(struct executor *e, enum scalar scalar)
     struct placed t = program_scalar(e->parts.program, scalar);
     double wide = 0;
     float narrow = 0;
-    device_read(e->parts.device, t.dtype == DTYPE_F64 ? (void *)&wide : (void *)&narrow, address(e, &t), t.bytes);
+    device_read(e->parts.device, t.dtype == DTYPE_F64 ? (void *)&wide : (void *)&narrow, address(e, &t),
+                t.bytes);
     return t.dtype == DTYPE_F64 ? wide : (double)narrow;
 }
 

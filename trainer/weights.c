@@ -19,8 +19,8 @@ static char *element_address(const struct state_access *access, const struct pla
     return (char *)step_memory_at(access->memory, t->id) + first * dtype_bytes(t->dtype);
 }
 
-void weights_read(const struct state_access *access, int64_t instance, int index, enum state state, int64_t first,
-                  int64_t count, float *out)
+void weights_read(const struct state_access *access, int64_t instance, int index, enum state state,
+                  int64_t first, int64_t count, float *out)
 {
     struct placed t = program_state(access->program, instance, index, state);
     int64_t bytes = count * dtype_bytes(t.dtype);
@@ -35,8 +35,8 @@ void weights_read(const struct state_access *access, int64_t instance, int index
     free(raw);
 }
 
-static void write_converted(const struct state_access *access, const struct placed *t, int64_t first, int64_t count,
-                            const float *values)
+static void write_converted(const struct state_access *access, const struct placed *t, int64_t first,
+                            int64_t count, const float *values)
 {
     int64_t bytes = count * dtype_bytes(t->dtype);
     if (t->dtype == DTYPE_F32) {
@@ -53,8 +53,8 @@ static void write_converted(const struct state_access *access, const struct plac
     free(raw);
 }
 
-void weights_write(const struct state_access *access, int64_t instance, int index, enum state state, int64_t first,
-                   int64_t count, const float *values)
+void weights_write(const struct state_access *access, int64_t instance, int index, enum state state,
+                   int64_t first, int64_t count, const float *values)
 {
     struct placed t = program_state(access->program, instance, index, state);
     write_converted(access, &t, first, count, values);

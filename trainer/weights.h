@@ -18,7 +18,8 @@ struct state_access {
 /* Initial weights by (seed, parameter): the same for every layout, rank count and thread count; moments are zero. */
 void weights_initialize(const struct state_access *access, uint64_t seed, int threads);
 
-/* Elements first .. first + count - 1 of a parameter's state, as floats. Writing STATE_MASTER also writes the weight that is its rounding. */
+/* Elements first .. first + count - 1 of a parameter's state, as floats. Writing STATE_MASTER also writes
+ * the weight that is its rounding. */
 void weights_read(const struct state_access *access, int64_t instance, int index, enum state state, int64_t first,
                   int64_t count, float *out);
 void weights_write(const struct state_access *access, int64_t instance, int index, enum state state, int64_t first,
