@@ -75,7 +75,8 @@ static int write_tensor(struct visitor *v, int64_t instance, int index, int whic
     int64_t total = program_block(v->access->program, instance)->parameters[index].count;
     for (int64_t first = 0; first < total; first += PIECE) {
         int64_t count = min_i64(PIECE, total - first);
-        weights_read(v->access, instance, index, kept_state(v->access->program, which), first, count, v->buffer);
+        weights_read(v->access, instance, index, kept_state(v->access->program, which), first, count,
+                     v->buffer);
         if (safetensors_write(v->writer, v->buffer, count * (int64_t)sizeof(float), err))
             return -1;
     }
@@ -89,13 +90,16 @@ static int read_tensor(struct visitor *v, int64_t instance, int index, int which
     const struct safetensors_tensor *t = safetensors_find(v->file, name);
     int64_t total = program_block(v->access->program, instance)->parameters[index].count;
     if (!t || t->elements != total)
-        return error_set(err, "the checkpoint's tensor %s has %lld elements and should have %lld; it belongs to another model",
-                         name, t ? (long long)t->elements : 0, (long long)total);
+        return error_set(
+            err,
+            "the checkpoint's tensor %s has %lld elements and should have %lld; it belongs to another model",
+            name, t ? (long long)t->elements : 0, (long long)total);
     for (int64_t first = 0; first < total; first += PIECE) {
         int64_t count = min_i64(PIECE, total - first);
         if (safetensors_read_f32(v->file, t, first, count, v->buffer, err))
             return -1;
-        weights_write(v->access, instance, index, kept_state(v->access->program, which), first, count, v->buffer);
+        weights_write(v->access, instance, index, kept_state(v->access->program, which), first, count,
+                      v->buffer);
     }
     return 0;
 }
@@ -151,23 +155,24 @@ static void name_tensors(int64_t step, const char *standing, char out[NAME])
         snprintf(out, NAME, "step-%06lld-again.safetensors", (long long)step);
 }
 
-int checkpoint_write(const char *folder, const struct state_access *access, const struct checkpoint_info *info,
-                     struct error *err)
+int checkpoint_write(const char *folder, const struct state_access *access,
+                     const struct checkpoint_info *info, struct error *err)
 {
     char before[NAME], name[NAME], path[PATH];
     if (mkdir(folder, 0777) && errno != EEXIST)
-        return error_set(err, "%s: cannot make this folder for checkpoints: %s; choose another --checkpoint", folder,
-                         strerror(errno));
+        return error_set(err, "%s: cannot make this folder for checkpoints: %s; choose another --checkpoint",
+                         folder, strerror(errno));
     standing_tensors(folder, before);
     name_tensors(info->step, before, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (write_tensors(path, access, err))
         return -1;
     json_path(folder, path);
-    json_t *object = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o}", "memplan_checkpoint", CHECKPOINT_VERSION, "step",
-                               (json_int_t)info->step, "seed", (json_int_t)info->seed, "global_batch",
-                               (json_int_t)info->global_batch, "seq_len", (json_int_t)info->seq_len, "tensors", name,
-                               "model", model_to_json(&access->program->model));
+    json_t *object =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o}", "memplan_checkpoint", CHECKPOINT_VERSION, "step",
+                  (json_int_t)info->step, "seed", (json_int_t)info->seed, "global_batch",
+                  (json_int_t)info->global_batch, "seq_len", (json_int_t)info->seq_len, "tensors", name,
+                  "model", model_to_json(&access->program->model));
     int status = jsonfile_write(object, path, err);
     json_decref(object);
     if (!status && before[0]) {
@@ -183,32 +188,53 @@ static int check_version(const json_t *object, const char *path, struct error *e
     if (jsonfile_int(object, "memplan_checkpoint", path, &version, err))
         return -1;
     if (version > CHECKPOINT_VERSION)
-        return error_set(err, "%s: made by a newer memplan (checkpoint version %lld, this one reads up to %d); update "
-                              "memplan",
-                         path, (long long)version, CHECKPOINT_VERSION);
+        return error_set(
+            err,
+            "%s: made by a newer memplan (checkpoint version %lld, this one reads up to %d); update "
+            "memplan",
+            path, (long long)version, CHECKPOINT_VERSION);
     return 0;
+}
+
+/* What decides the tensors: a copied or renamed model is the same one, and so is one with another usual batch. */
+static json_t *shape_of(const json_t *model)
+{
+    json_t *shape = json_copy((json_t *)model);
+    json_object_del(shape, "name");
+    json_object_del(shape, "usual_batch");
+    return shape;
+}
+
+static bool same_shape(const json_t *stored, const struct model *model)
+{
+    json_t *whole = model_to_json(model), *ours = shape_of(whole), *theirs = shape_of(stored);
+    bool same = json_equal(ours, theirs);
+    json_decref(whole);
+    json_decref(ours);
+    json_decref(theirs);
+    return same;
 }
 
 static int check_model(const json_t *object, const char *path, const struct model *model, struct error *err)
 {
-    json_t *stored, *ours = model_to_json(model);
-    int status = jsonfile_object(object, "model", path, &stored, err);
-    if (!status && !json_equal(stored, ours)) {
-        const char *name = "?";
-        jsonfile_text_optional(stored, "name", path, &name, NULL);
-        status = error_set(err, "%s: belongs to model %s, whose shape is not that of %s; resume with the model it was made "
-                                "with",
-                           path, name, model->name);
-    }
-    json_decref(ours);
-    return status;
+    json_t *stored;
+    const char *name = "?";
+    if (jsonfile_object(object, "model", path, &stored, err))
+        return -1;
+    if (same_shape(stored, model))
+        return 0;
+    jsonfile_text_optional(stored, "name", path, &name, NULL);
+    return error_set(
+        err, "%s: belongs to model %s, whose shape is not that of %s; resume with the model it was made with",
+        path, name, model->name);
 }
 
-static int read_info(const json_t *object, const char *path, struct checkpoint_info *info, const char **tensors,
-                     struct error *err)
+static int read_info(const json_t *object, const char *path, struct checkpoint_info *info,
+                     const char **tensors, struct error *err)
 {
     int64_t seed;
-    if (jsonfile_int(object, "step", path, &info->step, err) || jsonfile_int(object, "seed", path, &seed, err) ||
+    if (jsonfile_int(object, "step", path, &info->step, err) ||
+        jsonfile_int(object, "seed", path, &seed, err) ||
         jsonfile_int(object, "global_batch", path, &info->global_batch, err) ||
         jsonfile_int(object, "seq_len", path, &info->seq_len, err) ||
         jsonfile_text(object, "tensors", path, tensors, err))

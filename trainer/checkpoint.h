@@ -1,6 +1,6 @@
 /* A checkpoint is a folder: step-000050.safetensors (every parameter in fp32 with its two Adam moments) and
- * checkpoint.json, which says what it belongs to and names that file. The JSON is renamed into place last, so a run that is killed at any moment
- * leaves the checkpoint before it, whole. It can be read under any layout of the same model. */
+ * checkpoint.json, which says what it belongs to and names that file. The JSON is renamed into place last, so a run that is
+ * killed at any moment leaves the checkpoint before it, whole. It can be read under any layout of the same model. */
 #ifndef MEMPLAN_TRAINER_CHECKPOINT_H
 #define MEMPLAN_TRAINER_CHECKPOINT_H
 
