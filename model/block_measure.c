@@ -3,8 +3,8 @@
  * In the arena a block owns a frame. What it keeps for backward lies in [0, frame_bytes) with its input `x` at 0, so that the
  * next block's frame, whose `x` is this block's output, begins at frame_bytes. Everything else of the block lives only
  * while the block itself runs, when no frame above it is in use: it may lie anywhere that nothing alive occupies, above the
- * frame or in its holes. `d` has one place for the whole step, above all that lives with it. Placing it all well is a two-dimensional packing of a few dozen rectangles (time x bytes), done greedily
- * in several orders; the best wins. */
+ * frame or in its holes. `d` has one place for the whole step, above all that lives with it. Placing it all well is a
+ * two-dimensional packing of a few dozen rectangles (time x bytes), done greedily in several orders; the best wins. */
 #include "base/checked.h"
 #include "model/block.h"
 
@@ -23,7 +23,7 @@ static bool op_touches(const struct op *op, int tensor)
     return false;
 }
 
-/* Operations before and after which the tensor is there although no operation of the block touches it then. */
+/* From the first to the last operation of the block that touches the tensor. */
 static void find_life(const struct block *block, struct tensor *t, int index)
 {
     t->first = t->last = -1;

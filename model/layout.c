@@ -37,7 +37,7 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
     struct layout l = *layout;
     if (!l.dp)
         l.dp = 1;
-    if (check_positive("dp", l.dp, 1 << 20, err))
+    if (check_positive("dp", l.dp, LAYOUT_DP_MAX, err))
         return -1;
     if (!l.micro_batch)
         l.micro_batch = l.global_batch && l.global_batch < l.dp * model->usual_batch ? 1 : model->usual_batch;
@@ -45,7 +45,7 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
         l.seq_len = model->max_seq_len;
     if (!l.bucket_bytes)
         l.bucket_bytes = LAYOUT_BUCKET_BYTES;
-    if (check_positive("micro-batch", l.micro_batch, 1 << 24, err) ||
+    if (check_positive("micro-batch", l.micro_batch, LAYOUT_MICRO_BATCH_MAX, err) ||
         check_positive("seq-len", l.seq_len, 1LL << 31, err) ||
         check_positive("bucket-bytes", l.bucket_bytes, 1LL << 40, err))
         return -1;

@@ -24,6 +24,9 @@ struct layout {
     enum precision precision;
 };
 
+/* Far above any real layout, so that products of them fit 63 bits. */
+enum { LAYOUT_DP_MAX = 1 << 20, LAYOUT_MICRO_BATCH_MAX = 1 << 24 };
+
 /* PyTorch DDP's bucket_cap_mb default: 25 MiB. */
 #define LAYOUT_BUCKET_BYTES (25LL << 20)
 

@@ -246,6 +246,11 @@ const struct block *program_block(const struct program *p, int64_t instance)
     return &p->blocks[program_run(p, instance)->block];
 }
 
+int64_t program_layer(const struct program *p, int64_t instance)
+{
+    return instance > 0 && instance < p->instances - 1 ? instance - 1 : -1;
+}
+
 const char *program_instance_name(const struct program *p, int64_t instance, char *out)
 {
     if (instance == 0)

@@ -1,6 +1,6 @@
 /* The step program of one rank: what a training step does, as data. Blocks (block.h) are repeated over layers and
- * micro-batches by a schedule; reductions, clipping and the optimizer follow. Everything that wants to know something about a step reads it: bytes
- * (here), time (planner/), execution (trainer/), recordings and reports, which join on its ids.
+ * micro-batches by a schedule; reductions, clipping and the optimizer follow. Everything that wants to know something about
+ * a step reads it: bytes (here), time (planner/), execution (trainer/), recordings and reports, which join on its ids.
  *
  *     micro-batch m = 0 .. M-1:  forward  embedding, layers 0 .. L-1, head
  *                                backward head, layers L-1 .. 0, embedding
@@ -86,6 +86,8 @@ void program_find_peak(struct program *program);
 
 const struct run *program_run(const struct program *program, int64_t instance);
 const struct block *program_block(const struct program *program, int64_t instance);
+/* Which layer an instance is; -1: it is none. */
+int64_t program_layer(const struct program *program, int64_t instance);
 /* "embed", "layer 3", "head": written to out[PROGRAM_NAME]. */
 enum { PROGRAM_NAME = 32 };
 const char *program_instance_name(const struct program *program, int64_t instance, char *out);
@@ -116,6 +118,8 @@ struct placed program_tensor(const struct program *program, int64_t instance, in
 /* How many ids there are: they are 0 .. count-1. */
 int64_t program_tensor_count(const struct program *program);
 int64_t program_op_count(const struct program *program);
+/* The instance of the operation with this id; -1: it belongs to none, or the program has no such operation. */
+int64_t program_op_instance(const struct program *program, int64_t id);
 
 /* One operation as it happens. */
 struct step_op {

@@ -20,6 +20,27 @@ int64_t program_op_count(const struct program *p)
     return tail_base(p) + (reduces(p) ? p->bucket_count + 2 : 0) + 2 * p->instances;
 }
 
+static int64_t tail_instance(const struct program *p, int64_t tail)
+{
+    int64_t updates = tail - (reduces(p) ? p->bucket_count + 2 : 0);
+    if (updates >= 0)
+        return updates % p->instances;
+    return tail < p->bucket_count ? p->buckets[tail].first : -1;
+}
+
+int64_t program_op_instance(const struct program *p, int64_t id)
+{
+    if (id < 0 || id >= program_op_count(p))
+        return -1;
+    if (id >= tail_base(p))
+        return tail_instance(p, id - tail_base(p));
+    int64_t within = id % p->ops_per_micro_batch;
+    const struct run *run = &p->runs[p->run_count - 1];
+    while (run->op_base > within)
+        run--;
+    return run->first + (within - run->op_base) / p->blocks[run->block].op_count;
+}
+
 struct program_cursor program_walk(const struct program *program)
 {
     return (struct program_cursor){.program = program, .stage = STAGE_FORWARD};

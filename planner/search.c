@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most that a layout may have. */
-enum { MICRO_BATCH_MAX = 1 << 24 };
-
 /* A search in progress. */
 struct search {
     const struct search_request *request;
@@ -195,7 +192,8 @@ static bool wanted(int64_t asked, int64_t value)
 static int search_micro_batches(struct search *search, struct layout layout)
 {
     const struct search_request *request = search->request;
-    int64_t sequences = request->global_batch / layout.dp, most = min_i64(sequences, MICRO_BATCH_MAX);
+    int64_t sequences = request->global_batch / layout.dp;
+    int64_t most = min_i64(sequences, LAYOUT_MICRO_BATCH_MAX);
     bool fits = true;
     for (int64_t micro_batch = 1; fits && micro_batch <= most; micro_batch++) {
         if (sequences % micro_batch || !wanted(request->micro_batch, micro_batch))
@@ -210,7 +208,8 @@ static int search_micro_batches(struct search *search, struct layout layout)
 static int search_layouts(struct search *search, struct layout layout)
 {
     const struct search_request *request = search->request;
-    int64_t most = min_i64(cluster_ranks(request->cluster), request->global_batch);
+    int64_t ranks = min_i64(cluster_ranks(request->cluster), LAYOUT_DP_MAX);
+    int64_t most = min_i64(ranks, request->global_batch);
     for (int64_t dp = 1; dp <= most; dp++) {
         if (request->global_batch % dp || !wanted(request->dp, dp))
             continue;

@@ -35,7 +35,7 @@ void time_model_open(const struct program *program, const struct machine_speed *
                      struct step_frame *frame)
 {
     *frame = (struct step_frame){.program = program, .overlap = speed->overlap};
-    frame->bucket_s = host_alloc((size_t)program->bucket_count * sizeof *frame->bucket_s + 1);
+    frame->bucket_s = host_alloc((size_t)program->bucket_count * sizeof *frame->bucket_s);
     for (int i = 0; i < program->bucket_count; i++)
         frame->bucket_s[i] = tail_seconds(program, speed, OP_ALL_REDUCE, program->buckets[i].first, i);
     if (program->bucket_count)

@@ -28,11 +28,6 @@ static const char *print_dims(const int64_t dims[TENSOR_DIMS], struct arena *are
     return printed;
 }
 
-static int64_t layer_of(const struct program *program, int64_t instance)
-{
-    return instance > 0 && instance < program->instances - 1 ? instance - 1 : -1;
-}
-
 /* `suffix` tells apart what shares a name within its part: " gradient". */
 static void add(struct list *list, struct placed placed, const char *suffix)
 {
@@ -45,7 +40,7 @@ static void add(struct list *list, struct placed placed, const char *suffix)
         .dims = print_dims(placed.dims, list->arena),
         .dtype = dtype_name(placed.dtype),
         .role = placed.role,
-        .layer = layer_of(list->program, placed.instance),
+        .layer = program_layer(list->program, placed.instance),
         .micro_batch = placed.micro_batch,
         .bytes = placed.bytes,
     };
