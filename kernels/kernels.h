@@ -1,13 +1,15 @@
 /* The operation table: what a device can compute. `reference/` implements it slowly and plainly (any dtype, double
- * arithmetic), `cpu/` fast; `cuda/` comes in its own library.
+ * arithmetic), `cpu/` fast.
  *
  * Letters, here and everywhere: B batch, T sequence, C hidden size, H query heads, K key/value heads, D head size,
- * F feed-forward size, V vocabulary (or classes), R = B*T rows. Matrices are row-major. `dtype` is that of parameters and activations
- * (F32, BF16; F64 only in reference); gradients of parameters, norm statistics, log-sum-exp, losses and optimizer states
- * have the "wide" type: F64 when dtype is F64, else F32. Pointers are device memory; optional ones may be NULL.
+ * F feed-forward size, V vocabulary (or classes), R = B*T rows. Matrices are row-major. `dtype` is that of parameters and
+ * activations (F32, BF16; F64 only in reference); gradients of parameters, norm statistics, log-sum-exp, losses and
+ * optimizer states have the "wide" type: F64 when dtype is F64, else F32. Pointers are device memory; optional ones may be
+ * NULL. Outputs overlap inputs only where "in place" is said.
  *
- * `add` means: accumulate into the output instead of overwriting it. Nothing is kept between calls; results are the same
- * bits for the same inputs, shapes and thread count. Every function returns 0, or -1 with err when the dtype or shape is not supported. */
+ * `add` means: accumulate into the output instead of overwriting it. Results are the same bits for the same inputs, shapes
+ * and thread count. Every function returns 0, or -1 with err when an argument is refused (dtype, shape, a token out of
+ * range), with nothing written yet. Several threads may call at once. */
 #ifndef MEMPLAN_KERNELS_KERNELS_H
 #define MEMPLAN_KERNELS_KERNELS_H
 
@@ -18,7 +20,7 @@
 #include <stdint.h>
 
 struct kernel_context {
-    int threads; /* how many OS threads a kernel may use */
+    int threads; /* how many OS threads a kernel may use, at least 1 */
 };
 
 /* x[r] = wte[tokens[r]] + wpe[r % T]. A token outside [0, V) is an error. */
@@ -30,7 +32,8 @@ struct embed_args {
     void *x;               /* (B, T, C) */
 };
 
-/* dwte[tokens[r]] += d[r]; dwpe[t] += d[b, t]. With add_* false the whole gradient is cleared first. */
+/* dwte[tokens[r]] += d[r]; dwpe[t] += d[b, t]. With add_* false the whole gradient is cleared first. Fewer positions than
+ * T are an error. */
 struct embed_grad_args {
     int64_t B, T, C, V, positions; /* positions: rows of dwpe; rows >= T get zero */
     enum dtype dtype;
@@ -152,7 +155,8 @@ struct swiglu_grad_args {
 };
 
 /* *loss += scale * sum over rows of (log-sum-exp(logits) - logits[target]). With `gradient`, logits become
- * scale * (softmax - onehot), in place: no second copy. A target of -1 is ignored (zero gradient); any other outside [0, V) is an error. */
+ * scale * (softmax - onehot), in place: no second copy. A row whose target is -1 adds nothing and has gradient zero,
+ * whatever its logits; any other target outside [0, V) is an error. */
 struct cross_entropy_args {
     int64_t R, V;
     enum dtype dtype;
@@ -172,8 +176,8 @@ struct square_sum_args {
 };
 
 /* AdamW, decoupled weight decay (Loshchilov & Hutter 2019): m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
- * p -= lr (m_hat / (sqrt(v_hat) + eps) + decay p), g' = g * clip. With master (BF16 weights) the update is made on the fp32
- * master and w gets its rounding; without, on w. */
+ * p -= lr (m_hat / (sqrt(v_hat) + eps) + decay p), g' = g * clip. With master (BF16 weights) the update is made on the
+ * fp32 master and w gets its rounding; without, on w. */
 struct adamw_args {
     int64_t count;
     enum dtype dtype; /* of w */
@@ -182,7 +186,7 @@ struct adamw_args {
     void *m, *v;         /* wide */
     void *master;        /* F32, or NULL when w is wide already */
     double lr, beta1, beta2, eps, decay;
-    int64_t t;           /* 1 at the first step: bias correction */
+    int64_t t;           /* 1 at the first step: bias correction; less is an error */
     /* g' = g * min(1, max_norm / (sqrt(*square_sum) + 1e-6)); no clipping when square_sum is NULL or max_norm <= 0 */
     const void *square_sum; /* wide (1) */
     double max_norm;

@@ -1,4 +1,5 @@
-/* The optimizer: one pass over weights, gradients and moments, and the norm that clipping needs. Both are bound by memory. */
+/* The optimizer: one pass over weights, gradients and moments, and the norm that clipping needs. Both are bound by
+ * memory. */
 #include "kernels/cpu/cpu_table.h"
 
 #include "base/arena.h"
@@ -79,6 +80,9 @@ int cpu_adamw(const struct kernel_context *ctx, const struct adamw_args *args, s
 {
     if (cpu_check_dtype(args->dtype, "adamw", err))
         return -1;
+    if (args->t < 1)
+        return error_set(err, "adamw counts steps from 1 and was given step %ld; count from 1",
+                         (long)args->t);
     struct step step = step_constants(args);
     const float *g = args->g;
     float *m = args->m, *v = args->v, *master = args->master;

@@ -53,30 +53,41 @@ static float row_log_sum_exp(const struct cross_entropy_args *args, int64_t r)
     return max + (float)log(sum);
 }
 
-/* logits = factor (softmax - onehot); factor 0 for an ignored row. */
+/* logits = scale (softmax - onehot) */
 static void row_gradient(const struct cross_entropy_args *args, int64_t r, float log_sum_exp)
 {
     int64_t target = args->targets[r];
-    float factor = target < 0 ? 0 : (float)args->scale;
+    float scale = (float)args->scale;
     for (int64_t at = 0; at < args->V; at += CPU_RUN) {
         float scratch[CPU_RUN];
         int64_t count = min_i64(CPU_RUN, args->V - at), start = r * args->V + at;
         float *x = cpu_target(args->dtype, args->logits, start, scratch);
         cpu_load(args->dtype, args->logits, start, count, x);
         for (int64_t i = 0; i < count; i++)
-            x[i] = factor * cpu_exp(x[i] - log_sum_exp);
+            x[i] = scale * cpu_exp(x[i] - log_sum_exp);
         if (target >= at && target < at + count)
-            x[target - at] -= factor;
+            x[target - at] -= scale;
         cpu_store(args->dtype, args->logits, start, count, x);
     }
 }
 
+/* An ignored row: whatever its logits are, even NaN, nothing of them is left. */
+static void row_clear(const struct cross_entropy_args *args, int64_t r)
+{
+    int64_t bytes = args->V * dtype_bytes(args->dtype);
+    memset((char *)args->logits + r * bytes, 0, (size_t)bytes);
+}
+
 static float row_loss(const struct cross_entropy_args *args, int64_t r)
 {
-    float log_sum_exp = row_log_sum_exp(args, r), logit, scratch;
     int64_t target = args->targets[r];
-    logit =
-        target < 0 ? log_sum_exp : *cpu_load(args->dtype, args->logits, r * args->V + target, 1, &scratch);
+    if (target < 0) {
+        if (args->gradient)
+            row_clear(args, r);
+        return 0;
+    }
+    float scratch, logit = *cpu_load(args->dtype, args->logits, r * args->V + target, 1, &scratch);
+    float log_sum_exp = row_log_sum_exp(args, r);
     if (args->gradient)
         row_gradient(args, r, log_sum_exp);
     return log_sum_exp - logit;

@@ -80,6 +80,10 @@ int cpu_embed_grad(const struct kernel_context *ctx, const struct embed_grad_arg
     if (cpu_check_dtype(args->dtype, "embed_grad", err) ||
         check_tokens(args->tokens, args->B * args->T, args->V, err))
         return -1;
+    if (args->dwpe && args->positions < args->T)
+        return error_set(err,
+                         "%ld position embeddings are too few for sequences of %ld tokens; use shorter ones",
+                         (long)args->positions, (long)args->T);
     if (!args->add_wte)
         clear(ctx, args->dwte, args->V * args->C);
     if (args->dwpe && !args->add_wpe)

@@ -380,6 +380,23 @@ TEST(cpu_kernels_gelu_elements, "each GELU between -4 and 4 is within 3e-6 of th
                    (double)x[i], (double)got[i], (double)expected[i]);
 }
 
+TEST(cpu_kernels_gelu_far, "far from zero the slope of GELU is 0 or 1, however far, and NaN stays NaN")
+{
+    enum { POINTS = 8 };
+    static const float x[POINTS] = {-INFINITY, -1e30f, -1e10f, -20, 20, 1e10f, 1e30f, INFINITY};
+    float d[POINTS], lost = NAN;
+    struct kernel_context context = {.threads = 1};
+    for (int i = 0; i < POINTS; i++)
+        d[i] = 3;
+    struct gelu_grad_args args = {.count = POINTS, .dtype = DTYPE_F32, .x = x, .d = d};
+    ASSERT_OK(kernels_cpu.gelu_grad(&context, &args, &err));
+    for (int i = 0; i < POINTS; i++)
+        ASSERT_NEAR(d[i], x[i] < 0 ? 0 : 3, 1e-20);
+    args.count = 1, args.x = &lost;
+    ASSERT_OK(kernels_cpu.gelu_grad(&context, &args, &err));
+    ASSERT(isnan(d[0]));
+}
+
 static void check_cross_entropy(int setting, int64_t R, int64_t V, bool gradient)
 {
     struct kernel_context context = context_of(setting);
@@ -406,6 +423,26 @@ TEST_LOOP(cpu_kernels_cross_entropy, "cross-entropy and its gradient in place, w
         check_cross_entropy(_i, 1, 5, gradient);
         check_cross_entropy(_i, 33, 257, gradient);
         check_cross_entropy(_i, 5, 5003, gradient);
+    }
+}
+
+TEST(cpu_kernels_cross_entropy_ignored,
+     "an ignored row leaves nothing of itself, even of NaN; in a row that counts NaN reaches the loss")
+{
+    /* The other row is even: its loss is ln 2, its gradient 1/2 - 1 and 1/2. */
+    struct kernel_context context = {.threads = 1};
+    const int32_t targets[] = {-1, 0};
+    for (int run = 0; run < RUNS; run++) {
+        float logits[] = {NAN, INFINITY, 0, 0}, loss = 0;
+        struct cross_entropy_args args = {.R = 2, .V = 2, .dtype = DTYPE_F32, .logits = logits};
+        args.targets = targets, args.scale = 1, args.loss = &loss, args.gradient = true;
+        ASSERT_OK(table_of(run)->cross_entropy(&context, &args, &err));
+        ASSERT_NEAR(loss, 0.6931472, 1e-6);
+        ASSERT(logits[0] == 0 && logits[1] == 0);
+        ASSERT_NEAR(logits[2], -0.5, 1e-6);
+        logits[2] = NAN;
+        ASSERT_OK(table_of(run)->cross_entropy(&context, &args, &err));
+        ASSERT(isnan(loss));
     }
 }
 
@@ -533,4 +570,27 @@ TEST(cpu_kernels_refuse_target, "a target outside the vocabulary is refused, and
     args.targets = targets, args.scale = 1, args.loss = &loss;
     ASSERT_INT(kernels_cpu.cross_entropy(&context, &args, &err), -1);
     ASSERT_HAS(err.text, "target 1 is 3");
+}
+
+TEST(cpu_kernels_refuse_positions,
+     "fewer position embeddings than tokens of a sequence are refused, and none is touched")
+{
+    struct kernel_context context = {.threads = 1};
+    const int32_t tokens[] = {0, 0, 0};
+    float d[3] = {1, 1, 1}, dwte[1] = {7}, dwpe[2] = {7, 7};
+    struct embed_grad_args args = {.B = 1, .T = 3, .C = 1, .V = 1, .positions = 2, .dtype = DTYPE_F32};
+    args.tokens = tokens, args.d = d, args.dwte = dwte, args.dwpe = dwpe;
+    for (int run = 0; run < RUNS; run++) {
+        ASSERT_INT(table_of(run)->embed_grad(&context, &args, &err), -1);
+        ASSERT_HAS(err.text, "2 position embeddings are too few for sequences of 3 tokens");
+        ASSERT(dwte[0] == 7 && dwpe[0] == 7 && dwpe[1] == 7);
+    }
+}
+
+TEST(cpu_kernels_refuse_step, "steps of the optimizer count from 1")
+{
+    struct kernel_context context = {.threads = 1};
+    struct adamw_args args = {.dtype = DTYPE_F32, .t = 0};
+    ASSERT_INT(kernels_cpu.adamw(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "given step 0");
 }
