@@ -15,13 +15,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A tile's panels and sums take about 512 x (2 x 384 + 512) floats: 2.5 MiB of scratch per thread, and widening the
+/* A tile's panels and sums take about 512 x (2 x 384 + 512) floats: 2.6 MiB of scratch per thread, and widening the
  * operands costs 1/256 of a move per multiply-add. Lines of scratch are PAD floats longer than they need be: at a distance
  * of 2 KiB they would fall into the same few cache sets, and products with a transposed operand take three times as long. */
 enum { TILE_EDGE = 512, TILE_DEPTH = 384, PAD = 16, MAX_PRIMITIVES = 256 };
 
-static int multiply_by_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype);
-static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype);
+struct primitive_entry;
+static const struct primitive_entry *find_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype);
+static bool multiply_by_primitive(const struct primitive_entry *entry, const struct cpu_gemm *gemm,
+                                  enum dtype c_dtype);
+static bool multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype);
 
 /* c = start + bias, so that the product can be accumulated onto it, unless c already holds that or there is neither. */
 static void set_start(const struct cpu_gemm *gemm)
@@ -63,9 +66,12 @@ int cpu_gemm_f32(const struct cpu_gemm *gemm, struct error *err)
 
 int cpu_gemm_bf16(const struct cpu_gemm *gemm, enum dtype c_dtype, struct error *err)
 {
-    if (__builtin_cpu_supports("avx512bf16") && multiply_by_primitive(gemm, c_dtype) == 0)
-        return 0;
-    if (multiply_by_tiles(gemm, c_dtype) == 0)
+    int caller_threads = omp_get_max_threads();
+    omp_set_num_threads(gemm->threads);
+    const struct primitive_entry *entry = find_primitive(gemm, c_dtype);
+    bool good = entry ? multiply_by_primitive(entry, gemm, c_dtype) : multiply_by_tiles(gemm, c_dtype);
+    omp_set_num_threads(caller_threads);
+    if (good)
         return 0;
     return error_set(err, "oneDNN cannot multiply (%ld,%ld) by (%ld,%ld) in BF16; use the reference kernels",
                      (long)gemm->m, (long)gemm->k, (long)gemm->k, (long)gemm->n);
@@ -73,11 +79,13 @@ int cpu_gemm_bf16(const struct cpu_gemm *gemm, enum dtype c_dtype, struct error 
 
 /* ---- BF16 by the matmul primitive ---- */
 
-/* What a primitive was made for. Compared as bytes, so it is zeroed first. */
+/* What a primitive was made for. */
 struct primitive_key {
     int64_t m, n, k;
     int transpose_a, transpose_b, accumulate, bias, c_dtype, threads;
 };
+_Static_assert(sizeof(struct primitive_key) == 3 * sizeof(int64_t) + 6 * sizeof(int),
+               "keys are compared as bytes");
 
 struct primitive_entry {
     struct primitive_key key;
@@ -153,22 +161,39 @@ static bool build_primitive(struct primitive_entry *entry)
     return good;
 }
 
-/* The entry for `key`, made at its first use, or NULL. A primitive keeps the thread count it was made under. */
-static const struct primitive_entry *find_primitive(const struct primitive_key *key)
+/* The entry for `key`, made at its first use; NULL when there is no room for more. Lock held. */
+static struct primitive_entry *entry_of(const struct primitive_key *key)
 {
+    for (int i = 0; i < primitives.count; i++)
+        if (memcmp(&primitives.entries[i].key, key, sizeof *key) == 0)
+            return &primitives.entries[i];
+    if (primitives.count == MAX_PRIMITIVES)
+        return NULL;
+    struct primitive_entry *entry = &primitives.entries[primitives.count++];
+    entry->key = *key;
+    if (!build_primitive(entry))
+        entry->primitive = NULL;
+    return entry;
+}
+
+/* NULL where tiles do better. A primitive keeps the thread count it was made under, which is the caller's. */
+static const struct primitive_entry *find_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype)
+{
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return NULL;
+    struct primitive_key key = {.m = gemm->m,
+                                .n = gemm->n,
+                                .k = gemm->k,
+                                .transpose_a = gemm->transpose_a,
+                                .transpose_b = gemm->transpose_b,
+                                .accumulate = gemm->start != NULL,
+                                .bias = gemm->bias != NULL,
+                                .c_dtype = (int)c_dtype,
+                                .threads = gemm->threads};
     const struct primitive_entry *found = NULL;
     pthread_mutex_lock(&primitives.lock);
-    for (int i = 0; i < primitives.count && !found; i++)
-        if (memcmp(&primitives.entries[i].key, key, sizeof *key) == 0)
-            found = &primitives.entries[i];
-    bool engine = primitives.engine || dnnl_engine_create(&primitives.engine, dnnl_cpu, 0) == dnnl_success;
-    if (!found && engine && primitives.count < MAX_PRIMITIVES) {
-        struct primitive_entry *entry = &primitives.entries[primitives.count++];
-        entry->key = *key;
-        if (!build_primitive(entry))
-            entry->primitive = NULL;
-        found = entry;
-    }
+    if (primitives.engine || dnnl_engine_create(&primitives.engine, dnnl_cpu, 0) == dnnl_success)
+        found = entry_of(&key);
     pthread_mutex_unlock(&primitives.lock);
     return found && found->primitive ? found : NULL;
 }
@@ -202,33 +227,25 @@ static bool execute(const struct primitive_entry *entry, const struct cpu_gemm *
     return good;
 }
 
-static int multiply_by_primitive(const struct cpu_gemm *gemm, enum dtype c_dtype)
+/* c = start, so that the product can be accumulated onto it. */
+static void copy_start(const struct cpu_gemm *gemm, enum dtype c_dtype)
 {
-    struct primitive_key key;
-    memset(&key, 0, sizeof key);
-    key.m = gemm->m;
-    key.n = gemm->n;
-    key.k = gemm->k;
-    key.transpose_a = gemm->transpose_a;
-    key.transpose_b = gemm->transpose_b;
-    key.accumulate = gemm->start != NULL;
-    key.bias = gemm->bias != NULL;
-    key.c_dtype = (int)c_dtype;
-    key.threads = gemm->threads;
-    int caller_threads = omp_get_max_threads();
-    omp_set_num_threads(gemm->threads);
-    int result = -1;
-    const struct primitive_entry *entry = find_primitive(&key);
-    if (entry) {
-        if (gemm->start && gemm->start != gemm->c)
-            memcpy(gemm->c, gemm->start, (size_t)(gemm->m * gemm->n * dtype_bytes(c_dtype)));
-        void *scratchpad = aligned_alloc(
-            64, (size_t)round_up((int64_t)dnnl_memory_desc_get_size(&entry->scratchpad) + 1, 64));
-        result = scratchpad && execute(entry, gemm, scratchpad) ? 0 : -1;
-        free(scratchpad);
-    }
-    omp_set_num_threads(caller_threads);
-    return result;
+    int64_t row_bytes = gemm->n * dtype_bytes(c_dtype);
+#pragma omp parallel for num_threads(gemm->threads) schedule(static)
+    for (int64_t i = 0; i < gemm->m; i++)
+        memcpy((char *)gemm->c + i * row_bytes, (const char *)gemm->start + i * row_bytes, (size_t)row_bytes);
+}
+
+static bool multiply_by_primitive(const struct primitive_entry *entry, const struct cpu_gemm *gemm,
+                                  enum dtype c_dtype)
+{
+    enum { LINE_BYTES = 64 };
+    if (gemm->start && gemm->start != gemm->c)
+        copy_start(gemm, c_dtype);
+    char *block = host_resize(NULL, dnnl_memory_desc_get_size(&entry->scratchpad) + LINE_BYTES);
+    bool good = execute(entry, gemm, block + LINE_BYTES - (uintptr_t)block % LINE_BYTES);
+    free(block);
+    return good;
 }
 
 /* ---- BF16 by widened tiles ---- */
@@ -293,20 +310,21 @@ static bool multiply_tile(const struct cpu_gemm *gemm, enum dtype c_dtype, const
     return good;
 }
 
-/* Tiles along an edge: as few as the largest tile allows, of even size. */
+/* Tiles along an edge: as few as the largest tile allows. */
 static int64_t count_tiles(int64_t edge)
 {
     return (edge + TILE_EDGE - 1) / TILE_EDGE;
 }
 
-static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype)
+static bool multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype)
 {
-    enum { GRAIN = 16, SUMS = TILE_EDGE * (TILE_EDGE + PAD) };
+    enum { NARROWEST = 64, SUMS = TILE_EDGE * (TILE_EDGE + PAD) };
     /* An operand is stored in lines along either of its edges. */
     enum { BY_DEPTH = TILE_DEPTH * (TILE_EDGE + PAD), BY_EDGE = TILE_EDGE * (TILE_DEPTH + PAD) };
     enum { PANEL = BY_DEPTH > BY_EDGE ? BY_DEPTH : BY_EDGE, SCRATCH = 2 * PANEL + SUMS };
     int64_t down = count_tiles(gemm->m), across = count_tiles(gemm->n);
-    while (down * across % gemm->threads && gemm->n / (across + 1) >= 4 * GRAIN)
+    /* Narrower tiles, where that gives every thread as many as the others. */
+    while (down * across % gemm->threads && gemm->n / (across + 1) >= NARROWEST)
         across++;
     bool good = true;
 #pragma omp parallel num_threads(gemm->threads) reduction(&& : good)
@@ -325,5 +343,5 @@ static int multiply_by_tiles(const struct cpu_gemm *gemm, enum dtype c_dtype)
         }
         free(scratch);
     }
-    return good ? 0 : -1;
+    return good;
 }

@@ -67,8 +67,9 @@ static inline void cpu_store(enum dtype dtype, void *base, int64_t at, int64_t c
         half[i] = f32_to_bf16(values[i]);
 }
 
-/* e^x for x <= 88, within 3e-7 of the true value, relatively. Below -70 it stays at e^-70 = 4e-31: too small for any sum of
- * probabilities to feel, and large enough that products with it stay clear of denormals, which are slow.
+/* e^x for x <= 88, relatively within 4e-7 of the true value (4e-6 on processors without a fused multiply-add). Below -70 it
+ * stays at e^-70 = 4e-31: too small for any sum of probabilities to feel, and large enough that products with it stay clear
+ * of denormals, which are slow.
  *
  * x = n ln 2 + r with |r| <= ln 2 / 2; e^r is its Taylor polynomial (the next term is below 1.2e-7) and 2^n is added to
  * the exponent bits. NaN stays NaN. */

@@ -1,7 +1,6 @@
 /* The linear layer and its two gradients: each is one product, with bias and residual folded into where it starts. */
 #include "kernels/cpu/cpu_table.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_math.h"
