@@ -1,5 +1,5 @@
-/* A device: memory with a real capacity, copies, and an exact ledger of who holds what. A table of functions with one back
- * end per file (device_cpu.c; CUDA comes in its own library).
+/* A device: memory with a real capacity, copies, and an exact ledger of who holds what. A back end (backend.h) says how
+ * memory is taken; device_cpu.c is the one there is.
  *
  * The ledger is the measured side of every comparison: it counts bytes where they are taken and given back, and knows
  * nothing of the step program. One device belongs to one rank; allocation calls come from that rank's thread only. */
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "device/observe.h"
 
-#include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Every tensor starts on a multiple of this in an arena, and every separate allocation too. */
@@ -31,7 +31,7 @@ struct device_usage {
 
 /* Opens the CPU as a device of `capacity` bytes (<= 0: no limit of its own). Freed memory goes back to the machine. With
  * `poison`, new and freed memory is filled with NaN bytes (0xff), so that a use outside its life shows in the loss. */
-int device_open_cpu(int64_t capacity, _Bool poison, struct device **out, struct error *err);
+int device_open_cpu(int64_t capacity, bool poison, struct device **out, struct error *err);
 /* Frees what is still held, without telling observers. NULL is fine. */
 void device_close(struct device *device);
 

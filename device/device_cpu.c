@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,14 +14,15 @@
  * Huge pages save page faults and TLB misses; blocks that hold one ask for them. */
 enum { MAPPED_BYTES = 1 << 20, HUGE_PAGES_BYTES = 4 << 20 };
 
-/* An arena is made resident when it is taken: memory runs out at launch or never, and no step pays for page faults. An old
- * kernel refuses, and the first step touches the pages instead. */
-static void make_resident(void *memory, int64_t bytes)
+/* An arena is made resident when it is taken: memory runs out at launch or never, and no step pays for page faults. False
+ * when there is not that much memory. An old kernel does not know the request, and the first step touches the pages. */
+static bool make_resident(void *memory, int64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    madvise(memory, (size_t)bytes, MADV_POPULATE_WRITE);
+    return !madvise(memory, (size_t)bytes, MADV_POPULATE_WRITE) || errno != ENOMEM;
 #else
     (void)memory, (void)bytes;
+    return true;
 #endif
 }
 
@@ -34,8 +36,10 @@ static void *cpu_take(void *context, int64_t bytes, bool arena)
         return NULL;
     if (bytes >= HUGE_PAGES_BYTES)
         madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
-    if (arena)
-        make_resident(memory, bytes);
+    if (arena && !make_resident(memory, bytes)) {
+        munmap(memory, (size_t)bytes);
+        return NULL;
+    }
     return memory;
 }
 
@@ -63,7 +67,7 @@ static void cpu_copy(void *context, void *to, const void *from, int64_t bytes)
 static const struct backend cpu = {
     .name = "cpu", .take = cpu_take, .give_back = cpu_give_back, .fill = cpu_fill, .copy = cpu_copy};
 
-int device_open_cpu(int64_t capacity, _Bool poison, struct device **out, struct error *err)
+int device_open_cpu(int64_t capacity, bool poison, struct device **out, struct error *err)
 {
     (void)err;
     *out = device_create(&cpu, NULL, capacity, poison);
