@@ -4,27 +4,29 @@
 #include <stdio.h>
 #include <string.h>
 
+static void set(struct error *err, enum error_kind kind, const char *format, va_list args)
+{
+    if (err) {
+        vsnprintf(err->text, sizeof err->text, format, args);
+        err->kind = kind;
+    }
+}
+
 int error_set(struct error *err, const char *format, ...)
 {
-    if (!err)
-        return -1;
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    set(err, ERROR_INPUT, format, args);
     va_end(args);
-    err->kind = ERROR_INPUT;
     return -1;
 }
 
 int error_set_kind(struct error *err, enum error_kind kind, const char *format, ...)
 {
-    if (!err)
-        return -1;
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    set(err, kind, format, args);
     va_end(args);
-    err->kind = kind;
     return -1;
 }
 

@@ -16,7 +16,7 @@ struct error {
 };
 
 /* Both write the message (thing, value, way out) and return -1, so that `return error_set(err, ...)` reads well.
- * A NULL `err` is allowed: the message is then lost, the -1 is not. */
+ * error_set() is of kind ERROR_INPUT. A NULL `err` is allowed, here and below: the message is then lost, the -1 is not. */
 int error_set(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int error_set_kind(struct error *err, enum error_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

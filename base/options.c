@@ -200,7 +200,7 @@ static int check_operands(const struct command_spec *command, int count, const c
 }
 
 int options_parse(const struct command_spec *command, int argc, char **argv, void *target,
-                  const char **operands, _Bool *help, struct error *err)
+                  const char **operands, bool *help, struct error *err)
 {
     struct walk walk = {.command = command, .argc = argc, .next = 1, .argv = argv, .target = target};
     int count = 0;

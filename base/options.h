@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum option_kind {
@@ -41,7 +42,7 @@ struct command_spec {
  * --name value, --name=value, -o value, "--". An unknown option names the nearest known one. Returns the number of
  * operands, or -1 with err set. *help is set to true when --help or -h was given (and parsing stops there). */
 int options_parse(const struct command_spec *command, int argc, char **argv, void *target, const char **operands,
-                  _Bool *help, struct error *err);
+                  bool *help, struct error *err);
 
 /* Appends the help page; 80 columns; ends with the two examples. */
 void options_help(const struct command_spec *command, struct text *out);
