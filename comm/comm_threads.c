@@ -116,8 +116,7 @@ static int check_same(struct group *group)
         if (!group->stop.set)
             error_set(&group->stop.why,
                       "all-reduce of %lld %s on rank 0 meets %lld %s on rank %d; make the same calls in the "
-                      "same order "
-                      "on every rank",
+                      "same order on every rank",
                       (long long)mine->total, dtype_name(mine->dtype), (long long)other->total,
                       dtype_name(other->dtype), rank);
         group->stop.set = true;

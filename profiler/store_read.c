@@ -185,6 +185,7 @@ int store_read_run(struct store *store, int64_t run_id, struct arena *arena, str
 }
 
 /* One column for every role, in the order of enum role, from a table (run_id, rank, role, bytes). */
+_Static_assert(ROLE_COUNT == 8, "the views of schema.c and ROLE_COLUMNS name every role");
 #define ROLE_COLUMNS                                                                                         \
     "SUM(IIF(role = 'parameter', bytes, 0)), SUM(IIF(role = 'gradient', bytes, 0)),"                         \
     " SUM(IIF(role = 'optimizer', bytes, 0)), SUM(IIF(role = 'activation', bytes, 0)),"                      \
