@@ -29,7 +29,7 @@ struct breakdown_tensor {
 
 struct breakdown_moment {
     const char *operation; /* NULL: outside all operations */
-    const char *phase, *part; /* "backward", "layer 3"; part is NULL when it is of no layer */
+    const char *phase, *part; /* "backward", "layer 3"; part is NULL when it is unknown or none */
     int64_t micro_batch, step; /* -1: none */
 };
 

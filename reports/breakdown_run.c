@@ -1,8 +1,9 @@
-/* The breakdown of a run that was recorded. The peak is the ledger's where the rank came to its end; for a run that still goes
- * on, or was killed, it is counted from the events so far. */
+/* The breakdown of a run that was recorded. The peak is the ledger's where the rank came to its end; for a run that still
+ * goes on, or was killed, it is counted from the events so far. */
 #include "reports/breakdown.h"
 #include "reports/describe.h"
 #include "reports/role_table.h"
+#include "reports/run_setup.h"
 #include "reports/steps.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@
 struct reading {
     struct store *store;
     int64_t run_id;
+    const struct run_setup *setup;
     struct arena *arena;
     struct error *err;
 };
@@ -70,6 +72,20 @@ static int choose_rank(const struct reading *r, int64_t wanted, struct breakdown
     return 0;
 }
 
+/* "layer 3", or "embed" and "head", which only the program tells apart; NULL: unknown, or none. */
+static const char *part_of(const struct reading *r, const struct store_operation *operation)
+{
+    if (operation->layer >= 0)
+        return arena_printf(r->arena, "layer %d", operation->layer);
+    struct program *program = run_setup_program(r->setup);
+    int64_t instance = program ? program_op_instance(program, operation->operation_id) : -1;
+    const char *part = NULL;
+    if (instance >= 0)
+        part = program_instance_name(program, instance, arena_alloc(r->arena, PROGRAM_NAME));
+    program_free(program);
+    return part;
+}
+
 /* The operation that the highest moment fell into. */
 static int read_moment(const struct reading *r, const struct store_point *highest, struct breakdown *b)
 {
@@ -85,8 +101,7 @@ static int read_moment(const struct reading *r, const struct store_point *highes
         b->moment.operation = operation->kind;
         b->moment.phase = operation->phase;
         b->moment.micro_batch = operation->micro_batch;
-        if (operation->layer >= 0)
-            b->moment.part = arena_printf(r->arena, "layer %d", operation->layer);
+        b->moment.part = part_of(r, operation);
     }
     return 0;
 }
@@ -193,18 +208,6 @@ static int read_steps(const struct reading *r, struct breakdown_steps *out)
     return 0;
 }
 
-/* A layout that this program cannot read is not shown: the file may be another tool's. */
-static const char *layout_text(const struct store_run *run, struct arena *arena)
-{
-    struct layout layout;
-    json_t *json = run->layout_json ? json_loads(run->layout_json, 0, NULL) : NULL;
-    const char *text = NULL;
-    if (json && layout_from_json(json, "layout", &layout, NULL) == 0)
-        text = describe_layout(&layout, arena);
-    json_decref(json);
-    return text;
-}
-
 static const char *advice(const struct breakdown *b, struct arena *arena)
 {
     double activations = (double)b->by_role[ROLE_ACTIVATION] / (double)b->peak_bytes;
@@ -225,10 +228,12 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
 int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
                      struct breakdown *out, struct error *err)
 {
-    struct reading reading = {store, run_id, arena, err};
     struct store_run run;
+    struct run_setup setup;
+    struct reading reading = {store, run_id, &setup, arena, err};
     if (store_read_run(store, run_id, arena, &run, err))
         return -1;
+    run_setup_read(&run, arena, &setup);
     struct breakdown b = {
         .measured = true,
         .run_id = run_id,
@@ -238,7 +243,8 @@ int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct a
         .policy = run.policy,
         .model = run.model,
         .device = run.device,
-        .layout = layout_text(&run, arena),
+        .layout = setup.has_layout ? describe_layout(&setup.layout, arena) : NULL,
+        .recompute = setup.recompute,
         .capacity_bytes = run.capacity_bytes > 0 ? run.capacity_bytes : INT64_MAX,
     };
     if (choose_rank(&reading, rank, &b) || read_detail(&reading, &b) || read_prediction(&reading, &b) ||

@@ -1,9 +1,11 @@
 /* Reading and joining; compare_write.c shows the result. */
 #include "reports/compare.h"
 
+#include "model/recompute.h"
 #include "reports/breakdown.h"
 #include "reports/describe.h"
 #include "reports/role_table.h"
+#include "reports/run_setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,56 +78,57 @@ static bool same_shape(const struct model *a, const struct model *b)
            a->ffn == b->ffn && a->vocab == b->vocab && a->tied == b->tied;
 }
 
-/* The text of a run's JSON column; NULL: there is none that can be read. New reference. */
-static json_t *parse(const char *text)
+static int check_model(const struct program *program, const struct store_run *run,
+                       const struct run_setup *setup, struct error *err)
 {
-    return text ? json_loads(text, 0, NULL) : NULL;
-}
-
-static int check_model(const struct program *program, const struct store_run *run, struct error *err)
-{
-    struct model model;
-    json_t *json = parse(run->model_json);
-    bool known = json && model_from_json(json, "model", &model, NULL) == 0;
-    json_decref(json);
-    if (!known)
+    if (!setup->has_model)
         return error_set(
             err,
             "run %lld does not say which model it trained, so no plan can be held against it; compare it "
             "with another run",
             (long long)run->run_id);
-    if (!same_shape(&model, &program->model))
+    if (!same_shape(&setup->model, &program->model))
         return error_set(
             err,
             "run %lld trained %s (%lld layers), and the plan is for %s (%lld layers); compare a plan "
             "with a run of it",
-            (long long)run->run_id, model.name, (long long)model.layers, program->model.name,
+            (long long)run->run_id, setup->model.name, (long long)setup->model.layers, program->model.name,
             (long long)program->model.layers);
     return 0;
 }
 
-/* Another batch or precision needs other bytes: said, not refused, because that may be the question. */
-static const char *layout_remark(const struct program *program, const struct store_run *run,
+static const char *layout_text(const struct layout *layout, const char *recompute, struct arena *arena)
+{
+    return arena_printf(arena, "%s, recompute %s", describe_layout(layout, arena), recompute);
+}
+
+/* Another batch, precision or recomputation needs other bytes: said, not refused, because that may be the question. Of
+ * an older run the recomputation is not known; then the rest decides. */
+static const char *layout_remark(const struct program *program, const struct run_setup *setup,
                                  struct arena *arena)
 {
-    struct layout layout;
-    const char *remark = NULL;
-    json_t *json = parse(run->layout_json);
-    if (json && layout_from_json(json, "layout", &layout, NULL) == 0) {
-        const char *planned = describe_layout(&program->layout, arena),
-                   *ran = describe_layout(&layout, arena);
-        if (strcmp(planned, ran))
-            remark = arena_printf(arena, "The layouts differ. Planned: %s. Run: %s.", planned, ran);
-    }
-    json_decref(json);
-    return remark;
+    if (!setup->has_layout)
+        return NULL;
+    struct text recompute = {0};
+    recompute_print(&program->model, program->recompute, &recompute);
+    const char *planned = layout_text(&program->layout, recompute.data, arena);
+    const char *ran =
+        layout_text(&setup->layout, setup->recompute ? setup->recompute : recompute.data, arena);
+    text_free(&recompute);
+    return strcmp(planned, ran)
+               ? arena_printf(arena, "The layouts differ. Planned: %s. Run: %s.", planned, ran)
+               : NULL;
 }
 
 int compare_plan_with_run(const struct program *program, struct store *store, int64_t run_id,
                           struct arena *arena, struct comparison *out, struct error *err)
 {
     struct side side;
-    if (read_side(store, run_id, arena, &side, err) || check_model(program, &side.run, err))
+    struct run_setup setup;
+    if (read_side(store, run_id, arena, &side, err))
+        return -1;
+    run_setup_read(&side.run, arena, &setup);
+    if (check_model(program, &side.run, &setup, err))
         return -1;
     if (side.rank_count != program->layout.dp)
         return error_set(err,
@@ -134,7 +137,7 @@ int compare_plan_with_run(const struct program *program, struct store *store, in
     struct comparison c = {
         .first = "the plan",
         .second = arena_printf(arena, "run %lld", (long long)run_id),
-        .remark = layout_remark(program, &side.run, arena),
+        .remark = layout_remark(program, &setup, arena),
         .rows = arena_array(arena, (size_t)(side.rank_count * ROLE_COUNT), sizeof *c.rows),
     };
     for (int64_t i = 0; i < side.rank_count; i++)

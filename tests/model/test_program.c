@@ -290,8 +290,10 @@ static void check_op_ids(const struct program *p)
             ck_abort_msg("%s: operation id %lld of %lld is out of range or taken", p->model.name,
                          (long long)s.id, (long long)count);
         seen[s.id] = true;
+        ASSERT_INT(program_op_instance(p, s.id), s.instance);
     }
     ASSERT_INT(walked, count);
+    ASSERT_INT(program_op_instance(p, count), -1);
     free(seen);
 }
 

@@ -151,6 +151,10 @@ static inline int64_t run_write_program(const char *path, const struct program *
 {
     struct store *store = run_open(path);
     json_t *model = model_to_json(&program->model), *layout = layout_to_json(&program->layout);
+    struct text recompute = {0};
+    recompute_print(&program->model, program->recompute, &recompute);
+    json_object_set_new(layout, "recompute", json_string(recompute.data));
+    text_free(&recompute);
     char *model_json = json_dumps(model, 0), *layout_json = json_dumps(layout, 0);
     struct store_run run = {.model = program->model.name, .model_json = model_json, .layout_json = layout_json,
                             .ranks = ranks};

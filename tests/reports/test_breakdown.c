@@ -87,6 +87,48 @@ TEST(breakdown_run_golden,
     scratch_close(folder);
 }
 
+/* One event makes the peak, during an operation of no layer: the head's first. */
+static void add_head_peak(const char *path, const struct program *program)
+{
+    struct store *store = run_open(path);
+    struct program_cursor cursor = program_walk(program);
+    struct step_op op;
+    while (program_next(&cursor, &op) && op.instance != program->instances - 1)
+        ;
+    struct store_operation operation = {
+        .operation_id = op.id, .kind = "norm", .phase = "forward", .detail = "", .layer = -1};
+    struct store_memory event = {.operation_id = op.id,
+                                 .tensor_id = -1,
+                                 .role = ROLE_ACTIVATION,
+                                 .bytes = program->peak_bytes,
+                                 .live_bytes = program->peak_bytes};
+    ASSERT_OK(store_operation_add(store, 1, 0, &operation, &err));
+    ASSERT_OK(store_memory_add(store, 1, 0, &event, &err));
+    run_close(store);
+}
+
+TEST(breakdown_run_setup, "a run names its recomputation, and the part of an operation that is of no layer")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    struct program *program =
+        fixture_program("gpt2-tiny", "1=full", (struct layout){.micro_batch = 2, .global_batch = 4});
+    scratch_open(folder);
+    run_write_program(scratch_path(folder, "run.db", path), program, 1, 0);
+    add_head_peak(path, program);
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(breakdown_of_run(store, 1, 0, arena, &b, &err));
+    ASSERT_STR(b.recompute, "1=full");
+    ASSERT_STR(b.moment.operation, "norm");
+    ASSERT_STR(b.moment.part, "head");
+    store_close(store);
+    program_free(program);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(breakdown_run_figures,
      "database, JSON and text of a run say the same; figures are those worked out by hand")
 {

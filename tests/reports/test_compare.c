@@ -75,6 +75,7 @@ TEST(compare_wrong_kind, "runs of other models, of no model, of other rank count
     struct program *gpt2 = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
     struct program *other = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 1});
     struct program *llama = fixture_program("llama-tiny", "none", (struct layout){.micro_batch = 2});
+    struct program *full = fixture_program("gpt2-tiny", "full", (struct layout){.micro_batch = 2});
     struct comparison c;
     scratch_open(folder);
     run_write(scratch_path(folder, "run.db", path));
@@ -95,10 +96,14 @@ TEST(compare_wrong_kind, "runs of other models, of no model, of other rank count
     ASSERT_HAS(err.text, "no run 9");
     ASSERT_OK(compare_plan_with_run(other, store, 2, arena, &c, &err));
     ASSERT_HAS(c.remark, "The layouts differ. Planned: dp 1, micro-batch 1");
+    ASSERT_OK(compare_plan_with_run(full, store, 2, arena, &c, &err));
+    ASSERT_HAS(c.remark, "fp32, recompute full. Run: dp 1");
+    ASSERT_HAS(c.remark, "recompute none.");
     store_close(store);
     program_free(gpt2);
     program_free(other);
     program_free(llama);
+    program_free(full);
     arena_free(arena);
     scratch_close(folder);
 }
