@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "model/recompute.h"
 #include "model/work.h"
 #include "reports/describe.h"
 
@@ -20,6 +21,10 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
                    struct error *err)
 {
     json_t *model = model_to_json(&plan->model), *layout = layout_to_json(&plan->layout);
+    struct text recompute = {0};
+    recompute_print(&plan->model, plan->recompute, &recompute);
+    json_object_set_new(layout, "recompute", json_string(recompute.data));
+    text_free(&recompute);
     char *model_text = json_dumps(model, JSON_COMPACT), *layout_text = json_dumps(layout, JSON_COMPACT);
     struct store_run run = {
         .command = command,
@@ -64,11 +69,6 @@ int recording_close(struct recording *recording, struct error *err)
     return status;
 }
 
-static int layer_of(const struct program *program, int64_t instance)
-{
-    return instance >= 1 && instance < program->instances - 1 ? (int)instance - 1 : -1;
-}
-
 static void record_tensors(struct recording *recording, int rank, const struct program *program)
 {
     struct arena *arena = arena_create();
@@ -110,7 +110,7 @@ static void record_operations(struct recording *recording, int rank, const struc
             .kind = op_kind_name(s.kind),
             .phase = phase_name(s.phase),
             .detail = shape_text(texts, &work),
-            .layer = layer_of(program, s.instance),
+            .layer = (int)program_layer(program, s.instance),
             .micro_batch = (int)s.micro_batch,
             .recompute = s.op && (s.op->flags & OP_RECOMPUTE),
             .flops = (int64_t)work.flops,
