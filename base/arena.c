@@ -1,3 +1,5 @@
+/* An arena is a list of chunks; blocks are cut from the newest one and never given back alone. A block too large for a
+ * chunk gets one of its own. */
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -18,6 +20,7 @@ struct arena {
     struct chunk *chunks; /* the newest first */
 };
 
+/* Ends as a crash and not as a refusal: the core shows who asked for so much. */
 static void out_of_host_memory(size_t bytes)
 {
     fprintf(stderr, "memplan: the host has no %zu bytes left; close other programs or use a smaller model\n",

@@ -1,3 +1,4 @@
+/* Messages are built in the caller's own memory and cut off where it ends: reporting trouble never fails. */
 #include "base/error.h"
 
 #include <stdarg.h>

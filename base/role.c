@@ -1,3 +1,4 @@
+/* The names of the roles, in the order of their enum. */
 #include "base/role.h"
 
 #include <string.h>
