@@ -54,7 +54,7 @@ int cpu_norm(const struct kernel_context *ctx, const struct norm_args *args, str
     if (cpu_check_dtype(args->dtype, "norm", err))
         return -1;
     int64_t C = args->C, stride = row_stride(C);
-    float *scratch = host_alloc((size_t)((2 + 2 * ctx->threads) * stride) * sizeof *scratch);
+    float *scratch = host_resize(NULL, (size_t)((2 + 2 * ctx->threads) * stride) * sizeof *scratch);
     const float *w = cpu_load(args->dtype, args->w, 0, C, scratch);
     const float *b = args->b ? cpu_load(args->dtype, args->b, 0, C, scratch + stride) : NULL;
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
