@@ -22,7 +22,7 @@ struct comm_span {
 
 /* One rank, alone: every collective is the identity. */
 int comm_open_self(struct comm **out, struct error *err);
-/* `size` ranks of one process; fills out[0..size). Each is then used by its own thread. */
+/* `size` ranks of one process; fills out[0..size), or opens none and returns -1. Each is then used by its own thread. */
 int comm_open_threads(int size, struct comm **out, struct error *err);
 /* Closes one rank's end; the last one closed frees what is shared. NULL is fine. Pending collectives are finished or
  * aborted first; whatever other ranks start after it ends in ERROR_STOPPED, not in waiting for a rank that is gone. */
