@@ -181,6 +181,22 @@ TEST(device_out_of_memory_when_empty,
     device_close(device);
 }
 
+TEST(device_beyond_the_machine,
+     "2^60 bytes, within a capacity without a limit, are refused by the machine and not counted")
+{
+    struct device *device = open_cpu(0, false);
+    struct device_arena *arena = NULL;
+    struct error err = {0};
+    ASSERT(!device_alloc(device, 1LL << 60, tag_of(ROLE_INPUT, "tokens"), &err));
+    ASSERT_INT(err.kind, ERROR_MEMORY);
+    ASSERT_HAS(err.text, "cpu: tokens needs 1.00 EiB but the machine has no more to give");
+    ASSERT_INT(device_arena_open(device, 1LL << 60, &arena, &err), -1);
+    ASSERT_INT(err.kind, ERROR_MEMORY);
+    ASSERT(arena == NULL);
+    ASSERT_INT(device_usage(device).reserved_peak_bytes, 0);
+    device_close(device);
+}
+
 TEST(device_no_bytes, "zero or negative bytes are an input error, not an out-of-memory")
 {
     struct device *device = open_cpu(0, false);
@@ -449,8 +465,11 @@ static void small_close(void *context)
 TEST(device_machine_refuses,
      "when the machine has no more, the message says so; closing gives all back and closes it")
 {
-    static const struct backend small = {
-        .name = "small", .take = small_take, .give_back = small_give_back, .fill = small_fill, .close = small_close};
+    static const struct backend small = {.name = "small",
+                                         .take = small_take,
+                                         .give_back = small_give_back,
+                                         .fill = small_fill,
+                                         .close = small_close};
     struct small_machine machine = {.out = 0};
     struct device *device = device_create(&small, &machine, 0, false);
     for (int i = 0; i < 3; i++)
