@@ -74,10 +74,14 @@ static int compare(const char *const operands[], const struct compare_options *o
     int64_t run_id;
     struct comparison comparison;
     struct program *program = NULL;
+    bool from_plan = configuration_is_plan(operands[0]);
+    if (configuration_is_plan(operands[1]))
+        return error_set(err, "%s is a plan, and what it is compared with is a run; write memplan compare %s %s", operands[1],
+                         operands[1], from_plan ? "RUN.DB" : operands[0]);
     if (open_run(operands[1], o->run, &store, &run_id, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = configuration_is_plan(operands[0])
+    int status = from_plan
                      ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
                      : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)

@@ -67,7 +67,7 @@ static int run(int argc, char **argv, struct error *err)
     struct plan plan;
     if (configuration_resolve(operands[0], &o.configuration, &plan, &automatic, err))
         return -1;
-    int status = automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, plan or train")
+    int status = automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, train or profile")
                            : describe(&plan, o.json, err);
     plan_clear(&plan);
     return status;

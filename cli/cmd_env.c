@@ -52,6 +52,19 @@ static json_t *describe(const struct env_options *o, struct error *err)
     return out;
 }
 
+/* "memory_bytes_per_second" becomes "memory per second": the value has its unit with it. */
+static void make_label(const char *key, char label[64])
+{
+    size_t used = 0;
+    for (const char *c = key; *c && used < 63;) {
+        if (!strncmp(c, "_bytes", 6) || !strncmp(c, "_flops", 6))
+            c += 6;
+        else
+            label[used++] = *c++ == '_' ? ' ' : c[-1];
+    }
+    label[used] = '\0';
+}
+
 /* One line a field, in the order of the document. */
 static void print_text(const json_t *document, struct text *out)
 {
@@ -61,19 +74,16 @@ static void print_text(const json_t *document, struct text *out)
     json_object_foreach((json_t *)document, key, value)
     {
         char label[64];
-        snprintf(label, sizeof label, "%s", key);
-        for (char *c = label; *c; c++)
-            if (*c == '_')
-                *c = ' ';
+        make_label(key, label);
         if (json_is_string(value))
-            text_printf(out, "%-24s %s\n", label, json_string_value(value));
+            text_printf(out, "%-18s %s\n", label, json_string_value(value));
         else if (json_is_real(value))
-            text_printf(out, "%-24s %s\n", label,
+            text_printf(out, "%-18s %s\n", label,
                         units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units));
         else if (strstr(key, "bytes"))
-            text_printf(out, "%-24s %s\n", label, units_format_bytes(json_integer_value(value), units));
+            text_printf(out, "%-18s %s\n", label, units_format_bytes(json_integer_value(value), units));
         else
-            text_printf(out, "%-24s %lld\n", label, (long long)json_integer_value(value));
+            text_printf(out, "%-18s %lld\n", label, (long long)json_integer_value(value));
     }
 }
 

@@ -134,7 +134,7 @@ static int print_answer(const struct answer *a, struct error *err)
     machine_speed_describe(&a->speed.speed, &speed);
     report_fact(report, "chosen", "dp %lld, micro-batch %lld, recompute %s", (long long)best->layout.dp,
                 (long long)best->layout.micro_batch, best->recompute);
-    report_capacity(report, "arena", best->needed_bytes, a->cluster.device.capacity_bytes);
+    report_capacity(report, "needed", best->needed_bytes, a->cluster.device.capacity_bytes);
     report_fact(report, "step", "%s predicted", units_format_seconds(best->time.total, time));
     report_fact(report, "rates", "%s", speed.data);
     report_fact(report, "search", "%s configurations in %s", units_format_count(r->candidates, count),

@@ -72,6 +72,14 @@ static json_t *to_json(const struct question *q)
                      "step_parts", time, "stages", stage);
 }
 
+static const char *rates_source(const struct question *q)
+{
+    if (q->speed.speed.calibration)
+        return "from the calibration";
+    return q->cluster.device.card ? "from the card's data sheet"
+                                  : "from nominal rates; a --calibration of this machine comes closer";
+}
+
 static void add_verdict(struct report *report, const struct question *q)
 {
     const struct prediction *a = &q->answer;
@@ -79,25 +87,35 @@ static void add_verdict(struct report *report, const struct question *q)
     int64_t left = a->capacity_bytes - a->needed_bytes;
     report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s", units_format_bytes(left < 0 ? -left : left, room),
                 left < 0 ? "short" : "to spare", a->in_doubt ? ", within the error of the runtime term" : "");
-    report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
-    if (a->runtime.bytes)
+    if (a->runtime.bytes) {
+        report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
         report_fact(report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
                     units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
-    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time),
-                q->speed.speed.calibration ? "from the calibration" : "from nominal rates; --calibration makes it exact");
+    }
+    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
 }
 
-static void add_advice(struct report *report, const struct question *q)
+/* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
+ * is too much, so that the answer for a large model comes at once. */
+static const char *find_advice(const struct question *q, struct arena *arena)
 {
     struct advice_list list;
     struct text text = {0};
-    if (q->answer.fits || advice_find(q->program, &q->cluster.device, &q->speed.speed, &list, NULL))
-        return;
+    char states[UNITS_TEXT];
+    if (q->answer.fits)
+        return NULL;
+    if (q->program->persistent_bytes > q->answer.capacity_bytes - q->answer.runtime.bytes)
+        return arena_printf(arena,
+                            "It does not fit; parameters, gradients and optimizer state alone take %s on every rank, whatever the "
+                            "batch: use a smaller model or a device with more memory.",
+                            units_format_bytes(q->program->persistent_bytes, states));
+    if (advice_find(q->program, &q->cluster.device, &q->speed.speed, &list, NULL))
+        return NULL;
     advice_print(&list, &text);
-    if (text.data)
-        report_remark(report, "What would fit", "%s", text.data);
+    const char *advice = arena_printf(arena, "It does not fit; %s.", text.data);
     text_free(&text);
     advice_clear(&list);
+    return advice;
 }
 
 static int print_answer(const struct question *q, struct error *err)
@@ -105,9 +123,11 @@ static int print_answer(const struct question *q, struct error *err)
     struct arena *arena = arena_create();
     struct breakdown breakdown =
         breakdown_of_program(q->program, q->cluster.device.name, q->answer.capacity_bytes, arena);
+    const char *advice = find_advice(q, arena);
+    if (advice)
+        breakdown.advice = advice;
     struct report *report = breakdown_report(&breakdown, arena);
     add_verdict(report, q);
-    add_advice(report, q);
     int status = output_report(report, "-", err);
     arena_free(arena);
     return status;

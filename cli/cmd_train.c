@@ -21,7 +21,7 @@ static const struct option_spec options[] = {
      offsetof(struct training_options, resume)},
     {"output", 'o', OPTION_TEXT, "RUN.DB", NULL, "record the run in this database",
      offsetof(struct training_options, output)},
-    {"event-steps", 0, OPTION_COUNT, "N", NULL, "record memory events and times of the first N steps; default 2",
+    {"event-steps", 0, OPTION_COUNT, "N", NULL, "record memory events and times of the first N steps; default 2, 0: all",
      offsetof(struct training_options, event_steps)},
     CONFIGURATION_MODEL_OPTIONS(struct training_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct training_options, configuration),

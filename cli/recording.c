@@ -7,9 +7,12 @@
 #include "model/work.h"
 #include "reports/describe.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct recording {
     struct recorder *recorder;
@@ -51,7 +54,10 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
     recording->observers = host_alloc((size_t)plan->layout.dp * sizeof *recording->observers);
     for (int rank = 0; rank < plan->layout.dp; rank++) {
         struct store_prediction row = {
-            .rank = rank, .arena_bytes = program->arena_bytes, .step_seconds = plan->step_seconds};
+            .rank = rank,
+            .arena_bytes = program->arena_bytes,
+            .step_seconds = plan->step_seconds > 0 ? plan->step_seconds : NAN,
+        };
         memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
         recorder_prediction(recording->recorder, &row);
     }
@@ -67,6 +73,16 @@ int recording_close(struct recording *recording, struct error *err)
     free(recording->observers);
     free(recording);
     return status;
+}
+
+void recording_remove(const char *path)
+{
+    static const char *const endings[] = {"", "-wal", "-shm"};
+    char name[PATH_MAX];
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        snprintf(name, sizeof name, "%s%s", path, endings[i]);
+        unlink(name);
+    }
 }
 
 static void record_tensors(struct recording *recording, int rank, const struct program *program)

@@ -8,10 +8,15 @@
 #include "cli/recording.h"
 #include "reports/steps.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A run in progress, as its listener sees it. */
 struct training {
@@ -21,6 +26,7 @@ struct training {
     struct train_settings settings;
     struct recording *recording; /* NULL: none */
     bool broken_output;          /* stdout took no more */
+    int64_t steps_done;          /* by this run */
 };
 
 struct training_options training_default_options(void)
@@ -36,18 +42,48 @@ struct training_options training_default_options(void)
     };
 }
 
+/* Above this many threads a rank's kernels wait for each other rather than work, and systems refuse to start them. */
+enum { MOST_THREADS = 1024 };
+
+static int check_numbers(const struct training_options *o, struct error *err)
+{
+    if (!(o->lr > 0 && o->lr < 1e3))
+        return error_set(err, "--lr %g is out of range; it must be above 0 and below 1000, such as 3e-4", o->lr);
+    if (!(o->decay >= 0 && o->decay < 1e3))
+        return error_set(err, "--decay %g is out of range; it must be 0 or more and below 1000, such as 0.1", o->decay);
+    if (!(o->clip >= 0))
+        return error_set(err, "--clip %g is negative; write 0 for no clipping, or a largest norm such as 1", o->clip);
+    if (o->threads > MOST_THREADS)
+        return error_set(err, "--threads %" PRId64 " is out of range; use at most %d, or leave it out for one per core",
+                         o->threads, MOST_THREADS);
+    return 0;
+}
+
+/* A place that takes no files is found out before the training rather than after it. */
+static int check_checkpoint(const char *folder, struct error *err)
+{
+    char path[PATH_MAX];
+    struct stat found;
+    snprintf(path, sizeof path, "%s", folder);
+    const char *place = stat(folder, &found) ? dirname(path) : folder;
+    if (place == folder && !S_ISDIR(found.st_mode))
+        return error_set(err, "--checkpoint %s is a file; name a folder, or a place where one can be made", folder);
+    if (access(place, W_OK | X_OK))
+        return error_set(err, "--checkpoint %s: %s; choose a folder that exists or can be made, and be written to",
+                         folder, strerror(errno));
+    return 0;
+}
+
 static int make_settings(struct training *t, enum memory_policy policy, struct error *err)
 {
     const struct training_options *o = t->options;
     struct train_settings s = train_defaults();
     if (!o->data)
         return error_set(err, "--data is missing; name a text file, a .bin token file, or random");
-    if (o->steps < 1)
-        return error_set(err, "--steps 0: a run needs at least 1 step");
-    if (!(o->lr > 0 && o->lr < 1e3))
-        return error_set(err, "--lr %g is out of range; it must be above 0, such as 3e-4", o->lr);
-    if (!(o->decay >= 0 && o->decay < 1e3))
-        return error_set(err, "--decay %g is out of range; it must be 0 or more", o->decay);
+    if (o->output && !o->output[0])
+        return error_set(err, "--output is empty; name a database, such as run.db");
+    if (check_numbers(o, err) || (o->checkpoint && check_checkpoint(o->checkpoint, err)))
+        return -1;
     if (o->schedule && learning_rate_parse(o->schedule, &s.rate.kind, err))
         return -1;
     s.data_path = o->data;
@@ -138,6 +174,9 @@ static void on_finish(void *context, int rank, struct device *device)
 
 static void print_summary(struct training *t, const struct train_result *result)
 {
+    if (!result->steps_done)
+        log_note("no step was left to do: %s is at step %" PRId64 " or beyond; give more --steps", t->options->resume,
+                 t->options->steps);
     if (t->options->json) {
         int64_t *peaks = host_alloc((size_t)result->ranks * sizeof *peaks);
         int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
@@ -151,7 +190,7 @@ static void print_summary(struct training *t, const struct train_result *result)
         return;
     }
     char predicted[UNITS_TEXT], measured[UNITS_TEXT];
-    for (int i = 0; i < result->ranks; i++)
+    for (int i = 0; i < result->ranks && result->steps_done; i++)
         printf("rank %d  peak %s measured, %s predicted, error %" PRId64 " bytes\n", i,
                units_format_bytes(result->usage[i].peak_bytes, measured),
                units_format_bytes(t->program->peak_bytes, predicted),
@@ -165,16 +204,8 @@ static void add_advice(struct training *t, struct error *err)
         capacity_advise(t->program, t->plan->capacity_bytes, err);
 }
 
-static int run(struct training *t, const char *command, struct error *err)
+static int run_steps(struct training *t, struct error *err)
 {
-    const char *output = t->options->output;
-    enum memory_policy policy = t->settings.policy;
-    bool refused = policy == MEMORY_ARENA && t->program->arena_bytes > t->plan->capacity_bytes;
-    if (train_check_data(t->program, &t->settings, err))
-        return -1;
-    if (output && !refused &&
-        recording_open(output, t->plan, t->program, policy, command, t->options->event_steps, &t->recording, err))
-        return -1;
     struct train_listener listener = {
         .context = t,
         .start = on_start,
@@ -190,12 +221,32 @@ static int run(struct training *t, const char *command, struct error *err)
         add_advice(t, err);
     else
         print_summary(t, &result);
+    t->steps_done = result.steps_done;
     train_result_clear(&result);
+    return status;
+}
+
+static int run(struct training *t, const char *command, struct error *err)
+{
+    const char *output = t->options->output;
+    enum memory_policy policy = t->settings.policy;
+    bool refused = policy == MEMORY_ARENA && t->program->arena_bytes > t->plan->capacity_bytes;
+    bool fresh = output && access(output, F_OK);
+    if (train_check_data(t->program, &t->settings, err))
+        return -1;
+    int status = 0;
+    if (output && !refused)
+        status = recording_open(output, t->plan, t->program, policy, command, t->options->event_steps, &t->recording, err);
+    if (!status)
+        status = run_steps(t, err);
     struct error recording_error = {0};
     if (recording_close(t->recording, &recording_error) && !status) {
         *err = recording_error;
         status = -1;
     }
+    /* A database made for a run that did not get to a step is no recording, unless it shows who held the memory. */
+    if (status && fresh && !t->steps_done && err->kind != ERROR_MEMORY)
+        recording_remove(output);
     if (!status && output)
         log_note("recorded in %s; read it with: memplan report %s", output, output);
     if (!status && t->broken_output)
