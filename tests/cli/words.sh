@@ -1,0 +1,62 @@
+# shellcheck shell=bash disable=SC2154
+# The words that the cases use in their lines of shell.
+
+memplan() { "$MEMPLAN" "$@"; }
+
+# field KEY FILE: the value of a key at the top of a JSON document.
+field() {
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2"
+}
+
+# edit FILE FROM TO: a copy of a file with one text replaced, to stdout; the text must be there.
+edit() {
+    grep -qF -e "$2" "$1" && sed "s|$2|$3|" "$1"
+}
+
+# losses FILE: what `train --json` says of its steps that does not depend on the clock.
+losses() { sed -n 's/"step_seconds".*//p' "$1"; }
+
+same() { cmp "$1" "$2"; }
+
+# The arena that `predict` states for a configuration.
+arena_bytes() {
+    memplan predict "$@" --json >arena.json && field arena_bytes arena.json && rm arena.json
+}
+
+can_mount() {
+    mkdir -p "$scratch/probe" && mount -t tmpfs -o size=64k none "$scratch/probe" 2>/dev/null && umount "$scratch/probe"
+}
+
+# full_disk COMMAND: runs it with a full file system on ./small. Files that stay there are listed in ./left.
+full_disk() {
+    mkdir small && mount -t tmpfs -o size=64k none small || return
+    head -c 100000 /dev/zero >small/full 2>/dev/null
+    "$@"
+    local status=$?
+    find small -type f ! -name full >left
+    [ -s left ] || rm left
+    umount small && rmdir small
+    return $status
+}
+
+# read_only COMMAND: runs it with a read-only file system mounted on ./small, where even root may not write.
+read_only() {
+    mkdir small && mount -t tmpfs -o ro,size=64k none small || return
+    "$@"
+    local status=$?
+    umount small && rmdir small
+    return $status
+}
+
+# small_files KIB COMMAND: runs it with a limit on the size of files.
+small_files() { ulimit -f "$1" && "${@:2}"; }
+
+# examples PAGE: a page of help ends with two commands to paste, each going on in deeper lines.
+examples() { [ "$(sed '1,/^examples$/d' "$1" | grep -c '^  memplan ')" -eq 2 ] && tail -n 1 "$1" | grep -q '^  '; }
+
+# advice FILE: the options that the first advice of `predict` tells to try.
+advice() { tr '\n' ' ' <"$1" | sed -n 's/.* try \(--[^(]*\) (needs.*/\1/p' | sed 's/ or .*//; s/  */ /g'; }
+
+# shellcheck disable=SC2034 # for the cases
+tiny_config='{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 256, "n_positions": 64}'
+
