@@ -27,6 +27,18 @@ static inline float bf16_to_f32(uint16_t half)
     return value;
 }
 
+/* Every half is a float too, exactly. */
+static inline float f16_to_f32(uint16_t half)
+{
+    uint32_t exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
+    uint32_t bits = (exponent == 0x1f ? 0xff : exponent + 127 - 15) << 23 | fraction << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    if (exponent == 0)
+        value = (float)fraction * 0x1p-24f;
+    return half >> 15 ? -value : value;
+}
+
 /* Rounds to nearest, ties to even; NaN stays NaN. */
 static inline uint16_t f32_to_bf16(float value)
 {

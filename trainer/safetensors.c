@@ -95,6 +95,15 @@ const char *safetensors_find_note(const struct safetensors *file, const char *ke
     return json_string_value(json_object_get(json_object_get(file->header, metadata_key), key));
 }
 
+static void read_halves(const unsigned char *from, int64_t count, float (*convert)(uint16_t), float *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, from + i * (int64_t)sizeof half, sizeof half);
+        out[i] = convert(half);
+    }
+}
+
 int safetensors_read_f32(const struct safetensors *file, const struct safetensors_tensor *tensor,
                          int64_t first, int64_t count, float *out, struct error *err)
 {
@@ -103,11 +112,9 @@ int safetensors_read_f32(const struct safetensors *file, const struct safetensor
     if (!strcmp(tensor->dtype, "F32")) {
         memcpy(out, from, (size_t)count * sizeof *out);
     } else if (!strcmp(tensor->dtype, "BF16")) {
-        for (int64_t i = 0; i < count; i++) {
-            uint16_t half;
-            memcpy(&half, from + i * (int64_t)sizeof half, sizeof half);
-            out[i] = bf16_to_f32(half);
-        }
+        read_halves(from, count, bf16_to_f32, out);
+    } else if (!strcmp(tensor->dtype, "F16")) {
+        read_halves(from, count, f16_to_f32, out);
     } else if (!strcmp(tensor->dtype, "F64")) {
         for (int64_t i = 0; i < count; i++) {
             double wide;
@@ -115,9 +122,9 @@ int safetensors_read_f32(const struct safetensors *file, const struct safetensor
             out[i] = (float)wide;
         }
     } else {
-        return error_set(err,
-                         "%s: tensor %s is %s; only F32, BF16 and F64 can be read as weights, so convert it",
-                         file->path, tensor->name, tensor->dtype);
+        return error_set(
+            err, "%s: tensor %s is %s; only F32, BF16, F16 and F64 can be read as weights, so convert it",
+            file->path, tensor->name, tensor->dtype);
     }
     return 0;
 }

@@ -57,6 +57,23 @@ TEST(bf16_rounding, "f32 rounds to the nearest bf16, ties to even")
         isinf(bf16_to_f32(f32_to_bf16(3.4028235e38f)))); /* the largest float lies above the largest bf16 */
 }
 
+/* 5 bits of exponent with bias 15, 10 of fraction: 0x3c00 is 1, its neighbour 2^-10 more. The smallest normal number is
+ * 2^-14, and below it steps are 2^-24. */
+TEST(f16_values, "halves read as floats: normal, below normal, largest, infinite, not a number")
+{
+    ASSERT(f16_to_f32(0x3c00) == 1);
+    ASSERT(f16_to_f32(0x3c01) == 1 + 0x1p-10f);
+    ASSERT(f16_to_f32(0xc500) == -5);
+    ASSERT(f16_to_f32(0x7bff) == 65504);
+    ASSERT(f16_to_f32(0x0400) == 0x1p-14f);
+    ASSERT(f16_to_f32(0x03ff) == 1023 * 0x1p-24f);
+    ASSERT(f16_to_f32(0x8001) == -0x1p-24f);
+    ASSERT(f16_to_f32(0x0000) == 0 && !signbit(f16_to_f32(0x0000)));
+    ASSERT(f16_to_f32(0x8000) == 0 && signbit(f16_to_f32(0x8000)));
+    ASSERT(f16_to_f32(0x7c00) == INFINITY && f16_to_f32(0xfc00) == -INFINITY);
+    ASSERT(isnan(f16_to_f32(0x7e00)) && isnan(f16_to_f32(0xfc01)));
+}
+
 TEST(role_names, "every role is found by its name, and nothing else is")
 {
     for (int role = 0; role < ROLE_COUNT; role++)

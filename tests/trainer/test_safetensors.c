@@ -129,7 +129,7 @@ TEST(safetensors_round_trip, "what was written is found again by name, with its 
     const struct safetensors_tensor *ids = safetensors_find(file, "ids");
     ASSERT(!memcmp(ids->data, (int32_t[]){7, 8, 9}, 12));
     ASSERT_INT(safetensors_read_f32(file, ids, 0, 3, values, &err), -1);
-    ASSERT_HAS(err.text, "tensor ids is I32; only F32, BF16 and F64");
+    ASSERT_HAS(err.text, "tensor ids is I32; only F32, BF16, F16 and F64");
     ASSERT(!safetensors_find(file, "id"));
     ASSERT_STR(safetensors_find_note(file, "step"), "12");
     ASSERT(!safetensors_find_note(file, "steps"));
@@ -137,25 +137,30 @@ TEST(safetensors_round_trip, "what was written is found again by name, with its 
     folder_remove();
 }
 
-/* BF16 0x3fc0 is 1.5 and 0xc000 is -2; the odd U8 before them leaves the doubles on an odd address. */
-TEST(safetensors_conversions, "BF16 and F64 read as floats from any address")
+/* 1.5 and -2 are 0x3fc0 and 0xc000 in BF16, 0x3e00 and 0xc000 in F16; the odd U8 before them leaves the rest on odd
+ * addresses. */
+TEST(safetensors_conversions, "BF16, F16 and F64 read as floats from any address")
 {
     const char *json = "{\"odd\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                        "\"half\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[1,5]},"
-                       "\"wide\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[5,13]}}";
+                       "\"other\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[5,9]},"
+                       "\"wide\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[9,17]}}";
     struct safetensors *file;
     struct error err;
     char bytes[512];
     float values[2];
     double wide = 0.1;
     folder_make();
-    header_put(json, 13);
+    header_put(json, 17);
     size_t count = file_get(bytes, sizeof bytes);
-    memcpy(bytes + count - 12, "\xc0\x3f\x00\xc0", 4);
+    memcpy(bytes + count - 16, "\xc0\x3f\x00\xc0", 4);
+    memcpy(bytes + count - 12, "\x00\x3e\x00\xc0", 4);
     memcpy(bytes + count - 8, &wide, 8);
     file_put(bytes, count);
     ASSERT_OK(safetensors_open(path, &file, &err));
     ASSERT_OK(safetensors_read_f32(file, safetensors_find(file, "half"), 0, 2, values, &err));
+    ASSERT(values[0] == 1.5f && values[1] == -2);
+    ASSERT_OK(safetensors_read_f32(file, safetensors_find(file, "other"), 0, 2, values, &err));
     ASSERT(values[0] == 1.5f && values[1] == -2);
     ASSERT_OK(safetensors_read_f32(file, safetensors_find(file, "wide"), 0, 1, values, &err));
     ASSERT(values[0] == 0.1f);
@@ -170,7 +175,7 @@ TEST(safetensors_other_dtypes,
     struct error err;
     float value;
     folder_make();
-    header_put("{\"a\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+    header_put("{\"a\":{\"dtype\":\"I16\",\"shape\":[3],\"data_offsets\":[0,6]},"
                "\"b\":{\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[6,10]}}",
                10);
     ASSERT_OK(safetensors_open(path, &file, &err));
@@ -178,7 +183,7 @@ TEST(safetensors_other_dtypes,
     ASSERT_INT(safetensors_find(file, "b")->element_bytes, 0);
     ASSERT_INT(safetensors_find(file, "b")->bytes, 4);
     ASSERT_INT(safetensors_read_f32(file, safetensors_find(file, "a"), 0, 1, &value, &err), -1);
-    ASSERT_HAS(err.text, "tensor a is F16");
+    ASSERT_HAS(err.text, "tensor a is I16");
     ASSERT_INT(safetensors_read_f32(file, safetensors_find(file, "b"), 0, 1, &value, &err), -1);
     safetensors_close(file);
     folder_remove();
