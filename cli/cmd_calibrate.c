@@ -4,6 +4,8 @@
 #include "cli/configuration.h"
 #include "cli/speed.h"
 
+#include <string.h>
+
 struct calibrate_options {
     const char *output;
     int64_t run;
@@ -47,7 +49,7 @@ static int run(int argc, char **argv, struct error *err)
         return -1;
     int status = calibration_write(&calibration, o.output, err);
     calibration_clear(&calibration);
-    if (!status)
+    if (!status && strcmp(o.output, "-"))
         log_note("wrote %s; use it with: memplan plan ... --calibration %s", o.output, o.output);
     return status;
 }

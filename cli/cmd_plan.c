@@ -195,7 +195,7 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
 static int write_plan(const struct answer *a, const char *path, struct error *err)
 {
     int status = output_json(plan_to_json(&a->plan, a->program), path, err);
-    if (!status)
+    if (!status && strcmp(path, "-"))
         log_note("wrote %s; run it with: memplan train %s --data FILE", path, path);
     return status;
 }
@@ -209,6 +209,8 @@ static int make_plan(struct answer *a, const struct plan_options *o, const char 
         return -1;
     if (found && o->output && write_plan(a, o->output, err))
         return -1;
+    if (found && o->output && !strcmp(o->output, "-"))
+        return 0;
     if (o->json)
         return output_json(to_json(a), "-", err) ? -1 : !found;
     return found ? print_answer(a, err) : explain_refusal(a, err);

@@ -130,6 +130,10 @@ int main(int argc, char **argv)
         status = error_set(&err, "the answer could not be written to stdout; is the disk full, or the reader gone?");
     if (status >= 0)
         return status;
+    /* An argument that is quoted may hold line ends or a terminal's commands; the message stays one line. */
+    for (char *c = err.text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
     log_error("%s", err.text);
     return err.kind == ERROR_MEMORY ? 1 : 2;
 }

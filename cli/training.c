@@ -64,6 +64,8 @@ static int check_checkpoint(const char *folder, struct error *err)
 {
     char path[PATH_MAX];
     struct stat found;
+    if (!folder[0])
+        return error_set(err, "--checkpoint is empty; name a folder, such as checkpoint");
     snprintf(path, sizeof path, "%s", folder);
     const char *place = stat(folder, &found) ? dirname(path) : folder;
     if (place == folder && !S_ISDIR(found.st_mode))

@@ -14,7 +14,7 @@
 #     golden describe-list                        stdout is cases/describe-list.golden
 #     json fits:bool stages[].stage=0             values of the JSON document on stdout: see json_has.py; jsonl: of lines
 #     leaves run.db                               may write this, though it fails
-#     needs root                                  skipped, aloud, where that is missing: root, tmpfs
+#     needs full-disk                             skipped, aloud, where that cannot be had: full-disk, read-only
 #
 # A refusal (exit 2, and exit 1 with no answer on stdout) must be one sentence on stderr, and leave every file as it was.
 # The folder of a case holds corpus.txt, plan.json, run.db (a profile of that plan) and calibration.json of gpt2-tiny.
@@ -118,9 +118,8 @@ judge_refusal() {
 # The word for what this machine lacks of what the case needs; nothing when it has it.
 missing() {
     case $needs in
-    root) [ "$(id -u)" -eq 0 ] || echo "not root" ;;
-    user) [ "$(id -u)" -ne 0 ] || echo "root may write everywhere" ;;
-    tmpfs) can_mount || echo "no file system can be mounted" ;;
+    full-disk) can_mount || echo "no file system can be mounted" ;;
+    read-only) [ "$(id -u)" -ne 0 ] || can_mount || echo "root may write everywhere" ;;
     esac
     if [ ${#json[@]} -gt 0 ] && ! command -v python3 >/dev/null; then
         echo "no python3"
