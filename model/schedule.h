@@ -1,0 +1,142 @@
+/* Pipeline schedules as data: in which order one stage runs the forward and backward passes of its chunks, what it
+ * receives before and sends after each, and how much it keeps meanwhile. Knows neither layers nor bytes.
+ *
+ * Layers are cut into pp * virtual_stages chunks, run in the order of their global number g = chunk * pp + stage: each stage
+ * holds `virtual_stages` chunks, and chunk g passes activations to the stage of g + 1 and gradients to that of g - 1. */
+#ifndef MEMPLAN_MODEL_SCHEDULE_H
+#define MEMPLAN_MODEL_SCHEDULE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum schedule_kind {
+    SCHEDULE_GPIPE,       /* all forward, then all backward (Huang et al. 2019) */
+    SCHEDULE_1F1B,        /* one forward, one backward (Narayanan et al. 2019) */
+    SCHEDULE_INTERLEAVED, /* the same over several chunks per stage (Narayanan et al. 2021), as Megatron-LM orders them */
+    SCHEDULE_ZB_H1,       /* 1F1B whose weight gradients fill the bubble (Qi et al. 2024, "Zero Bubble") */
+    SCHEDULE_KINDS,
+};
+
+enum schedule_work {
+    SCHEDULE_FORWARD,
+    SCHEDULE_BACKWARD,        /* both halves together */
+    SCHEDULE_BACKWARD_INPUT,  /* gradients of activations, which the stage before waits for */
+    SCHEDULE_BACKWARD_WEIGHT, /* gradients of weights, which nobody waits for */
+};
+
+struct schedule_item {
+    enum schedule_work work;
+    int chunk; /* of the stage: 0 .. virtual_stages - 1 */
+    int micro_batch;
+};
+
+/* What all stages of a pipeline share. */
+struct schedule_shape {
+    enum schedule_kind kind;
+    int64_t pp;             /* stages */
+    int64_t virtual_stages; /* chunks per stage */
+    int64_t micro_batches;  /* per step */
+};
+
+const char *schedule_name(enum schedule_kind kind); /* "gpipe", "1f1b", "interleaved", "zb-h1" */
+int schedule_find(const char *name, enum schedule_kind *out, struct error *err);
+/* Refuses what the kind cannot run; the message says what to use instead. */
+int schedule_shape_check(const struct schedule_shape *shape, struct error *err);
+
+/* The items of one stage in order, without storing them. The shape must have passed schedule_shape_check(). */
+struct schedule_cursor {
+    struct schedule_shape shape;
+    int64_t stage;
+    int64_t forwards, backwards, weights; /* done so far; `weights` only where backward is split */
+};
+
+struct schedule_cursor schedule_walk(const struct schedule_shape *shape, int64_t stage);
+bool schedule_next(struct schedule_cursor *cursor, struct schedule_item *out);
+
+/* The same, stored. */
+struct schedule {
+    struct schedule_shape shape;
+    int stage;
+    int count;
+    struct schedule_item items[];
+};
+
+/* On success *out is the caller's: schedule_free(). */
+int schedule_create(const struct schedule_shape *shape, int64_t stage, struct schedule **out, struct error *err);
+void schedule_free(struct schedule *schedule); /* NULL is fine */
+
+/* What is kept of a (chunk, micro-batch) pair, from one item to another, both included. */
+enum schedule_life {
+    SCHEDULE_KEPT,            /* from forward until all of backward is done */
+    SCHEDULE_KEPT_FOR_INPUT,  /* from forward until the input half is done */
+    SCHEDULE_KEPT_FOR_WEIGHT, /* from the input half until the weight half is done */
+};
+
+enum { SCHEDULE_ALL_CHUNKS = -1 };
+
+/* How many pairs of `chunk`, or of all chunks together, live at most at once, which is how many slots hold them: each
+ * takes the lowest one that is free. slots[k] becomes that of item k, or -1 where it has none; NULL: only count.
+ *
+ *     at most kept, all chunks       all of backward   input half       weight half
+ *     gpipe                          m                 m                1
+ *     1f1b                           min(m, p-i)       min(m, p-i)      1
+ *     interleaved                    min(vm, 2(p-i-1) + (v-1)p + 1)     1
+ *     zb-h1                          min(m, p)         min(m, p-i)      min(m, i+1)
+ *
+ * for stage i of p, v chunks, m micro-batches. So the fullest stage keeps no more under zb-h1 than under 1f1b, but the later
+ * ones do: the weight halves that they put off are what fills the bubble. */
+int schedule_slots(const struct schedule *schedule, enum schedule_life life, int chunk, int *slots);
+
+enum schedule_direction { SCHEDULE_ACTIVATION, SCHEDULE_GRADIENT, SCHEDULE_DIRECTIONS };
+
+struct schedule_message {
+    int peer; /* the other stage; -1: no message, and the rest says nothing */
+    enum schedule_direction direction;
+    int chunk; /* the global number of the receiver's */
+    int micro_batch;
+    int64_t tag; /* the three above in one number, the same on both ends and on no other message of the step */
+};
+
+/* What `item` needs from another stage, and what another stage needs from it. Messages from one stage to another in one
+ * direction are sent and received in the same order, so a transport without tags serves too. */
+struct schedule_messages {
+    struct schedule_message receive, send;
+};
+
+struct schedule_messages schedule_messages(const struct schedule *schedule, int item);
+
+/* How a stage executes its items; everything below assumes it. Receives and sends never block when they start.
+ *
+ *     start the receive of item 0
+ *     for each item k:  start the receive of item k + 1
+ *                       wait for the receive of item k
+ *                       run item k
+ *                       start the send of item k
+ *                       wait for the send of item k - 1
+ *     wait for the send of the last item
+ *
+ * So a message has an item's time to pass behind, what item k sends is released after item k + 1, and two buffers each for
+ * receives and for sends, used in turn (k % 2), are enough. It needs no buffering by the transport: a send may well end only
+ * when its receive has started. Later receives would not do: with that of item k + 1 started after item k, interleaved
+ * stages all wait for each other's. */
+
+/* Is this a pipeline? `stages` are all of them, in order. Each item runs exactly once and after what it depends on, every
+ * send has its receive, and nobody waits for ever; with `rendezvous` a send ends only when its receive has started, without
+ * it at once. */
+int schedule_check(const struct schedule *const *stages, bool rendezvous, struct error *err);
+
+/* Seconds of each global chunk's work, pp * virtual_stages of each. */
+struct schedule_times {
+    const double *forward_s, *backward_input_s, *backward_weight_s;
+    double message_s; /* from the moment both ends have started; messages do not slow each other down */
+};
+
+/* Runs the stages against the clock. *step_s is when the last stage is done; bubbles[stage] (NULL: not wanted) is the idle
+ * time until then as a fraction of the stage's work, which is (p-1)/m for gpipe and 1f1b and (p-1)/(vm) for interleaved
+ * when all chunks are equal and messages free. Fails as schedule_check() does. */
+int schedule_replay(const struct schedule *const *stages, const struct schedule_times *times, double *step_s,
+                    double *bubbles, struct error *err);
+
+#endif
