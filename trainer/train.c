@@ -8,6 +8,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
 #include "trainer/execute.h"
+#include "trainer/public_weights.h"
 #include "trainer/weights.h"
 
 #include <math.h>
@@ -165,6 +166,8 @@ static int rank_open(struct rank *rank, struct error *err)
         return resume(rank, err);
     struct state_access access = rank_states(rank);
     weights_initialize(&access, settings->seed, run->threads_per_rank);
+    if (settings->weights_path)
+        return public_weights_read(settings->weights_path, &access, run->threads_per_rank, err);
     return 0;
 }
 

@@ -22,7 +22,8 @@ struct train_settings {
     int64_t validation_batches; /* micro-batches per validation */
     const char *checkpoint_folder; /* NULL: none are written */
     int64_t checkpoint_every;      /* 0: only after the last step */
-    const char *resume_folder;     /* NULL: from initial weights */
+    const char *resume_folder;     /* NULL: from step 0 */
+    const char *weights_path;      /* what step 0 starts from, as in public_weights.h; NULL: initial weights */
     const struct kernel_table *kernels;
     enum memory_policy policy;
     int64_t capacity_bytes; /* of each rank's device; <= 0: no limit */

@@ -334,6 +334,30 @@ TEST(public_pieces, "a matrix larger than a piece is read whole, straight or tra
     runs_remove_folder(folder);
 }
 
+/* With a learning rate of 0 a step changes nothing, so the checkpoint after it holds what the run began with. */
+TEST(public_run, "a run on two ranks begins with the published weights; one that cannot names the file")
+{
+    char folder[RUNS_PATH];
+    publish(plain, model("gpt2-tiny"), folder);
+    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=8", "none");
+    struct train_settings settings = runs_settings(1);
+    settings.rate.peak = 0;
+    settings.weights_path = folder;
+    struct history history = runs_train_weights(program, &settings);
+    const float *got = history.weights;
+    for (int64_t i = 0; i < program->instances; i++)
+        for (int k = 0; k < program_block(program, i)->parameter_count; k++) {
+            const struct parameter *p = &program_block(program, i)->parameters[k];
+            for (int64_t n = 0; n < p->count; n++)
+                ASSERT(*got++ == value_of(i, p->id, n));
+        }
+    settings.weights_path = "/nonexistent";
+    ASSERT_HAS(runs_fail(program, &settings).text, "cannot read /nonexistent");
+    runs_clear(&history);
+    program_free(program);
+    runs_remove_folder(folder);
+}
+
 TEST(public_file, "a file is read under its own name; what is no source is refused, and so is an encoder")
 {
     char folder[RUNS_PATH], path[RUNS_PATH + 20];
