@@ -84,6 +84,8 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
         return error_set(err, "--data is missing; name a text file, a .bin token file, or random");
     if (o->output && !o->output[0])
         return error_set(err, "--output is empty; name a database, such as run.db");
+    if (o->weights && o->resume)
+        return error_set(err, "--weights and --resume both say what the run begins with; give one of them");
     if (check_numbers(o, err) || (o->checkpoint && check_checkpoint(o->checkpoint, err)))
         return -1;
     if (o->schedule && learning_rate_parse(o->schedule, &s.rate.kind, err))
@@ -99,6 +101,7 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     s.checkpoint_folder = o->checkpoint;
     s.checkpoint_every = o->checkpoint_every;
     s.resume_folder = o->resume;
+    s.weights_path = o->weights;
     s.policy = policy;
     s.capacity_bytes = t->plan->capacity_bytes;
     s.threads = (int)o->threads;

@@ -10,7 +10,7 @@
 
 struct training_options {
     struct configuration_options configuration;
-    const char *data, *device, *output, *schedule, *checkpoint, *resume, *policy;
+    const char *data, *device, *output, *schedule, *checkpoint, *resume, *weights, *policy;
     int64_t steps, seed, warmup, memory, threads, checkpoint_every, validate_every, event_steps;
     double lr, decay, clip;
     bool json, quiet;
@@ -25,6 +25,8 @@ struct training_options {
      offsetof(struct training_options, lr)},                                                                   \
     {"seed", 0, OPTION_COUNT, "N", NULL, "of initial weights and data order; default 1",                       \
      offsetof(struct training_options, seed)},                                                                 \
+    {"weights", 0, OPTION_TEXT, "FILE|FOLDER", NULL, "begin with a public model's weights, in safetensors",    \
+     offsetof(struct training_options, weights)},                                                              \
     {"threads", 0, OPTION_COUNT, "N", NULL, "OS threads shared out among the ranks; default all cores",        \
      offsetof(struct training_options, threads)},                                                              \
     {"device", 0, OPTION_TEXT, "D", NULL, "cpu: the only one this build has",                                  \
