@@ -38,7 +38,5 @@ int cluster_read(const char *spec, struct cluster *out, struct error *err);
 int cluster_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
 
 int64_t cluster_ranks(const struct cluster *cluster);
-/* NULL-terminated. */
-const char *const *cluster_preset_names(void);
 
 #endif

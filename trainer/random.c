@@ -90,15 +90,6 @@ void random_fill_normal(struct random_stream stream, uint64_t first, double devi
     }
 }
 
-void random_fill_uniform(struct random_stream stream, uint64_t first, double bound, float *out, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        /* 24 bits, the precision of a float: more would round up to the bound itself */
-        double unit = (double)(random_bits(stream, first + (uint64_t)i) >> 40) * 0x1p-24;
-        out[i] = (float)(bound * (2 * unit - 1));
-    }
-}
-
 /* Swap-or-not (Hoang, Morris, Rogaway, CRYPTO 2012). Each round pairs x with (key - x) mod count and swaps a pair or
  * not by a bit that both members compute, so each round is its own inverse, for any count. About 6 log2(count)
  * rounds mix well. */

@@ -27,8 +27,6 @@ int64_t random_below(struct random_stream stream, uint64_t index, int64_t limit)
 
 /* out[i] is the value at index first + i: parts of one tensor may be filled by different ranks or threads. */
 void random_fill_normal(struct random_stream stream, uint64_t first, double deviation, float *out, int64_t count);
-/* In [-bound, bound). */
-void random_fill_uniform(struct random_stream stream, uint64_t first, double bound, float *out, int64_t count);
 
 /* Where a shuffle of [0, count) puts `index`: a permutation that takes no memory. */
 int64_t random_shuffle(struct random_stream stream, int64_t count, int64_t index);

@@ -91,24 +91,6 @@ TEST(random_fill_split,
     ASSERT(!memcmp(whole, parts, sizeof whole));
     for (int i = 0; i < 31; i++)
         ASSERT(whole[i] == (float)(0.02 * random_normal(stream, 100 + (uint64_t)i)));
-    random_fill_uniform(stream, 100, 2, whole, 31);
-    random_fill_uniform(stream, 100, 2, parts, 4);
-    random_fill_uniform(stream, 104, 2, parts + 4, 27);
-    ASSERT(!memcmp(whole, parts, sizeof whole));
-}
-
-TEST(random_fill_uniform_range, "uniform floats lie in [-bound, bound) and use all of it")
-{
-    enum { COUNT = 100000 };
-    static float values[COUNT];
-    random_fill_uniform(random_stream(3, 3), 0, 0.5, values, COUNT);
-    float low = 0, high = 0;
-    for (int i = 0; i < COUNT; i++) {
-        ASSERT(values[i] >= -0.5f && values[i] < 0.5f);
-        low = fminf(low, values[i]);
-        high = fmaxf(high, values[i]);
-    }
-    ASSERT(low < -0.499f && high > 0.499f);
 }
 
 /* 60,000 throws of a die: each face 10,000 times, standard deviation sqrt(60000 * 1/6 * 5/6) = 91.3. */
