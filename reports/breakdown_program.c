@@ -1,6 +1,6 @@
-/* The breakdown that a program foretells. What is alive at the peak is found by walking the step up to it, tensor by tensor,
- * as a recorder would see it; the peak itself comes from arithmetic over blocks (model/program_peak.c), and a test holds the two
- * to each other. */
+/* The breakdown that a program foretells. What is alive at the peak is found by walking the step up to it, tensor by
+ * tensor, as a recorder would see it; the peak itself comes from arithmetic over blocks (model/program_peak.c), and a test
+ * holds the two to each other. */
 #include "base/text.h"
 #include "base/units.h"
 #include "model/recompute.h"
@@ -95,6 +95,12 @@ static const char *advice(const struct program *program, int64_t capacity_bytes,
     int64_t lowest = program->peak_bytes, lowest_arena = program->arena_bytes;
     bool limited = capacity_bytes != INT64_MAX, one = program->layout.micro_batch == 1;
     find_lowest(program, &lowest, &lowest_arena);
+    if (program->persistent_bytes > capacity_bytes)
+        return arena_printf(
+            arena,
+            "It does not fit: parameters, gradients and optimizer state alone take %s, whatever "
+            "the batch.",
+            units_format_bytes(program->persistent_bytes, a));
     if (limited && program->arena_bytes > capacity_bytes && lowest_arena <= capacity_bytes)
         return arena_printf(arena, "It does not fit; with --recompute full it would: %s.",
                             units_format_bytes(lowest_arena, a));

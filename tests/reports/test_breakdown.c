@@ -64,6 +64,18 @@ TEST(breakdown_program_golden, "the page of a tiny GPT-2 on a device of 1 MiB")
     arena_free(arena);
 }
 
+TEST(breakdown_program_hopeless, "no batch is advised where the states alone do not fit")
+{
+    struct arena *arena = arena_create();
+    struct program *program = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
+    struct breakdown b = breakdown_of_program(program, "cpu", program->persistent_bytes - 1, arena);
+    ASSERT_HAS(b.advice, "optimizer state alone take");
+    b = breakdown_of_program(program, "cpu", program->persistent_bytes, arena);
+    ASSERT_HAS(b.advice, "try a smaller --micro-batch");
+    program_free(program);
+    arena_free(arena);
+}
+
 static void open_run(const char *folder, struct store **store)
 {
     char path[128];
