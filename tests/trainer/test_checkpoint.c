@@ -274,6 +274,22 @@ TEST(checkpoint_refused,
     runs_remove_folder(folder);
 }
 
+TEST(checkpoint_renamed, "a model under another name, or with another usual batch, is still the checkpoint's")
+{
+    char folder[RUNS_PATH];
+    const char *layout = "micro=2 batch=4 seq=17";
+    runs_open_folder(folder);
+    train_half("gpt2-tiny", layout, folder);
+    struct history straight = train_whole("gpt2-tiny", layout, NULL);
+    edit_json(folder, "\"name\": \"gpt2-tiny\"", "\"name\": \"a copy\"");
+    edit_json(folder, "\"usual_batch\": 1", "\"usual_batch\": 8");
+    struct history resumed = train_whole("gpt2-tiny", layout, folder), expected = second_half(&straight);
+    runs_assert_same(&resumed, &expected);
+    runs_clear(&straight);
+    runs_clear(&resumed);
+    runs_remove_folder(folder);
+}
+
 /* A file may grow to half of what the tensors take, as on a disk with no more room. */
 TEST(checkpoint_disk_full, "a disk that fills up while a checkpoint is written leaves the one before")
 {

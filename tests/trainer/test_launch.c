@@ -114,6 +114,20 @@ TEST(launch_one_rank_fails, "when one rank of four runs out of memory, all end a
     program_free(program);
 }
 
+/* 2^39 micro-batches: a word for each tensor of each would take 2^48 bytes. */
+TEST(launch_many_micro_batches, "the host's memory for a step does not grow with the number of micro-batches")
+{
+    struct error err = {0};
+    struct device *device;
+    struct step_memory *memory;
+    struct program *program = runs_program("gpt2-tiny", "micro=2 batch=1099511627776 seq=17", "none");
+    ASSERT_OK(device_open_cpu(0, false, &device, &err));
+    ASSERT_OK(step_memory_open(program, device, MEMORY_ARENA, &memory, &err));
+    step_memory_close(memory);
+    device_close(device);
+    program_free(program);
+}
+
 /* Fails on one rank of two, when both are there: just before, both have handed the gradients of all layers to their
  * workers, which are busy for milliseconds. */
 static int fail_once_both_are_here(const struct kernel_context *context, const struct embed_grad_args *args,
