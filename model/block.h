@@ -116,9 +116,11 @@ struct block {
     bool stream_ends;            /* d dies here: nothing before this block needs it */
     bool overflow;               /* a size does not fit 63 bits: the block is unusable */
 
-    /* Found by block_measure(). */
+    /* Found by block_weigh(). */
     int64_t saved_bytes; /* kept for backward, x included and out not */
     struct block_peak forward, backward;
+
+    /* Found by block_measure() only. */
     int64_t frame_bytes;  /* room in the arena for what is saved; the next block's frame starts there */
     int64_t extent;       /* highest byte used, from the start of the frame */
     int64_t stream_floor; /* likewise while d, or what lies in its place, is alive: d must lie above */
@@ -134,6 +136,9 @@ struct block_shape {
 void block_build_embed(struct block *block, const struct model *model, struct block_shape shape);
 void block_build_layer(struct block *block, const struct model *model, struct block_shape shape, bool first);
 void block_build_head(struct block *block, const struct model *model, struct block_shape shape);
+
+/* Lives and peaks, for who compares blocks that are not going to be placed. Once, after recompute_apply(). */
+void block_weigh(struct block *block);
 
 /* Lives, peaks and places. Call once, after recompute_apply(); first for the head, whose x tells whether the last layer's
  * output lies in d's place (in_stream). */

@@ -406,7 +406,7 @@ static void place(struct block *block)
     *block = best;
 }
 
-void block_measure(struct block *block)
+void block_weigh(struct block *block)
 {
     block->saved_bytes = 0;
     for (int i = 0; i < block->tensor_count; i++) {
@@ -419,5 +419,10 @@ void block_measure(struct block *block)
     list_births_and_deaths(block);
     block->forward = find_peak(block, 0, block->forward_count);
     block->backward = find_peak(block, block->forward_count, block->op_count);
+}
+
+void block_measure(struct block *block)
+{
+    block_weigh(block);
     place(block);
 }

@@ -181,14 +181,26 @@ static int by_speed(const void *a, const void *b)
     return (x->step_s > y->step_s) - (x->step_s < y->step_s);
 }
 
-static int find_all(struct adviser *adviser)
+/* What leaves the training as it was. */
+static int find_same_training(struct adviser *adviser)
 {
     if (advise_recompute(adviser) || advise_micro_batch(adviser, fit_layout, false))
         return -1;
     if (!adviser->list->count && advise_micro_batch(adviser, fit_recomputed, true))
         return -1;
     qsort(adviser->list->items, (size_t)adviser->list->count, sizeof *adviser->list->items, by_speed);
-    return advise_bf16(adviser) || advise_sequence(adviser) || find_least(adviser) ? -1 : 0;
+    return 0;
+}
+
+/* Where even the least does not fit, smaller micro-batches and recomputation need no trying. */
+static int find_all(struct adviser *adviser)
+{
+    if (find_least(adviser))
+        return -1;
+    bool possible = adviser->list->least_bytes - adviser->runtime_bytes <= adviser->room;
+    if (possible && find_same_training(adviser))
+        return -1;
+    return advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
 }
 
 int advice_find(const struct program *program, const struct rank_device *device,

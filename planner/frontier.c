@@ -27,7 +27,7 @@ static struct layer_bytes measure(const struct program *program, uint32_t mask, 
 {
     struct block block;
     build(&block, program, 1, mask, first);
-    block_measure(&block);
+    block_weigh(&block);
     return (struct layer_bytes){block.saved_bytes, max_i64(block.forward.bytes, block.backward.bytes)};
 }
 

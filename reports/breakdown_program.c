@@ -94,13 +94,13 @@ static const char *advice(const struct program *program, int64_t capacity_bytes,
     char a[UNITS_TEXT], b[UNITS_TEXT];
     int64_t lowest = program->peak_bytes, lowest_arena = program->arena_bytes;
     bool limited = capacity_bytes != INT64_MAX, one = program->layout.micro_batch == 1;
-    find_lowest(program, &lowest, &lowest_arena);
     if (program->persistent_bytes > capacity_bytes)
         return arena_printf(
             arena,
             "It does not fit: parameters, gradients and optimizer state alone take %s, whatever "
             "the batch.",
             units_format_bytes(program->persistent_bytes, a));
+    find_lowest(program, &lowest, &lowest_arena);
     if (limited && program->arena_bytes > capacity_bytes && lowest_arena <= capacity_bytes)
         return arena_printf(arena, "It does not fit; with --recompute full it would: %s.",
                             units_format_bytes(lowest_arena, a));

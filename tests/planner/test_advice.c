@@ -42,6 +42,9 @@ TEST_LOOP(advice_fits, "whatever is advised fits, for every capacity", 3)
         ASSERT_OK(advice_find(program, &device, &speed, &list, &err));
         check_items(&model, &list, capacity);
         ASSERT(list.count > 0 || list.least_bytes > capacity);
+        for (int i = 0; i < list.count && list.least_bytes > capacity; i++)
+            ASSERT(!strncmp(list.items[i].options, "--precision", 11) ||
+                   !strncmp(list.items[i].options, "--seq-len", 9));
         ASSERT(list.least_bytes > 0 && list.least_bytes < program->arena_bytes);
         advice_clear(&list);
     }
