@@ -69,6 +69,13 @@ static int run_matmul_residual(const struct work *w)
     return ops->matmul(&context, &args, &err);
 }
 
+static int run_residual(const struct work *w)
+{
+    struct residual_args args = {.R = R, .C = C, .dtype = w->dtype, .residual = w->hidden[0]};
+    args.bias = w->hidden[1], args.y = w->hidden[2];
+    return ops->residual(&context, &args, &err);
+}
+
 static int run_matmul_dgrad(const struct work *w)
 {
     struct matmul_dgrad_args args = {.M = R, .N = F, .K = C, .dtype = w->dtype, .dy = w->feed[0]};
@@ -143,14 +150,16 @@ static int run_rope(const struct work *w)
 
 static int run_embed(const struct work *w)
 {
-    struct embed_args args = {.B = B, .T = T, .C = C, .V = V, .dtype = w->dtype, .tokens = w->tokens};
+    struct embed_args args = {
+        .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = w->dtype, .tokens = w->tokens};
     args.wte = w->table, args.wpe = w->hidden[0], args.x = w->hidden[2];
     return ops->embed(&context, &args, &err);
 }
 
 static int run_embed_grad(const struct work *w)
 {
-    struct embed_grad_args args = {.B = B, .T = T, .C = C, .V = V, .dtype = w->dtype, .tokens = w->tokens};
+    struct embed_grad_args args = {
+        .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = w->dtype, .tokens = w->tokens};
     args.d = w->hidden[0], args.dwte = w->grad;
     return ops->embed_grad(&context, &args, &err);
 }
@@ -161,6 +170,25 @@ static int run_cross_entropy(const struct work *w)
         .R = R, .V = V, .dtype = w->dtype, .logits = w->logits, .targets = w->tokens};
     args.scale = 1.0 / R, args.loss = w->statistics[0], args.gradient = true;
     return ops->cross_entropy(&context, &args, &err);
+}
+
+/* All that one rank of several does between the reductions, on as many columns as above. */
+static int run_cross_entropy_sharded(const struct work *w)
+{
+    float *max = w->statistics[0], *sums = max + R;
+    const struct logit_shard shard = {.R = R,
+                                      .V = V,
+                                      .valid = V,
+                                      .vocabulary = V,
+                                      .dtype = w->dtype,
+                                      .logits = w->logits,
+                                      .targets = w->tokens};
+    struct logit_max_args max_args = {.shard = shard, .max = max};
+    struct logit_sums_args sums_args = {.shard = shard, .max = max, .sums = sums};
+    struct cross_entropy_sharded_args args = {.shard = shard, .max = max, .sums = sums, .scale = 1.0 / R};
+    args.loss = w->statistics[1], args.gradient = true;
+    return ops->logit_max(&context, &max_args, &err) || ops->logit_sums(&context, &sums_args, &err) ||
+           ops->cross_entropy_sharded(&context, &args, &err);
 }
 
 static int run_square_sum(const struct work *w)
@@ -186,7 +214,7 @@ struct entry {
     double flops, elements, wide_bytes, master_bytes;
 };
 
-enum { TRIAD_ENTRY, GEMM_ENTRY, ENTRY_COUNT = 19 };
+enum { TRIAD_ENTRY, GEMM_ENTRY, ENTRY_COUNT = 21 };
 /* AdamW reads and writes a master copy, but then only writes w. */
 static const struct entry entries[ENTRY_COUNT] = {
     {"machine: STREAM triad", run_triad, 0, 0, 12.0 * TRIAD, 0},
@@ -197,6 +225,7 @@ static const struct entry entries[ENTRY_COUNT] = {
     {"matmul_wgrad + db, add", run_matmul_wgrad, 2.0 * R *F *C, 0, 0, 0},
     {"attention", run_attention, 2.0 * B *H *D *T *(T + 1), 0, 0, 0},
     {"attention_grad", run_attention_grad, 5.0 * B *H *D *T *(T + 1), 0, 0, 0},
+    {"residual + bias", run_residual, 0, 3.0 * R *C, 0, 0},
     {"norm", run_norm, 0, 2.0 * R *C, 0, 0},
     {"norm_grad", run_norm_grad, 0, 3.0 * R *C, 0, 0},
     {"gelu", run_gelu, 0, 2.0 * R *F, 0, 0},
@@ -206,6 +235,7 @@ static const struct entry entries[ENTRY_COUNT] = {
     {"embed", run_embed, 0, 3.0 * R *C, 0, 0},
     {"embed_grad, cleared", run_embed_grad, 0, 1.0 * R *C, 4.0 * V *C + 8.0 * R *C, 0},
     {"cross_entropy + gradient", run_cross_entropy, 0, 2.0 * R *V, 0, 0},
+    {"cross_entropy, sharded", run_cross_entropy_sharded, 0, 4.0 * R *V, 0, 0},
     {"square_sum", run_square_sum, 0, 0, 4.0 * PARAMETERS, 0},
     {"adamw", run_adamw, 0, 2.0 * PARAMETERS, 20.0 * PARAMETERS, 8.0 * PARAMETERS - 2.0 * PARAMETERS},
 };

@@ -23,19 +23,23 @@ struct kernel_context {
     int threads; /* how many OS threads a kernel may use, at least 1 */
 };
 
-/* x[r] = wte[tokens[r]] + wpe[r % T]. A token outside [0, V) is an error. */
+/* x[r] = wte[tokens[r] - first_token] + wpe[r % T]. The table may be one rank's part of the model's: the rows of the tokens
+ * [first_token, first_token + V). Another rank's token has a row of zeros here, so that the sum over ranks is the embedding
+ * (one rank adds wpe, the others pass NULL). A token outside [0, vocabulary) is an error. */
 struct embed_args {
     int64_t B, T, C, V;
+    int64_t first_token, vocabulary; /* without other ranks 0 and V */
     enum dtype dtype;
     const int32_t *tokens; /* (B, T) */
     const void *wte, *wpe; /* (V, C); (>=T, C) or NULL */
     void *x;               /* (B, T, C) */
 };
 
-/* dwte[tokens[r]] += d[r]; dwpe[t] += d[b, t]. With add_* false the whole gradient is cleared first. Fewer positions than
- * T are an error. */
+/* dwte[tokens[r] - first_token] += d[r], but nothing for another rank's token; dwpe[t] += d[b, t]. With add_* false the
+ * whole gradient is cleared first. Fewer positions than T are an error. */
 struct embed_grad_args {
-    int64_t B, T, C, V, positions; /* positions: rows of dwpe; rows >= T get zero */
+    int64_t B, T, C, V, positions;   /* positions: rows of dwpe; rows >= T get zero */
+    int64_t first_token, vocabulary; /* as in embed_args */
     enum dtype dtype;
     const int32_t *tokens;
     const void *d;     /* (B, T, C) */
@@ -71,6 +75,15 @@ struct matmul_args {
     int64_t M, N, K;
     enum dtype dtype;
     const void *x, *w, *bias, *residual;
+    void *y;
+};
+
+/* y(R,C) += residual(R,C) + bias(C): the end of a linear layer whose product was summed over ranks. `residual` may not
+ * alias y; bias may be NULL. */
+struct residual_args {
+    int64_t R, C;
+    enum dtype dtype;
+    const void *residual, *bias;
     void *y;
 };
 
@@ -167,6 +180,44 @@ struct cross_entropy_args {
     bool gradient;
 };
 
+/* Cross-entropy of logits whose columns are split over ranks: no rank sees another's. Between the three kernels the caller
+ * combines what they wrote over the ranks:
+ *     logit_max, all-reduce `max` by maximum, logit_sums, all-reduce `sums` by sum, cross_entropy_sharded
+ * A rank holds the columns of tokens first_column .. first_column + valid - 1, which may be none; those from `valid` to V
+ * pad the vocabulary. No logit of the padding is read, nor of a row whose target is -1: its max is -infinity, its sums 0.
+ * All three refuse a target outside [0, vocabulary) that is not -1, and valid columns beyond V or the vocabulary. */
+struct logit_shard {
+    int64_t R, V; /* V: columns held, padding included */
+    int64_t first_column, valid, vocabulary;
+    enum dtype dtype;
+    void *logits;           /* (R, V); written by cross_entropy_sharded only */
+    const int32_t *targets; /* (R), tokens of the whole vocabulary: the same on all ranks */
+};
+
+/* max[r] = the largest valid logit of the row; -infinity when there is none. */
+struct logit_max_args {
+    struct logit_shard shard;
+    void *max; /* wide (R) */
+};
+
+/* sums[0, r] = sum over valid columns of exp(logit - max[r]); sums[1, r] = logits[r, target] - max[r] on the rank that has
+ * the target's column, else 0. */
+struct logit_sums_args {
+    struct logit_shard shard;
+    const void *max; /* wide (R), of all ranks */
+    void *sums;      /* wide (2, R) */
+};
+
+/* *loss += scale * sum over rows of (log(sums[0, r]) - sums[1, r]): the whole loss, the same bits on every rank. With
+ * `gradient`, logits become scale * (softmax - onehot), in place; 0 in padding and in ignored rows. */
+struct cross_entropy_sharded_args {
+    struct logit_shard shard;
+    const void *max, *sums; /* wide (R), (2, R), of all ranks */
+    double scale;           /* as in cross_entropy_args */
+    void *loss;             /* wide (1), accumulated in row order */
+    bool gradient;
+};
+
 /* *total += sum of g^2, in a fixed order, in double inside. */
 struct square_sum_args {
     int64_t count;
@@ -199,6 +250,7 @@ struct kernel_table {
     int (*norm)(const struct kernel_context *, const struct norm_args *, struct error *);
     int (*norm_grad)(const struct kernel_context *, const struct norm_grad_args *, struct error *);
     int (*matmul)(const struct kernel_context *, const struct matmul_args *, struct error *);
+    int (*residual)(const struct kernel_context *, const struct residual_args *, struct error *);
     int (*matmul_dgrad)(const struct kernel_context *, const struct matmul_dgrad_args *, struct error *);
     int (*matmul_wgrad)(const struct kernel_context *, const struct matmul_wgrad_args *, struct error *);
     int (*attention)(const struct kernel_context *, const struct attention_args *, struct error *);
@@ -209,6 +261,9 @@ struct kernel_table {
     int (*swiglu)(const struct kernel_context *, const struct swiglu_args *, struct error *);
     int (*swiglu_grad)(const struct kernel_context *, const struct swiglu_grad_args *, struct error *);
     int (*cross_entropy)(const struct kernel_context *, const struct cross_entropy_args *, struct error *);
+    int (*logit_max)(const struct kernel_context *, const struct logit_max_args *, struct error *);
+    int (*logit_sums)(const struct kernel_context *, const struct logit_sums_args *, struct error *);
+    int (*cross_entropy_sharded)(const struct kernel_context *, const struct cross_entropy_sharded_args *, struct error *);
     int (*square_sum)(const struct kernel_context *, const struct square_sum_args *, struct error *);
     int (*adamw)(const struct kernel_context *, const struct adamw_args *, struct error *);
 };

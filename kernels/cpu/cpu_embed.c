@@ -8,42 +8,57 @@
 /* Floats of a cache line: threads' columns border on these. */
 enum { LINE = 16 };
 
-static int check_tokens(const int32_t *tokens, int64_t count, int64_t V, struct error *err)
+static int check_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, struct error *err)
 {
     for (int64_t r = 0; r < count; r++)
-        if (tokens[r] < 0 || tokens[r] >= V)
+        if (tokens[r] < 0 || tokens[r] >= vocabulary)
             return error_set(err, "token %ld is %d, outside the vocabulary of %ld; check the data or --vocab",
-                             (long)r, tokens[r], (long)V);
+                             (long)r, tokens[r], (long)vocabulary);
     return 0;
+}
+
+/* Row `index` of a table, or NULL: there is no table, or the row is another rank's. */
+static const char *find_row(const void *table, int64_t index, int64_t rows, int64_t row_bytes)
+{
+    return table && index >= 0 && index < rows ? (const char *)table + index * row_bytes : NULL;
+}
+
+static void add_rows(enum dtype dtype, int64_t C, const void *a, const void *b, void *sum)
+{
+    for (int64_t at = 0; at < C; at += CPU_RUN) {
+        float a_scratch[CPU_RUN], b_scratch[CPU_RUN], sum_scratch[CPU_RUN];
+        int64_t count = min_i64(CPU_RUN, C - at);
+        const float *a_run = cpu_load(dtype, a, at, count, a_scratch);
+        const float *b_run = cpu_load(dtype, b, at, count, b_scratch);
+        float *sum_run = cpu_target(dtype, sum, at, sum_scratch);
+        for (int64_t i = 0; i < count; i++)
+            sum_run[i] = a_run[i] + b_run[i];
+        cpu_store(dtype, sum, at, count, sum_run);
+    }
 }
 
 static void embed_row(const struct embed_args *args, int64_t r)
 {
-    int64_t C = args->C, token = args->tokens[r], t = r % args->T;
-    for (int64_t at = 0; at < C; at += CPU_RUN) {
-        float scratch[CPU_RUN], position_scratch[CPU_RUN], x_scratch[CPU_RUN];
-        int64_t count = min_i64(CPU_RUN, C - at);
-        const float *wte = cpu_load(args->dtype, args->wte, token * C + at, count, scratch);
-        const float *wpe = cpu_load(args->dtype, args->wpe, t * C + at, count, position_scratch);
-        float *x = cpu_target(args->dtype, args->x, r * C + at, x_scratch);
-        for (int64_t i = 0; i < count; i++)
-            x[i] = wte[i] + wpe[i];
-        cpu_store(args->dtype, args->x, r * C + at, count, x);
-    }
+    int64_t row_bytes = args->C * dtype_bytes(args->dtype);
+    const char *token = find_row(args->wte, args->tokens[r] - args->first_token, args->V, row_bytes);
+    const char *position = find_row(args->wpe, r % args->T, args->T, row_bytes);
+    char *x = (char *)args->x + r * row_bytes;
+    if (token && position)
+        add_rows(args->dtype, args->C, token, position, x);
+    else if (token || position)
+        memcpy(x, token ? token : position, (size_t)row_bytes);
+    else
+        memset(x, 0, (size_t)row_bytes);
 }
 
 int cpu_embed(const struct kernel_context *ctx, const struct embed_args *args, struct error *err)
 {
-    int64_t R = args->B * args->T, row_bytes = args->C * dtype_bytes(args->dtype);
-    if (cpu_check_dtype(args->dtype, "embed", err) || check_tokens(args->tokens, R, args->V, err))
+    int64_t R = args->B * args->T;
+    if (cpu_check_dtype(args->dtype, "embed", err) || check_tokens(args->tokens, R, args->vocabulary, err))
         return -1;
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
     for (int64_t r = 0; r < R; r++)
-        if (args->wpe)
-            embed_row(args, r);
-        else
-            memcpy((char *)args->x + r * row_bytes, (const char *)args->wte + args->tokens[r] * row_bytes,
-                   (size_t)row_bytes);
+        embed_row(args, r);
     return 0;
 }
 
@@ -69,7 +84,9 @@ static void add_columns(const struct embed_grad_args *args, struct cpu_range col
     float scratch[CPU_RUN];
     for (int64_t r = 0; r < args->B * args->T; r++) {
         const float *d = cpu_load(args->dtype, args->d, r * C + columns.begin, count, scratch);
-        add_run((float *)args->dwte + args->tokens[r] * C + columns.begin, d, count);
+        int64_t row = args->tokens[r] - args->first_token;
+        if (row >= 0 && row < args->V)
+            add_run((float *)args->dwte + row * C + columns.begin, d, count);
         if (args->dwpe)
             add_run((float *)args->dwpe + r % args->T * C + columns.begin, d, count);
     }
@@ -78,7 +95,7 @@ static void add_columns(const struct embed_grad_args *args, struct cpu_range col
 int cpu_embed_grad(const struct kernel_context *ctx, const struct embed_grad_args *args, struct error *err)
 {
     if (cpu_check_dtype(args->dtype, "embed_grad", err) ||
-        check_tokens(args->tokens, args->B * args->T, args->V, err))
+        check_tokens(args->tokens, args->B * args->T, args->vocabulary, err))
         return -1;
     if (args->dwpe && args->positions < args->T)
         return error_set(err,

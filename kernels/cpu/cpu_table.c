@@ -8,6 +8,7 @@ const struct kernel_table kernels_cpu = {
     .norm = cpu_norm,
     .norm_grad = cpu_norm_grad,
     .matmul = cpu_matmul,
+    .residual = cpu_residual,
     .matmul_dgrad = cpu_matmul_dgrad,
     .matmul_wgrad = cpu_matmul_wgrad,
     .attention = cpu_attention,
@@ -18,6 +19,9 @@ const struct kernel_table kernels_cpu = {
     .swiglu = cpu_swiglu,
     .swiglu_grad = cpu_swiglu_grad,
     .cross_entropy = cpu_cross_entropy,
+    .logit_max = cpu_logit_max,
+    .logit_sums = cpu_logit_sums,
+    .cross_entropy_sharded = cpu_cross_entropy_sharded,
     .square_sum = cpu_square_sum,
     .adamw = cpu_adamw,
 };

@@ -11,6 +11,7 @@ const struct kernel_table kernels_reference = {
     .norm = reference_norm,
     .norm_grad = reference_norm_grad,
     .matmul = reference_matmul,
+    .residual = reference_residual,
     .matmul_dgrad = reference_matmul_dgrad,
     .matmul_wgrad = reference_matmul_wgrad,
     .attention = reference_attention,
@@ -21,6 +22,9 @@ const struct kernel_table kernels_reference = {
     .swiglu = reference_swiglu,
     .swiglu_grad = reference_swiglu_grad,
     .cross_entropy = reference_cross_entropy,
+    .logit_max = reference_logit_max,
+    .logit_sums = reference_logit_sums,
+    .cross_entropy_sharded = reference_cross_entropy_sharded,
     .square_sum = reference_square_sum,
     .adamw = reference_adamw,
 };

@@ -10,6 +10,7 @@ int reference_embed_grad(const struct kernel_context *, const struct embed_grad_
 int reference_norm(const struct kernel_context *, const struct norm_args *, struct error *);
 int reference_norm_grad(const struct kernel_context *, const struct norm_grad_args *, struct error *);
 int reference_matmul(const struct kernel_context *, const struct matmul_args *, struct error *);
+int reference_residual(const struct kernel_context *, const struct residual_args *, struct error *);
 int reference_matmul_dgrad(const struct kernel_context *, const struct matmul_dgrad_args *, struct error *);
 int reference_matmul_wgrad(const struct kernel_context *, const struct matmul_wgrad_args *, struct error *);
 int reference_attention(const struct kernel_context *, const struct attention_args *, struct error *);
@@ -20,6 +21,9 @@ int reference_gelu_grad(const struct kernel_context *, const struct gelu_grad_ar
 int reference_swiglu(const struct kernel_context *, const struct swiglu_args *, struct error *);
 int reference_swiglu_grad(const struct kernel_context *, const struct swiglu_grad_args *, struct error *);
 int reference_cross_entropy(const struct kernel_context *, const struct cross_entropy_args *, struct error *);
+int reference_logit_max(const struct kernel_context *, const struct logit_max_args *, struct error *);
+int reference_logit_sums(const struct kernel_context *, const struct logit_sums_args *, struct error *);
+int reference_cross_entropy_sharded(const struct kernel_context *, const struct cross_entropy_sharded_args *, struct error *);
 int reference_square_sum(const struct kernel_context *, const struct square_sum_args *, struct error *);
 int reference_adamw(const struct kernel_context *, const struct adamw_args *, struct error *);
 

@@ -161,6 +161,28 @@ TEST_LOOP(cpu_kernels_matmul_gradients, "the linear layer's gradients, fresh and
         }
 }
 
+static void check_residual(int setting, int64_t R, int64_t C, bool bias)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    struct twin y = twin_make(dtype, R * C), residual = twin_make(dtype, R * C), b = twin_make(dtype, C);
+    for (int run = 0; run < RUNS; run++) {
+        struct residual_args args = {.R = R, .C = C, .dtype = dtype, .y = y.copy[run]};
+        args.residual = residual.copy[run], args.bias = bias ? b.copy[run] : NULL;
+        ASSERT_OK(table_of(run)->residual(&context, &args, &err));
+    }
+    check("residual", setting);
+}
+
+TEST_LOOP(cpu_kernels_residual, "residual added to a sum over ranks, with and without bias", SETTINGS)
+{
+    for (int bias = 0; bias < 2; bias++) {
+        check_residual(_i, 1, 1, bias);
+        check_residual(_i, 7, 33, bias);
+        check_residual(_i, 3, 2050, bias);
+    }
+}
+
 struct attention_shape {
     int64_t B, T, H, K, D;
 };
@@ -267,10 +289,12 @@ static void check_embed(int setting, int64_t B, int64_t T, int64_t C, int64_t V,
     struct twin d = twin_make(dtype, B * T * C), dwte = twin_make(DTYPE_F32, V * C);
     struct twin dwpe = twin_make(DTYPE_F32, rows * C);
     for (int run = 0; run < RUNS; run++) {
-        struct embed_args args = {.B = B, .T = T, .C = C, .V = V, .dtype = dtype, .tokens = tokens};
+        struct embed_args args = {
+            .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype, .tokens = tokens};
         args.wte = wte.copy[run], args.wpe = positions ? wpe.copy[run] : NULL, args.x = x.copy[run];
         ASSERT_OK(table_of(run)->embed(&context, &args, &err));
-        struct embed_grad_args grad = {.B = B, .T = T, .C = C, .V = V, .dtype = dtype, .tokens = tokens};
+        struct embed_grad_args grad = {
+            .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype, .tokens = tokens};
         grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
         grad.dwpe = positions ? dwpe.copy[run] : NULL, grad.add_wte = add, grad.add_wpe = add;
         ASSERT_OK(table_of(run)->embed_grad(&context, &grad, &err));
@@ -446,6 +470,56 @@ TEST(cpu_kernels_cross_entropy_ignored,
     }
 }
 
+/* Each kernel for itself: max and sums are the reference's, and what a rank with `valid` of V columns adds to others'. */
+static void check_cross_entropy_sharded(int setting, int64_t R, int64_t V, int64_t valid, bool gradient)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    int64_t before = 3, vocabulary = before + valid + 2;
+    int32_t *targets = host_alloc((size_t)R * sizeof *targets);
+    make_tokens(targets, R, vocabulary);
+    targets[R / 2] = R > 1 ? -1 : 0;
+    struct twin logits = twin_make(dtype, R * V), loss = twin_make(DTYPE_F32, 1);
+    struct twin own_max = twin_make(DTYPE_F32, R), max = twin_make(DTYPE_F32, R);
+    struct twin own_sums = twin_make(DTYPE_F32, 2 * R), sums = twin_make(DTYPE_F32, 2 * R);
+    stretch(&logits, 10);
+    for (int run = 0; run < RUNS; run++) {
+        struct logit_shard shard = {.R = R, .V = V, .first_column = before, .valid = valid};
+        shard.vocabulary = vocabulary, shard.dtype = dtype;
+        shard.logits = logits.copy[run], shard.targets = targets;
+        struct logit_max_args max_args = {.shard = shard, .max = own_max.copy[run]};
+        ASSERT_OK(table_of(run)->logit_max(&context, &max_args, &err));
+        for (int64_t r = 0; r < R; r++) { /* the others have a logit of 10 and one of 9 */
+            float own = ((float *)own_max.copy[run])[r], shared = fmaxf(own, 10);
+            ((float *)max.copy[run])[r] = shared;
+            ((float *)own_max.copy[run])[r] = isinf(own) ? 0 : own; /* an error beside infinity has no size */
+        }
+        struct logit_sums_args sums_args = {.shard = shard, .max = max.copy[0], .sums = own_sums.copy[run]};
+        ASSERT_OK(table_of(run)->logit_sums(&context, &sums_args, &err));
+        for (int64_t r = 0; r < R; r++) {
+            ((float *)sums.copy[run])[r] = ((float *)own_sums.copy[0])[r] + 1 + expf(-1);
+            ((float *)sums.copy[run])[R + r] = ((float *)own_sums.copy[0])[R + r] - 0.5f;
+        }
+        struct cross_entropy_sharded_args args = {.shard = shard, .max = max.copy[0], .sums = sums.copy[0]};
+        args.scale = 1.0 / (double)(R + 3), args.loss = loss.copy[run], args.gradient = gradient;
+        ASSERT_OK(table_of(run)->cross_entropy_sharded(&context, &args, &err));
+    }
+    check("cross_entropy_sharded", setting);
+    free(targets);
+}
+
+TEST_LOOP(cpu_kernels_cross_entropy_sharded,
+          "the three kernels of a cross-entropy over ranks, with padding, and with nothing but padding",
+          SETTINGS)
+{
+    for (int gradient = 0; gradient < 2; gradient++) {
+        check_cross_entropy_sharded(_i, 1, 5, 5, gradient);
+        check_cross_entropy_sharded(_i, 33, 257, 251, gradient);
+        check_cross_entropy_sharded(_i, 5, 5003, 4098, gradient);
+        check_cross_entropy_sharded(_i, 7, 9, 0, gradient);
+    }
+}
+
 static void check_adamw(int setting, int64_t count, bool master, double max_norm)
 {
     struct kernel_context context = context_of(setting);
@@ -555,7 +629,7 @@ TEST(cpu_kernels_refuse_token, "a token outside the vocabulary is refused by nam
     struct kernel_context context = {.threads = 1};
     int32_t tokens[] = {2, 9};
     float wte[12] = {0}, x[8];
-    struct embed_args args = {.B = 1, .T = 2, .C = 4, .V = 3, .dtype = DTYPE_F32};
+    struct embed_args args = {.B = 1, .T = 2, .C = 4, .V = 3, .vocabulary = 3, .dtype = DTYPE_F32};
     args.tokens = tokens, args.wte = wte, args.x = x;
     ASSERT_INT(kernels_cpu.embed(&context, &args, &err), -1);
     ASSERT_HAS(err.text, "token 1 is 9");
@@ -579,7 +653,7 @@ TEST(cpu_kernels_refuse_positions,
     const int32_t tokens[] = {0, 0, 0};
     float d[3] = {1, 1, 1}, dwte[1] = {7}, dwpe[2] = {7, 7};
     struct embed_grad_args args = {.B = 1, .T = 3, .C = 1, .V = 1, .positions = 2, .dtype = DTYPE_F32};
-    args.tokens = tokens, args.d = d, args.dwte = dwte, args.dwpe = dwpe;
+    args.vocabulary = 1, args.tokens = tokens, args.d = d, args.dwte = dwte, args.dwpe = dwpe;
     for (int run = 0; run < RUNS; run++) {
         ASSERT_INT(table_of(run)->embed_grad(&context, &args, &err), -1);
         ASSERT_HAS(err.text, "2 position embeddings are too few for sequences of 3 tokens");

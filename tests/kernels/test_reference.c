@@ -136,6 +136,19 @@ TEST(reference_matmul_by_hand, "x w^T + bias + residual, and each part alone")
     assert_near(y, (double[]){1111, 2217}, 2);
 }
 
+TEST(reference_residual_by_hand, "residual and bias are added to what is there, or the residual alone")
+{
+    /* (1 2 / 3 4) + (10 20 / 30 40) + (100 200) for each row */
+    double y[] = {1, 2, 3, 4}, residual[] = {10, 20, 30, 40}, bias[] = {100, 200};
+    struct residual_args args = {.R = 2, .C = 2, .dtype = DTYPE_F64, .residual = residual, .y = y};
+    args.bias = bias;
+    ASSERT_OK(ops->residual(&one_thread, &args, &err));
+    assert_near(y, (double[]){111, 222, 133, 244}, 4);
+    args.bias = NULL;
+    ASSERT_OK(ops->residual(&one_thread, &args, &err));
+    assert_near(y, (double[]){121, 242, 163, 284}, 4);
+}
+
 TEST(reference_matmul_grad_adds, "add adds to dx, dw and db; without it what was there is overwritten")
 {
     /* dy = (1 2), w = ((3 4) (5 6)): dx = (3 + 10, 4 + 12); dw = dy^T x = ((7 8) (14 16)) for x = (7 8); db = dy */
@@ -320,7 +333,7 @@ TEST(reference_embed_by_hand, "a token's row plus its position's, or the token's
     double wte[] = {1, 2, 3}, wpe[] = {10, 20}, x[4];
     const int32_t tokens[] = {2, 0, 1, 1};
     struct embed_args args = {
-        .B = 2, .T = 2, .C = 1, .V = 3, .dtype = DTYPE_F64, .tokens = tokens, .wte = wte};
+        .B = 2, .T = 2, .C = 1, .V = 3, .vocabulary = 3, .dtype = DTYPE_F64, .tokens = tokens, .wte = wte};
     args.wpe = wpe, args.x = x;
     ASSERT_OK(ops->embed(&one_thread, &args, &err));
     assert_near(x, (double[]){13, 21, 12, 22}, 4);
@@ -336,7 +349,7 @@ TEST(reference_embed_grad_by_hand,
     double d[] = {1, 2, 3, 4}, dwte[] = {99, 99, 99, 99}, dwpe[] = {99, 99, 99};
     const int32_t tokens[] = {2, 0, 1, 1};
     struct embed_grad_args args = {.B = 2, .T = 2, .C = 1, .V = 4, .positions = 3, .dtype = DTYPE_F64};
-    args.tokens = tokens, args.d = d, args.dwte = dwte, args.dwpe = dwpe;
+    args.vocabulary = 4, args.tokens = tokens, args.d = d, args.dwte = dwte, args.dwpe = dwpe;
     ASSERT_OK(ops->embed_grad(&one_thread, &args, &err));
     assert_near(dwte, (double[]){2, 7, 1, 0}, 4);
     assert_near(dwpe, (double[]){4, 6, 0}, 3);
@@ -355,14 +368,14 @@ TEST_LOOP(reference_embed_bad_token,
     const int32_t tokens[] = {0, _i ? -3 : 7};
     double table[7] = {0}, x[] = {5, 5}, grad[7] = {5};
     struct embed_args args = {
-        .B = 1, .T = 2, .C = 1, .V = 7, .dtype = DTYPE_F64, .tokens = tokens, .wte = table};
+        .B = 1, .T = 2, .C = 1, .V = 7, .vocabulary = 7, .dtype = DTYPE_F64, .tokens = tokens, .wte = table};
     args.x = x;
     ASSERT_INT(ops->embed(&one_thread, &args, &err), -1);
     ASSERT_HAS(err.text, _i ? "token -3 at position 1" : "token 7 at position 1");
     ASSERT_HAS(err.text, "[0, 7)");
     ASSERT(x[0] == 5);
     struct embed_grad_args backward = {
-        .B = 1, .T = 2, .C = 1, .V = 7, .dtype = DTYPE_F64, .tokens = tokens, .d = x};
+        .B = 1, .T = 2, .C = 1, .V = 7, .vocabulary = 7, .dtype = DTYPE_F64, .tokens = tokens, .d = x};
     backward.dwte = grad;
     ASSERT_INT(ops->embed_grad(&one_thread, &backward, &err), -1);
     ASSERT(grad[0] == 5);
@@ -373,7 +386,7 @@ TEST(reference_embed_few_positions, "fewer positions than tokens are refused in 
     const int32_t tokens[] = {0, 0};
     double d[2] = {0}, grad[2];
     struct embed_grad_args args = {.B = 1, .T = 2, .C = 1, .V = 1, .positions = 1, .dtype = DTYPE_F64};
-    args.tokens = tokens, args.d = d, args.dwte = grad, args.dwpe = grad + 1;
+    args.vocabulary = 1, args.tokens = tokens, args.d = d, args.dwte = grad, args.dwpe = grad + 1;
     ASSERT_INT(ops->embed_grad(&one_thread, &args, &err), -1);
     ASSERT_HAS(err.text, "1 position embeddings are too few for sequences of 2 tokens");
 }
@@ -540,6 +553,7 @@ TEST(reference_table_full, "every operation is there, and integers are refused b
     ASSERT(ops->matmul_wgrad && ops->attention && ops->attention_grad && ops->rope && ops->gelu &&
            ops->gelu_grad);
     ASSERT(ops->swiglu && ops->swiglu_grad && ops->cross_entropy && ops->square_sum && ops->adamw);
+    ASSERT(ops->residual && ops->logit_max && ops->logit_sums && ops->cross_entropy_sharded);
     ASSERT_INT(ops->norm(&one_thread, &(struct norm_args){.dtype = DTYPE_I32}, &err), -1);
     ASSERT_HAS(err.text, "no dtype I32; use F32, BF16 or F64");
 }

@@ -3,6 +3,7 @@
  * odd; a slope (f(x + h) - f(x - h)) / 2h with h = 1e-5 is good to about 1e-10. */
 #include "kernels/kernels.h"
 #include "tests/kernels/fill.h"
+#include "tests/kernels/shards.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -290,12 +291,33 @@ TEST(reference_gradient_embed, "embeddings of tokens that repeat, with positions
     fill(5, dwpe, POSITIONS * C);
     struct embed_grad_args backward = {
         .B = B, .T = T, .C = C, .V = V, .positions = POSITIONS, .tokens = tokens};
-    backward.dtype = DTYPE_F64, backward.d = d, backward.dwte = dwte, backward.dwpe = dwpe;
+    backward.vocabulary = V, backward.dtype = DTYPE_F64, backward.d = d, backward.dwte = dwte,
+    backward.dwpe = dwpe;
     ASSERT_OK(ops->embed_grad(&one_thread, &backward, &err));
     struct embed_probe probe = {{.B = B, .T = T, .C = C, .V = V, .dtype = DTYPE_F64, .tokens = tokens}, d};
-    probe.forward.wte = wte, probe.forward.wpe = wpe, probe.forward.x = x;
+    probe.forward.vocabulary = V, probe.forward.wte = wte, probe.forward.wpe = wpe, probe.forward.x = x;
     check_gradient("dwte", embed_loss, &probe, wte, dwte, V * C);
     check_gradient("dwpe", embed_loss, &probe, wpe, dwpe, POSITIONS * C);
+}
+
+TEST(reference_gradient_embed_shard,
+     "a rank's part of the table: tokens 2 to 4 of 6, of which others come too")
+{
+    enum { B = 2, T = 3, C = 5, V = 3 };
+    const int32_t tokens[B * T] = {2, 0, 2, 5, 4, 1}; /* 2 twice, 3 never; 0, 1 and 5 are other ranks' */
+    double wte[V * C], wpe[T * C], x[B * T * C], d[B * T * C], dwte[V * C], dwpe[T * C];
+    fill(1, wte, V * C);
+    fill(2, wpe, T * C);
+    fill(3, d, B * T * C);
+    struct embed_grad_args backward = {.B = B, .T = T, .C = C, .V = V, .first_token = 2, .vocabulary = 6};
+    backward.positions = T, backward.tokens = tokens, backward.dtype = DTYPE_F64;
+    backward.d = d, backward.dwte = dwte, backward.dwpe = dwpe;
+    ASSERT_OK(ops->embed_grad(&one_thread, &backward, &err));
+    struct embed_probe probe = {{.B = B, .T = T, .C = C, .V = V, .first_token = 2, .vocabulary = 6}, d};
+    probe.forward.dtype = DTYPE_F64, probe.forward.tokens = tokens;
+    probe.forward.wte = wte, probe.forward.wpe = wpe, probe.forward.x = x;
+    check_gradient("dwte", embed_loss, &probe, wte, dwte, V * C);
+    check_gradient("dwpe", embed_loss, &probe, wpe, dwpe, T * C);
 }
 
 static double cross_entropy_loss(const void *context)
@@ -319,4 +341,27 @@ TEST(reference_gradient_cross_entropy, "cross-entropy with a scale and an ignore
     ASSERT_OK(ops->cross_entropy(&one_thread, &args, &err));
     args.logits = logits, args.gradient = false;
     check_gradient("logits", cross_entropy_loss, &args, logits, gradient, R * V);
+}
+
+static double shards_probe_loss(const void *context)
+{
+    return shards_loss(ops, &one_thread, context, 0.25, false);
+}
+
+TEST(reference_gradient_cross_entropy_shards,
+     "cross-entropy of 7 tokens on 3 ranks, the last with 2 of padding")
+{
+    enum { R = 4, V = 3, RANKS = 3, COUNT = R * V };
+    const int32_t targets[R] = {6, -1, 0, 3};
+    double logits[RANKS * COUNT], gradient[RANKS * COUNT];
+    struct shards shards = {.ranks = RANKS, .R = R, .V = V, .vocabulary = 7, .dtype = DTYPE_F64};
+    shards.targets = targets;
+    fill(1, logits, RANKS * COUNT);
+    memcpy(gradient, logits, sizeof gradient);
+    for (int rank = 0; rank < RANKS; rank++)
+        shards.logits[rank] = gradient + rank * COUNT;
+    shards_loss(ops, &one_thread, &shards, 0.25, true);
+    for (int rank = 0; rank < RANKS; rank++)
+        shards.logits[rank] = logits + rank * COUNT;
+    check_gradient("logits", shards_probe_loss, &shards, logits, gradient, RANKS * COUNT);
 }
