@@ -39,10 +39,21 @@ enum op_kind {
     OP_SWIGLU,         /* gate_up                         y */
     OP_SWIGLU_GRAD,    /* dy gate_up                      gate_up */
     OP_CROSS_ENTROPY,  /* logits targets                  logits loss */
+    /* Between tensor-parallel ranks, and what they leave to do. A part is the rank's share of the sequence. */
+    OP_ALL_GATHER,     /* part                            whole */
+    OP_REDUCE_SCATTER, /* whole                           part */
+    OP_SUM_PARTIAL,    /* y                               y: the sum over ranks */
+    OP_MAX_PARTIAL,    /* y                               y: the largest over ranks */
+    OP_RESIDUAL,       /* y residual bias?                y: + residual + bias */
+    OP_LOGIT_MAX,      /* logits                          max */
+    OP_LOGIT_SUMS,     /* logits targets max              sums */
+    OP_CROSS_ENTROPY_SHARDED, /* logits targets max sums  logits loss */
     /* Not in blocks; the program adds them after backward. */
     OP_ALL_REDUCE,
     OP_WAIT,
+    OP_REDUCE_NORMS,  /* sequence parallelism: gradients of norm weights, of which each rank has its part */
     OP_SQUARE_SUM,
+    OP_REDUCE_SQUARES, /* the sum over tensor-parallel ranks */
     OP_ADAMW,
     OP_KINDS,
 };
@@ -70,7 +81,7 @@ enum span {
 /* Every tensor starts on a multiple of this in the arena: a cache line, and what the device demands. */
 enum { ARENA_ALIGN = 64 };
 
-enum { OP_INPUTS = 5, OP_OUTPUTS = 3, BLOCK_TENSORS = 64, BLOCK_OPS = 48 };
+enum { OP_INPUTS = 5, OP_OUTPUTS = 3, BLOCK_TENSORS = 80, BLOCK_OPS = 64 };
 
 struct tensor {
     const char *name;
@@ -126,11 +137,15 @@ struct block {
     int64_t stream_floor; /* likewise while d, or what lies in its place, is alive: d must lie above */
 };
 
-/* What a layer's block depends on besides the model. */
+/* What a block depends on besides the model. */
 struct block_shape {
     int64_t B, T;
     enum dtype dtype; /* weights and activations */
+    int64_t tp;       /* ranks that share heads, feed-forward and vocabulary */
+    bool sequence_parallel; /* between their regions each rank has T / tp of every sequence */
 };
+
+struct block_shape block_shape_of(const struct layout *layout);
 
 /* Without recomputation and not yet measured. The first layer of an encoder needs no gradient of its input. */
 void block_build_embed(struct block *block, const struct model *model, struct block_shape shape);

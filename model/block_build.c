@@ -8,11 +8,13 @@
 #include <assert.h>
 #include <string.h>
 
-/* The letters of block.h, with the two types in use. */
+/* The letters of block.h, as far as this rank has them: its heads, its part of the feed-forward and the vocabulary; S is T,
+ * or the rank's part of it between the tensor-parallel regions. With the two types in use. */
 struct builder {
     struct block *block;
     const struct model *model;
-    int64_t B, T, C, H, K, D, F, V;
+    int64_t B, T, S, C, H, K, D, F, V, tp;
+    bool sequence_parallel;
     enum dtype dtype, wide;
     enum part part;
 };
@@ -22,25 +24,39 @@ enum dtype wide_dtype(enum dtype dtype)
     return dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
 }
 
+struct block_shape block_shape_of(const struct layout *layout)
+{
+    return (struct block_shape){
+        .B = layout->micro_batch,
+        .T = layout->seq_len,
+        .dtype = precision_dtype(layout->precision),
+        .tp = layout->tp,
+        .sequence_parallel = layout->sequence_parallel,
+    };
+}
+
 static struct builder builder_start(struct block *block, const struct model *m, struct block_shape shape,
                                     enum part part)
 {
     memset(block, 0, sizeof *block);
     block->part = part;
     block->model = m;
-    block->parameter_count = parameters_of(m, part, block->parameters);
+    block->parameter_count = parameters_of(m, part, shape.tp, block->parameters);
     block->input = block->output = block->stream = -1;
     return (struct builder){
         .block = block,
         .model = m,
         .B = shape.B,
         .T = shape.T,
+        .S = shape.sequence_parallel ? shape.T / shape.tp : shape.T,
         .C = m->hidden,
-        .H = m->heads,
-        .K = m->kv_heads,
+        .H = m->heads / shape.tp,
+        .K = m->kv_heads / shape.tp,
         .D = m->head_size,
-        .F = m->ffn,
-        .V = m->vocab,
+        .F = m->ffn / shape.tp,
+        .V = parameters_vocabulary_part(m, shape.tp),
+        .tp = shape.tp,
+        .sequence_parallel = shape.sequence_parallel,
         .dtype = shape.dtype,
         .wide = wide_dtype(shape.dtype),
         .part = part,
@@ -77,41 +93,57 @@ static int add_activation(struct builder *b, const char *name, int64_t columns)
     return add_tensor(b, name, ROLE_ACTIVATION, SPAN_LOCAL, b->dtype, b->B, b->T, columns);
 }
 
-/* (B, T) in the wide type: norm statistics. */
+/* (B, S, C): between the tensor-parallel regions. */
+static int add_residual_sized(struct builder *b, const char *name, enum role role, enum span span)
+{
+    return add_tensor(b, name, role, span, b->dtype, b->B, b->S, b->C);
+}
+
+static int add_narrow(struct builder *b, const char *name)
+{
+    return add_residual_sized(b, name, ROLE_ACTIVATION, SPAN_LOCAL);
+}
+
+/* (B, T, C) that collectives gather or are about to sum. */
+static int add_exchanged(struct builder *b, const char *name)
+{
+    return add_tensor(b, name, ROLE_COMMUNICATION, SPAN_LOCAL, b->dtype, b->B, b->T, b->C);
+}
+
+/* (B, S) in the wide type: norm statistics. */
 static int add_statistic(struct builder *b, const char *name)
 {
-    return add_tensor(b, name, ROLE_ACTIVATION, SPAN_LOCAL, b->wide, b->B, b->T, 0);
+    return add_tensor(b, name, ROLE_ACTIVATION, SPAN_LOCAL, b->wide, b->B, b->S, 0);
 }
 
 /* `ends`: no block below needs the gradient of this one's input. */
 static int add_stream(struct builder *b, bool ends)
 {
     b->block->stream_ends = ends;
-    int t = add_tensor(b, "d", ROLE_ACTIVATION, SPAN_STREAM, b->dtype, b->B, b->T, b->C);
+    int t = add_residual_sized(b, "d", ROLE_ACTIVATION, SPAN_STREAM);
     b->block->stream = t;
     return t;
 }
 
 static int add_input(struct builder *b, enum role role)
 {
-    int t = add_tensor(b, "x", role, SPAN_INPUT, b->dtype, b->B, b->T, b->C);
+    int t = add_residual_sized(b, "x", role, SPAN_INPUT);
     b->block->input = t;
     return t;
 }
 
 static int add_output(struct builder *b, enum role role)
 {
-    int t = add_tensor(b, "out", role, SPAN_OUTPUT, b->dtype, b->B, b->T, b->C);
+    int t = add_residual_sized(b, "out", role, SPAN_OUTPUT);
     b->block->output = t;
     return t;
 }
 
 /* Index of parameter `id` in the list of `owner`, or -1 when this model has none. */
-static int find_parameter(const struct model *m, enum part owner, enum parameter_id id,
-                          struct parameter *found)
+static int find_parameter(const struct builder *b, enum part owner, enum parameter_id id, struct parameter *found)
 {
     struct parameter list[PART_PARAMETERS_MAX];
-    for (int i = 0, n = parameters_of(m, owner, list); i < n; i++)
+    for (int i = 0, n = parameters_of(b->model, owner, b->tp, list); i < n; i++)
         if (list[i].id == id) {
             *found = list[i];
             return i;
@@ -122,7 +154,7 @@ static int find_parameter(const struct model *m, enum part owner, enum parameter
 static int add_parameter_tensor(struct builder *b, enum part owner, enum parameter_id id, bool gradient)
 {
     struct parameter p;
-    int index = find_parameter(b->model, owner, id, &p);
+    int index = find_parameter(b, owner, id, &p);
     if (index < 0)
         return -1;
     int t = add_tensor(b, p.name, gradient ? ROLE_GRADIENT : ROLE_PARAMETER,
@@ -177,7 +209,7 @@ static int number_outputs(struct block *block, const struct op *op, int bit)
     bool fresh = false;
     for (int i = 0; i < OP_OUTPUTS; i++) {
         struct tensor *t = op->outputs[i] >= 0 ? &block->tensors[op->outputs[i]] : NULL;
-        if (t && t->span == SPAN_LOCAL && t->drop_bit < 0) {
+        if (t && t->span == SPAN_LOCAL && t->role != ROLE_COMMUNICATION && t->drop_bit < 0) {
             t->drop_bit = bit;
             fresh = true;
         }
@@ -187,7 +219,7 @@ static int number_outputs(struct block *block, const struct op *op, int bit)
 
 /* What recomputation may drop: all that forward makes in a layer, except what is made together with its output (the
  * encoder's last norm statistics), since making that again would make the output again. Tensors of one operation share a
- * bit: making one of them again makes all. */
+ * bit: making one of them again makes all. What collectives exchange is never kept, and has none. */
 static void number_droppable(struct builder *b)
 {
     struct block *block = b->block;
@@ -226,6 +258,72 @@ static void add_norm_grad(struct builder *b, unsigned flags, int dy, int x, int 
     add_op(b, OP_NORM_GRAD, flags, 5, IN(dy, x, w, mean, rstd), 3, OUT(d, dw, db));
 }
 
+/* The regions. Entering one, a part of the sequence becomes all of it; leaving one, partial sums over the ranks' inputs
+ * become the sum, of which each rank keeps its part. Without sequence parallelism only the sum is left; with one rank,
+ * nothing. */
+
+static void add_exchange(struct builder *b, enum op_kind kind, int from, int to)
+{
+    add_op(b, kind, 0, 1, IN(from), 1, OUT(to));
+}
+
+/* The whole of `part`. */
+static int enter(struct builder *b, int part, const char *name)
+{
+    if (!b->sequence_parallel)
+        return part;
+    int whole = add_exchanged(b, name);
+    add_exchange(b, OP_ALL_GATHER, part, whole);
+    return whole;
+}
+
+/* Where a product that has to be summed over ranks may write, when the sum goes to `y`. */
+static int partial_place(struct builder *b, int y, const char *name)
+{
+    return b->sequence_parallel ? add_exchanged(b, name) : y;
+}
+
+static void leave(struct builder *b, int partial, int y)
+{
+    if (b->sequence_parallel)
+        add_exchange(b, OP_REDUCE_SCATTER, partial, y);
+    else if (b->tp > 1)
+        add_exchange(b, OP_SUM_PARTIAL, y, y);
+}
+
+/* y = residual + bias + x w^T, where each rank has some of the columns of x and w. */
+static void add_row_parallel(struct builder *b, int x, int w, int bias, int residual, int y)
+{
+    if (b->tp == 1) {
+        add_matmul(b, x, w, bias, residual, y);
+        return;
+    }
+    int partial = partial_place(b, y, "partial");
+    add_matmul(b, x, w, -1, -1, partial);
+    leave(b, partial, y);
+    add_op(b, OP_RESIDUAL, 0, 3, IN(y, residual, bias), 1, OUT(y));
+}
+
+/* dx = dy w, where each rank has some of the columns of dy and rows of w. */
+static void add_column_parallel_dgrad(struct builder *b, int dy, int w, int dx)
+{
+    int partial = partial_place(b, dx, "partial");
+    add_dgrad(b, 0, dy, w, partial);
+    leave(b, partial, dx);
+}
+
+/* The same, added to d. */
+static void add_column_parallel_dgrad_to(struct builder *b, int dy, int w, int d, const char *name)
+{
+    if (b->tp == 1) {
+        add_dgrad(b, OP_ADD, dy, w, d);
+        return;
+    }
+    int dx = add_narrow(b, name);
+    add_column_parallel_dgrad(b, dy, w, dx);
+    add_op(b, OP_RESIDUAL, 0, 3, IN(d, dx, -1), 1, OUT(d));
+}
+
 void block_build_embed(struct block *block, const struct model *model, struct block_shape shape)
 {
     struct builder b = builder_start(block, model, shape, PART_EMBED);
@@ -239,11 +337,30 @@ void block_build_embed(struct block *block, const struct model *model, struct bl
     int tokens = add_tensor(&b, "tokens", ROLE_INPUT, SPAN_LOCAL, DTYPE_I32, b.B, b.T, 0);
     int out = add_output(&b, ROLE_ACTIVATION);
     add_op(&b, OP_LOAD_TOKENS, 0, 0, IN(0), 1, OUT(tokens));
-    add_op(&b, OP_EMBED, 0, 3, IN(tokens, wte, wpe), 1, OUT(out));
+    int partial = partial_place(&b, out, "partial");
+    add_op(&b, OP_EMBED, 0, 3, IN(tokens, wte, wpe), 1, OUT(partial));
+    leave(&b, partial, out);
     end_forward(&b);
-    int d = add_stream(&b, true);
+    int d = enter(&b, add_stream(&b, true), "d_whole");
     int dwte = gradient(&b, PARAM_WTE), dwpe = gradient(&b, PARAM_WPE);
     add_op(&b, OP_EMBED_GRAD, model->tied ? OP_ADD_GRAD : 0, 2, IN(d, tokens), 2, OUT(dwte, dwpe));
+}
+
+/* The loss, and the gradient of the logits in their place. Ranks that share the vocabulary exchange a maximum and two sums
+ * per position, never the logits. */
+static void add_loss(struct builder *b, int logits, int targets, int loss)
+{
+    if (b->tp == 1) {
+        add_op(b, OP_CROSS_ENTROPY, 0, 2, IN(logits, targets), 2, OUT(logits, loss));
+        return;
+    }
+    int max = add_tensor(b, "logit_max", ROLE_COMMUNICATION, SPAN_LOCAL, b->wide, b->B, b->T, 0);
+    int sums = add_tensor(b, "logit_sums", ROLE_COMMUNICATION, SPAN_LOCAL, b->wide, 2, b->B, b->T);
+    add_op(b, OP_LOGIT_MAX, 0, 1, IN(logits), 1, OUT(max));
+    add_exchange(b, OP_MAX_PARTIAL, max, max);
+    add_op(b, OP_LOGIT_SUMS, 0, 3, IN(logits, targets, max), 1, OUT(sums));
+    add_exchange(b, OP_SUM_PARTIAL, sums, sums);
+    add_op(b, OP_CROSS_ENTROPY_SHARDED, 0, 4, IN(logits, targets, max, sums), 2, OUT(logits, loss));
 }
 
 void block_build_head(struct block *block, const struct model *model, struct block_shape shape)
@@ -260,7 +377,7 @@ void block_build_head(struct block *block, const struct model *model, struct blo
     int norm_w = weight(&b, PARAM_FINAL_NORM), norm_b = weight(&b, PARAM_FINAL_NORM_BIAS);
     int y = x, mean = -1, rstd = -1;
     if (!encoder) {
-        y = add_activation(&b, "final_norm", b.C);
+        y = add_narrow(&b, "final_norm");
         mean = rms ? -1 : add_statistic(&b, "final_mean");
         rstd = add_statistic(&b, "final_rstd");
     }
@@ -268,15 +385,16 @@ void block_build_head(struct block *block, const struct model *model, struct blo
     int loss = add_tensor(&b, "loss", ROLE_ACTIVATION, SPAN_LOSS, b.wide, 1, 0, 0);
     if (!encoder)
         add_norm(&b, rms, x, norm_w, norm_b, y, mean, rstd);
-    add_matmul(&b, y, w, bias, -1, logits);
+    int whole = enter(&b, y, "final_whole");
+    add_matmul(&b, whole, w, bias, -1, logits);
     add_op(&b, OP_LOAD_TARGETS, 0, 0, IN(0), 1, OUT(targets));
-    add_op(&b, OP_CROSS_ENTROPY, 0, 2, IN(logits, targets), 2, OUT(logits, loss));
+    add_loss(&b, logits, targets, loss);
     end_forward(&b);
 
     int d = add_stream(&b, false);
     int dw = add_parameter_tensor(&b, owner, matrix, true), db = gradient(&b, PARAM_HEAD_BIAS);
-    add_wgrad(&b, logits, y, dw, db);
-    add_dgrad(&b, 0, logits, w, d);
+    add_wgrad(&b, logits, whole, dw, db);
+    add_column_parallel_dgrad(&b, logits, w, d);
     if (!encoder)
         add_norm_grad(&b, rms, d, x, norm_w, mean, rstd, d, gradient(&b, PARAM_FINAL_NORM),
                       gradient(&b, PARAM_FINAL_NORM_BIAS));
@@ -284,7 +402,7 @@ void block_build_head(struct block *block, const struct model *model, struct blo
 
 /* What the attention half of a layer leaves behind for its backward half. */
 struct attention_tensors {
-    int qkv_w, proj_w, qkv, att, lse;
+    int whole, qkv_w, proj_w, qkv, att, lse;
 };
 
 /* y = x + proj(attention(qkv(input))) */
@@ -295,12 +413,13 @@ static struct attention_tensors attention_forward(struct builder *b, int input, 
     a.qkv = add_activation(b, "qkv", (b->H + 2 * b->K) * b->D);
     a.att = add_activation(b, "attention", b->H * b->D);
     a.lse = add_tensor(b, "lse", ROLE_ACTIVATION, SPAN_LOCAL, b->wide, b->B, b->H, b->T);
-    add_matmul(b, input, a.qkv_w, qkv_bias, -1, a.qkv);
+    a.whole = enter(b, input, "whole1");
+    add_matmul(b, a.whole, a.qkv_w, qkv_bias, -1, a.qkv);
     if (b->model->family == MODEL_LLAMA)
         add_op(b, OP_ROPE, 0, 1, IN(a.qkv), 1, OUT(a.qkv));
     add_op(b, OP_ATTENTION, b->model->family == MODEL_ENCODER ? 0 : OP_CAUSAL, 1, IN(a.qkv), 2,
            OUT(a.att, a.lse));
-    add_matmul(b, a.att, a.proj_w, proj_bias, residual, y);
+    add_row_parallel(b, a.att, a.proj_w, proj_bias, residual, y);
     return a;
 }
 
@@ -311,8 +430,9 @@ static int attention_backward(struct builder *b, const struct attention_tensors 
     int datt = add_activation(b, "d_attention", b->H * b->D);
     int dqkv = add_activation(b, "d_qkv", (b->H + 2 * b->K) * b->D);
     int delta = add_tensor(b, "delta", ROLE_WORKSPACE, SPAN_LOCAL, b->wide, b->B, b->H, b->T);
-    add_wgrad(b, d, a->att, gradient(b, PARAM_PROJ), gradient(b, PARAM_PROJ_BIAS));
-    add_dgrad(b, 0, d, a->proj_w, datt);
+    int whole = enter(b, d, "d_whole1");
+    add_wgrad(b, whole, a->att, gradient(b, PARAM_PROJ), gradient(b, PARAM_PROJ_BIAS));
+    add_dgrad(b, 0, whole, a->proj_w, datt);
     add_op(b, OP_ATTENTION_GRAD, b->model->family == MODEL_ENCODER ? 0 : OP_CAUSAL, 4,
            IN(datt, a->qkv, a->att, a->lse), 2, OUT(dqkv, delta));
     if (rope)
@@ -321,7 +441,7 @@ static int attention_backward(struct builder *b, const struct attention_tensors 
 }
 
 struct mlp_tensors {
-    int up_w, down_w, up, act;
+    int whole, up_w, down_w, up, act;
 };
 
 /* y = residual + down(activation(up(input))) */
@@ -332,9 +452,10 @@ static struct mlp_tensors mlp_forward(struct builder *b, int input, int residual
     int up_bias = weight(b, PARAM_UP_BIAS), down_bias = weight(b, PARAM_DOWN_BIAS);
     m.up = add_activation(b, gated ? "gate_up" : "up", gated ? 2 * b->F : b->F);
     m.act = add_activation(b, gated ? "swiglu" : "gelu", b->F);
-    add_matmul(b, input, m.up_w, up_bias, -1, m.up);
+    m.whole = enter(b, input, "whole2");
+    add_matmul(b, m.whole, m.up_w, up_bias, -1, m.up);
     add_op(b, gated ? OP_SWIGLU : OP_GELU, 0, 1, IN(m.up), 1, OUT(m.act));
-    add_matmul(b, m.act, m.down_w, down_bias, residual, y);
+    add_row_parallel(b, m.act, m.down_w, down_bias, residual, y);
     return m;
 }
 
@@ -343,8 +464,9 @@ static int mlp_backward(struct builder *b, const struct mlp_tensors *m, int d)
 {
     bool gated = b->model->family == MODEL_LLAMA;
     int dact = add_activation(b, gated ? "d_swiglu" : "d_gelu", b->F);
-    add_wgrad(b, d, m->act, gradient(b, PARAM_DOWN), gradient(b, PARAM_DOWN_BIAS));
-    add_dgrad(b, 0, d, m->down_w, dact);
+    int whole = enter(b, d, "d_whole2");
+    add_wgrad(b, whole, m->act, gradient(b, PARAM_DOWN), gradient(b, PARAM_DOWN_BIAS));
+    add_dgrad(b, 0, whole, m->down_w, dact);
     if (!gated) {
         add_op(b, OP_GELU_GRAD, 0, 2, IN(dact, m->up), 1, OUT(dact));
         return dact;
@@ -359,12 +481,12 @@ static void build_pre_norm(struct builder *b)
     unsigned rms = b->model->family == MODEL_LLAMA ? OP_RMS : 0;
     int x = add_input(b, ROLE_ACTIVATION), out = add_output(b, ROLE_ACTIVATION);
     int norm1_w = weight(b, PARAM_NORM1), norm2_w = weight(b, PARAM_NORM2);
-    int norm1 = add_activation(b, "norm1", b->C);
+    int norm1 = add_narrow(b, "norm1");
     int mean1 = rms ? -1 : add_statistic(b, "mean1"), rstd1 = add_statistic(b, "rstd1");
-    int mid = add_activation(b, "mid", b->C);
+    int mid = add_narrow(b, "mid");
     add_norm(b, rms, x, norm1_w, weight(b, PARAM_NORM1_BIAS), norm1, mean1, rstd1);
     struct attention_tensors a = attention_forward(b, norm1, x, mid);
-    int norm2 = add_activation(b, "norm2", b->C);
+    int norm2 = add_narrow(b, "norm2");
     int mean2 = rms ? -1 : add_statistic(b, "mean2"), rstd2 = add_statistic(b, "rstd2");
     add_norm(b, rms, mid, norm2_w, weight(b, PARAM_NORM2_BIAS), norm2, mean2, rstd2);
     struct mlp_tensors m = mlp_forward(b, norm2, mid, out);
@@ -373,15 +495,15 @@ static void build_pre_norm(struct builder *b)
 
     int d = add_stream(b, false);
     int dup = mlp_backward(b, &m, d);
-    int dnorm2 = add_activation(b, "d_norm2", b->C);
-    add_wgrad(b, dup, norm2, gradient(b, PARAM_UP), gradient(b, PARAM_UP_BIAS));
-    add_dgrad(b, 0, dup, m.up_w, dnorm2);
+    int dnorm2 = add_narrow(b, "d_norm2");
+    add_wgrad(b, dup, m.whole, gradient(b, PARAM_UP), gradient(b, PARAM_UP_BIAS));
+    add_column_parallel_dgrad(b, dup, m.up_w, dnorm2);
     add_norm_grad(b, rms | OP_ADD, dnorm2, mid, norm2_w, mean2, rstd2, d, gradient(b, PARAM_NORM2),
                   gradient(b, PARAM_NORM2_BIAS));
     int dqkv = attention_backward(b, &a, d);
-    int dnorm1 = add_activation(b, "d_norm1", b->C);
-    add_wgrad(b, dqkv, norm1, gradient(b, PARAM_QKV), gradient(b, PARAM_QKV_BIAS));
-    add_dgrad(b, 0, dqkv, a.qkv_w, dnorm1);
+    int dnorm1 = add_narrow(b, "d_norm1");
+    add_wgrad(b, dqkv, a.whole, gradient(b, PARAM_QKV), gradient(b, PARAM_QKV_BIAS));
+    add_column_parallel_dgrad(b, dqkv, a.qkv_w, dnorm1);
     add_norm_grad(b, rms | OP_ADD, dnorm1, x, norm1_w, mean1, rstd1, d, gradient(b, PARAM_NORM1),
                   gradient(b, PARAM_NORM1_BIAS));
 }
@@ -391,9 +513,9 @@ static void build_post_norm(struct builder *b, bool first)
 {
     int x = add_input(b, first ? ROLE_INPUT : ROLE_ACTIVATION), out = add_output(b, ROLE_ACTIVATION);
     int norm1_w = weight(b, PARAM_NORM1), norm2_w = weight(b, PARAM_NORM2);
-    int sum1 = add_activation(b, "sum1", b->C), norm1 = add_activation(b, "norm1", b->C);
+    int sum1 = add_narrow(b, "sum1"), norm1 = add_narrow(b, "norm1");
     int mean1 = add_statistic(b, "mean1"), rstd1 = add_statistic(b, "rstd1");
-    int sum2 = add_activation(b, "sum2", b->C);
+    int sum2 = add_narrow(b, "sum2");
     int mean2 = add_statistic(b, "mean2"), rstd2 = add_statistic(b, "rstd2");
     struct attention_tensors a = attention_forward(b, x, x, sum1);
     add_norm(b, 0, sum1, norm1_w, weight(b, PARAM_NORM1_BIAS), norm1, mean1, rstd1);
@@ -406,14 +528,14 @@ static void build_post_norm(struct builder *b, bool first)
     add_norm_grad(b, 0, d, sum2, norm2_w, mean2, rstd2, d, gradient(b, PARAM_NORM2),
                   gradient(b, PARAM_NORM2_BIAS));
     int dup = mlp_backward(b, &m, d);
-    add_wgrad(b, dup, norm1, gradient(b, PARAM_UP), gradient(b, PARAM_UP_BIAS));
-    add_dgrad(b, OP_ADD, dup, m.up_w, d);
+    add_wgrad(b, dup, m.whole, gradient(b, PARAM_UP), gradient(b, PARAM_UP_BIAS));
+    add_column_parallel_dgrad_to(b, dup, m.up_w, d, "d_norm1");
     add_norm_grad(b, 0, d, sum1, norm1_w, mean1, rstd1, d, gradient(b, PARAM_NORM1),
                   gradient(b, PARAM_NORM1_BIAS));
     int dqkv = attention_backward(b, &a, d);
-    add_wgrad(b, dqkv, x, gradient(b, PARAM_QKV), gradient(b, PARAM_QKV_BIAS));
+    add_wgrad(b, dqkv, a.whole, gradient(b, PARAM_QKV), gradient(b, PARAM_QKV_BIAS));
     if (!first)
-        add_dgrad(b, OP_ADD, dqkv, a.qkv_w, d);
+        add_column_parallel_dgrad_to(b, dqkv, a.qkv_w, d, "d_x");
 }
 
 void block_build_layer(struct block *block, const struct model *model, struct block_shape shape, bool first)
@@ -428,10 +550,38 @@ void block_build_layer(struct block *block, const struct model *model, struct bl
 const char *op_kind_name(enum op_kind kind)
 {
     static const char *const names[OP_KINDS] = {
-        "load_tokens",    "load_features", "load_targets", "embed",        "embed_grad",  "norm",
-        "norm_grad",      "matmul",        "matmul_dgrad", "matmul_wgrad", "rope",        "attention",
-        "attention_grad", "gelu",          "gelu_grad",    "swiglu",       "swiglu_grad", "cross_entropy",
-        "all_reduce",     "wait",          "square_sum",   "adamw",
+        [OP_LOAD_TOKENS] = "load_tokens",
+        [OP_LOAD_FEATURES] = "load_features",
+        [OP_LOAD_TARGETS] = "load_targets",
+        [OP_EMBED] = "embed",
+        [OP_EMBED_GRAD] = "embed_grad",
+        [OP_NORM] = "norm",
+        [OP_NORM_GRAD] = "norm_grad",
+        [OP_MATMUL] = "matmul",
+        [OP_MATMUL_DGRAD] = "matmul_dgrad",
+        [OP_MATMUL_WGRAD] = "matmul_wgrad",
+        [OP_ROPE] = "rope",
+        [OP_ATTENTION] = "attention",
+        [OP_ATTENTION_GRAD] = "attention_grad",
+        [OP_GELU] = "gelu",
+        [OP_GELU_GRAD] = "gelu_grad",
+        [OP_SWIGLU] = "swiglu",
+        [OP_SWIGLU_GRAD] = "swiglu_grad",
+        [OP_CROSS_ENTROPY] = "cross_entropy",
+        [OP_ALL_GATHER] = "all_gather",
+        [OP_REDUCE_SCATTER] = "reduce_scatter",
+        [OP_SUM_PARTIAL] = "sum_partial",
+        [OP_MAX_PARTIAL] = "max_partial",
+        [OP_RESIDUAL] = "residual",
+        [OP_LOGIT_MAX] = "logit_max",
+        [OP_LOGIT_SUMS] = "logit_sums",
+        [OP_CROSS_ENTROPY_SHARDED] = "cross_entropy_sharded",
+        [OP_ALL_REDUCE] = "all_reduce",
+        [OP_WAIT] = "wait",
+        [OP_REDUCE_NORMS] = "reduce_norms",
+        [OP_SQUARE_SUM] = "square_sum",
+        [OP_REDUCE_SQUARES] = "reduce_squares",
+        [OP_ADAMW] = "adamw",
     };
     return names[kind];
 }

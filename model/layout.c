@@ -32,12 +32,40 @@ static int check_positive(const char *option, int64_t value, int64_t most, struc
                      (long long)value, (long long)most);
 }
 
+static int check_divides(const struct layout *l, const char *what, int64_t value, struct error *err)
+{
+    int64_t fits = l->tp;
+    while (value % fits)
+        fits--;
+    if (fits == l->tp)
+        return 0;
+    return error_set(err, "--tp %lld does not divide %s %lld; try --tp %lld", (long long)l->tp, what, (long long)value,
+                     (long long)fits);
+}
+
+/* The vocabulary need not divide: it is padded. */
+static int check_tensor_parallel(const struct layout *l, const struct model *model, struct error *err)
+{
+    if (check_divides(l, "heads", model->heads, err) || check_divides(l, "key/value heads", model->kv_heads, err) ||
+        check_divides(l, "the feed-forward size", model->ffn, err))
+        return -1;
+    if (l->sequence_parallel && l->tp == 1)
+        return error_set(err, "--sequence-parallel splits the work between tensor-parallel ranks; give --tp 2 or more, or leave "
+                              "it out");
+    if (l->tp > model->vocab)
+        return error_set(err, "--tp %lld is more than the vocabulary %lld; use fewer ranks", (long long)l->tp,
+                         (long long)model->vocab);
+    return l->sequence_parallel ? check_divides(l, "the sequence length", l->seq_len, err) : 0;
+}
+
 int layout_complete(struct layout *layout, const struct model *model, struct error *err)
 {
     struct layout l = *layout;
     if (!l.dp)
         l.dp = 1;
-    if (check_positive("dp", l.dp, LAYOUT_DP_MAX, err))
+    if (!l.tp)
+        l.tp = 1;
+    if (check_positive("dp", l.dp, LAYOUT_DP_MAX, err) || check_positive("tp", l.tp, LAYOUT_TP_MAX, err))
         return -1;
     if (!l.micro_batch)
         l.micro_batch = l.global_batch && l.global_batch < l.dp * model->usual_batch ? 1 : model->usual_batch;
@@ -61,8 +89,15 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
         return error_set(
             err, "--seq-len %lld is longer than the %lld learned positions of %s; use at most %lld",
             (long long)l.seq_len, (long long)model->max_seq_len, model->name, (long long)model->max_seq_len);
+    if (check_tensor_parallel(&l, model, err))
+        return -1;
     *layout = l;
     return 0;
+}
+
+int64_t layout_ranks(const struct layout *layout)
+{
+    return layout->dp * layout->tp;
 }
 
 int64_t layout_micro_batches(const struct layout *layout)
@@ -72,8 +107,8 @@ int64_t layout_micro_batches(const struct layout *layout)
 
 json_t *layout_to_json(const struct layout *l)
 {
-    return json_pack("{s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:s}", "dp", (json_int_t)l->dp, "tp", 1, "pp", 1,
-                     "micro_batch", (json_int_t)l->micro_batch, "global_batch", (json_int_t)l->global_batch,
+    return json_pack("{s:I, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:s}", "dp", (json_int_t)l->dp, "tp",
+                     (json_int_t)l->tp, "pp", 1, "sequence_parallel", l->sequence_parallel, "micro_batch", (json_int_t)l->micro_batch, "global_batch", (json_int_t)l->global_batch,
                      "seq_len", (json_int_t)l->seq_len, "bucket_bytes", (json_int_t)l->bucket_bytes,
                      "precision", precision_name(l->precision));
 }
@@ -81,10 +116,11 @@ json_t *layout_to_json(const struct layout *l)
 int layout_from_json(const json_t *object, const char *where, struct layout *out, struct error *err)
 {
     struct layout l = {0};
-    int64_t tp = 1, pp = 1;
+    int64_t pp = 1;
     const char *precision = "fp32";
     if (jsonfile_int(object, "dp", where, &l.dp, err) ||
-        jsonfile_int_optional(object, "tp", where, &tp, err) ||
+        jsonfile_int_optional(object, "tp", where, &l.tp, err) ||
+        jsonfile_bool_optional(object, "sequence_parallel", where, &l.sequence_parallel, err) ||
         jsonfile_int_optional(object, "pp", where, &pp, err) ||
         jsonfile_int(object, "micro_batch", where, &l.micro_batch, err) ||
         jsonfile_int(object, "global_batch", where, &l.global_batch, err) ||
@@ -92,10 +128,9 @@ int layout_from_json(const json_t *object, const char *where, struct layout *out
         jsonfile_int_optional(object, "bucket_bytes", where, &l.bucket_bytes, err) ||
         jsonfile_text_optional(object, "precision", where, &precision, err))
         return -1;
-    if (tp != 1 || pp != 1)
-        return error_set(err,
-                         "%s: tp=%lld pp=%lld; this version trains data-parallel plans only (tp=1, pp=1)",
-                         where, (long long)tp, (long long)pp);
+    if (pp != 1)
+        return error_set(err, "%s: pp=%lld; this version trains plans without pipeline stages only (pp=1)", where,
+                         (long long)pp);
     if (precision_find(precision, &l.precision, err))
         return error_prefix(err, "%s", where);
     *out = l;

@@ -16,7 +16,9 @@ enum precision {
 };
 
 struct layout {
-    int64_t dp;           /* data-parallel ranks; tp = pp = 1 in this version */
+    int64_t dp;           /* data-parallel ranks */
+    int64_t tp;           /* tensor-parallel ranks; pp = 1 in this version */
+    bool sequence_parallel; /* norms and residuals are split over the sequence between tensor-parallel regions */
     int64_t micro_batch;  /* B, sequences per micro-batch of one rank */
     int64_t global_batch; /* sequences per step over all ranks; dp * micro_batch divides it */
     int64_t seq_len;      /* T */
@@ -25,15 +27,16 @@ struct layout {
 };
 
 /* Far above any real layout, so that products of them fit 63 bits. */
-enum { LAYOUT_DP_MAX = 1 << 20, LAYOUT_MICRO_BATCH_MAX = 1 << 24 };
+enum { LAYOUT_DP_MAX = 1 << 20, LAYOUT_TP_MAX = 1 << 12, LAYOUT_MICRO_BATCH_MAX = 1 << 24 };
 
 /* PyTorch DDP's bucket_cap_mb default: 25 MiB. */
 #define LAYOUT_BUCKET_BYTES (25LL << 20)
 
-/* Fills every zero field: dp 1, micro_batch the model's usual one, global_batch dp * micro_batch, seq_len the model's,
+/* Fills every zero field: dp 1, tp 1, micro_batch the model's usual one, global_batch dp * micro_batch, seq_len the model's,
  * bucket 25 MiB; then checks. Messages name the option and what to use instead. */
 int layout_complete(struct layout *layout, const struct model *model, struct error *err);
 int64_t layout_micro_batches(const struct layout *layout); /* per rank and step */
+int64_t layout_ranks(const struct layout *layout);         /* dp * tp; rank r is tensor-parallel rank r % tp of replica r / tp */
 
 const char *precision_name(enum precision precision); /* "fp32", "bf16", "fp64" */
 /* Element type of weights and activations. */

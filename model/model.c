@@ -46,7 +46,7 @@ static int check_parameters_fit(const struct model *model, struct error *err)
 {
     struct parameter list[PART_PARAMETERS_MAX];
     int64_t count = 0;
-    for (int i = 0, n = parameters_of(model, PART_LAYER, list); i < n; i++)
+    for (int i = 0, n = parameters_of(model, PART_LAYER, 1, list); i < n; i++)
         count += list[i].count;
     if (count <= INT64_MAX / 2 / model->layers)
         return 0;

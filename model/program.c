@@ -73,10 +73,11 @@ static void allocate_runs(struct program *p)
 
 static void build_runs(struct program *p)
 {
-    struct block_shape shape = {p->layout.micro_batch, p->layout.seq_len,
-                                precision_dtype(p->layout.precision)};
+    struct block_shape shape = block_shape_of(&p->layout);
     const struct model *model = &p->model;
-    block_build_embed(add_run(p, 0, 1), model, shape);
+    struct block *embed = add_run(p, 0, 1);
+    block_build_embed(embed, model, shape);
+    recompute_apply(embed, 0);
     for (int64_t layer = 0, next; layer < model->layers; layer = next) {
         for (next = layer + 1; next < model->layers && same_block(p, next - 1);)
             next++;
@@ -84,7 +85,9 @@ static void build_runs(struct program *p)
         block_build_layer(block, model, shape, layer == 0 && model->family == MODEL_ENCODER);
         recompute_apply(block, p->recompute[layer]);
     }
-    block_build_head(add_run(p, model->layers + 1, 1), model, shape);
+    struct block *head = add_run(p, model->layers + 1, 1);
+    block_build_head(head, model, shape);
+    recompute_apply(head, 0);
 }
 
 /* From the head down, since what the head lends decides where the last layer's output lies. */

@@ -7,6 +7,8 @@
  *                                (in the last one, each full bucket of gradients starts its all-reduce)
  *     then                       wait, sum of squared gradients, AdamW of every part
  *
+ * With tensor parallelism the blocks hold this rank's share, and the collectives between ranks are operations of theirs.
+ *
  * The program is stored once per distinct block; a cursor walks the whole of it, operation by operation. Peak arithmetic
  * does not walk: it adds up blocks. */
 #ifndef MEMPLAN_MODEL_PROGRAM_H

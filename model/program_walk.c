@@ -1,31 +1,72 @@
 /* The walk: every operation of a step in the order of execution, with its id. */
 #include "model/program.h"
 
+#include <string.h>
+
 /* The stretches of a step. After the micro-batches come the tail's operations, one by one. */
 enum stage { STAGE_FORWARD, STAGE_BACKWARD, STAGE_BUCKETS, STAGE_TAIL, STAGE_END };
 
-/* Ids of the tail: buckets, the loss, wait, square sums, updates. */
+/* The tail after the buckets: kinds in order, each once or once per instance. */
+struct tail_stretch {
+    enum op_kind kind;
+    enum phase phase;
+    bool present, per_instance;
+};
+
+enum { TAIL_STRETCHES = 6 };
+
+static void list_tail(const struct program *p, struct tail_stretch out[TAIL_STRETCHES])
+{
+    bool replicas = p->bucket_count > 0, shared = p->layout.tp > 1;
+    const struct tail_stretch list[TAIL_STRETCHES] = {
+        {OP_ALL_REDUCE, PHASE_REDUCE, replicas, false},
+        {OP_WAIT, PHASE_REDUCE, replicas, false},
+        {OP_REDUCE_NORMS, PHASE_REDUCE, p->layout.sequence_parallel, false},
+        {OP_SQUARE_SUM, PHASE_OPTIMIZER, true, true},
+        {OP_REDUCE_SQUARES, PHASE_OPTIMIZER, shared, false},
+        {OP_ADAMW, PHASE_OPTIMIZER, true, true},
+    };
+    memcpy(out, list, sizeof list);
+}
+
+static int64_t stretch_length(const struct program *p, const struct tail_stretch *stretch)
+{
+    return !stretch->present ? 0 : stretch->per_instance ? p->instances : 1;
+}
+
+/* Ids of the tail come after those of all micro-batches: buckets, then the stretches. */
 static int64_t tail_base(const struct program *p)
 {
     return p->micro_batches * p->ops_per_micro_batch;
 }
 
-static bool reduces(const struct program *p)
-{
-    return p->bucket_count > 0;
-}
-
 int64_t program_op_count(const struct program *p)
 {
-    return tail_base(p) + (reduces(p) ? p->bucket_count + 2 : 0) + 2 * p->instances;
+    struct tail_stretch tail[TAIL_STRETCHES];
+    int64_t count = tail_base(p) + p->bucket_count;
+    list_tail(p, tail);
+    for (int i = 0; i < TAIL_STRETCHES; i++)
+        count += stretch_length(p, &tail[i]);
+    return count;
 }
 
-static int64_t tail_instance(const struct program *p, int64_t tail)
+/* Which stretch the tail's operation `at` (buckets not counted) is in; *at becomes its place there. TAIL_STRETCHES: none. */
+static int find_stretch(const struct program *p, struct tail_stretch tail[TAIL_STRETCHES], int64_t *at)
 {
-    int64_t updates = tail - (reduces(p) ? p->bucket_count + 2 : 0);
-    if (updates >= 0)
-        return updates % p->instances;
-    return tail < p->bucket_count ? p->buckets[tail].first : -1;
+    int i = 0;
+    list_tail(p, tail);
+    while (i < TAIL_STRETCHES && *at >= stretch_length(p, &tail[i]))
+        *at -= stretch_length(p, &tail[i++]);
+    return i;
+}
+
+static int64_t tail_instance(const struct program *p, int64_t at)
+{
+    struct tail_stretch tail[TAIL_STRETCHES];
+    if (at < p->bucket_count)
+        return p->buckets[at].first;
+    at -= p->bucket_count;
+    return tail[find_stretch(p, tail, &at)].per_instance ? at : -1;
 }
 
 int64_t program_op_instance(const struct program *p, int64_t id)
@@ -89,22 +130,15 @@ static bool emit_bucket(struct program_cursor *c, struct step_op *out)
     return true;
 }
 
-/* The loss, wait, square sums and updates, by position. */
 static bool emit_tail(struct program_cursor *c, struct step_op *out)
 {
     const struct program *p = c->program;
+    struct tail_stretch tail[TAIL_STRETCHES];
     int64_t at = c->position++, id = tail_base(p) + p->bucket_count + at;
-    if (reduces(p)) {
-        if (at == 0)
-            return *out = tail_op(OP_ALL_REDUCE, PHASE_REDUCE, -1, -1, id), true;
-        if (at == 1)
-            return *out = tail_op(OP_WAIT, PHASE_REDUCE, -1, -1, id), true;
-        at -= 2;
-    }
-    if (at >= 2 * p->instances)
+    int found = find_stretch(p, tail, &at);
+    if (found == TAIL_STRETCHES)
         return false;
-    enum op_kind kind = at < p->instances ? OP_SQUARE_SUM : OP_ADAMW;
-    *out = tail_op(kind, PHASE_OPTIMIZER, at % p->instances, -1, id);
+    *out = tail_op(tail[found].kind, tail[found].phase, tail[found].per_instance ? at : -1, -1, id);
     return true;
 }
 

@@ -61,7 +61,7 @@ static void emit_forward(struct rewriter *r, int index)
     const struct op *op = &r->old[index];
     for (int i = 0; i < OP_INPUTS; i++) {
         int input = op->inputs[i];
-        if (input < 0)
+        if (input < 0 || op_writes(op, input))
             continue;
         assert(!r->overwritten[input] && "backward destroyed what recomputation needs");
         if (r->dropped[input])
@@ -77,16 +77,26 @@ static void make_again(struct rewriter *r, int tensor)
             emit_forward(r, i);
 }
 
+/* Whatever the mask says, forward keeps nothing that it exchanged with other ranks: it is exchanged again. */
+static bool is_dropped(const struct block *block, int tensor, uint32_t mask)
+{
+    const struct tensor *t = &block->tensors[tensor];
+    if (t->role != ROLE_COMMUNICATION)
+        return t->drop_bit >= 0 && (mask >> t->drop_bit & 1);
+    for (int i = 0; i < block->forward_count; i++)
+        if (op_writes(&block->ops[i], tensor))
+            return true;
+    return false;
+}
+
 void recompute_apply(struct block *block, uint32_t mask)
 {
     struct rewriter r = {.block = block};
     int old_count = block->op_count;
     memcpy(r.old, block->ops, sizeof r.old);
     memset(r.again, -1, sizeof r.again);
-    for (int t = 0; t < block->tensor_count; t++) {
-        int bit = block->tensors[t].drop_bit;
-        r.dropped[t] = bit >= 0 && (mask >> bit & 1);
-    }
+    for (int t = 0; t < block->tensor_count; t++)
+        r.dropped[t] = is_dropped(block, t, mask);
     block->dropped = mask;
     block->op_count = block->forward_count;
     for (int i = block->forward_count; i < old_count; i++) {
@@ -104,7 +114,7 @@ void recompute_apply(struct block *block, uint32_t mask)
 /* Names and bits do not depend on sizes, so the smallest shape serves. */
 static void probe_block(const struct model *model, struct block *block)
 {
-    block_build_layer(block, model, (struct block_shape){1, 1, DTYPE_F32}, false);
+    block_build_layer(block, model, (struct block_shape){.B = 1, .T = 1, .dtype = DTYPE_F32, .tp = 1}, false);
 }
 
 uint32_t recompute_full(const struct model *model)

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* Drops the tensors in `mask`; backward gets the forward operations that make them again, each once, with
+/* Drops the tensors in `mask`, and what was exchanged with other ranks: every block needs this once, if only with 0. Backward gets the forward operations that make them again, each once, with
  * OP_RECOMPUTE set, and only those. An operation that also writes a kept tensor writes the same bits into it again. */
 void recompute_apply(struct block *block, uint32_t mask);
 

@@ -1,13 +1,10 @@
 #include "model/work.h"
 
+#include "base/checked.h"
+
 static int64_t columns_of(const struct tensor *t)
 {
     return dims_columns(t->dims);
-}
-
-static int64_t elements_of(const struct tensor *t)
-{
-    return t->bytes / dtype_bytes(t->dtype);
 }
 
 /* Bytes of the tensors an operation names, each counted once to read and once to write. */
@@ -35,9 +32,17 @@ static void shape_of(struct work *work, int64_t m, int64_t n, int64_t k)
 static double attention_flops(const struct program *p, const struct op *op)
 {
     const struct layout *l = &p->layout;
-    double square = (double)l->micro_batch * (double)p->model.heads * (double)l->seq_len * (double)l->seq_len;
+    double square = (double)l->micro_batch * (double)(p->model.heads / l->tp) * (double)l->seq_len *
+                    (double)l->seq_len;
     double products = op->kind == OP_ATTENTION ? 2 : 5;
     return products * 2 * square * (double)p->model.head_size * (op->flags & OP_CAUSAL ? 0.5 : 1);
+}
+
+/* What a rank sends of a vector that `ranks` ranks reduce and scatter, or gather: all but its own part. Twice that is an
+ * all-reduce. */
+static double share_sent(int64_t ranks)
+{
+    return (double)(ranks - 1) / (double)ranks;
 }
 
 static struct work block_work(const struct program *p, const struct block *block, const struct op *op)
@@ -73,9 +78,17 @@ static struct work block_work(const struct program *p, const struct block *block
         work.n = columns_of(x);
         break;
     }
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+        work.bytes_sent = share_sent(p->layout.tp) * (double)max_i64(in0->bytes, out->bytes);
+        break;
+    case OP_SUM_PARTIAL:
+    case OP_MAX_PARTIAL:
+        work.bytes_sent = 2 * share_sent(p->layout.tp) * (double)out->bytes;
+        break;
     default:
-        work.m = rows;
-        work.n = elements_of(out) / rows;
+        work.m = dims_rows(out->dims);
+        work.n = dims_columns(out->dims);
     }
     return work;
 }
@@ -102,10 +115,10 @@ static struct work update_work(const struct program *p, const struct step_op *op
 static struct work reduce_work(const struct program *p, const struct step_op *op)
 {
     struct work work = {0};
-    if (op->kind == OP_WAIT || op->bucket < 0)
+    if (op->kind != OP_ALL_REDUCE || op->bucket < 0)
         return work;
-    double ranks = (double)p->layout.dp, bytes = (double)p->buckets[op->bucket].bytes;
-    work.bytes_sent = 2 * (ranks - 1) / ranks * bytes;
+    double bytes = (double)p->buckets[op->bucket].bytes;
+    work.bytes_sent = 2 * share_sent(p->layout.dp) * bytes;
     work.bytes_moved = 2 * bytes;
     return work;
 }
@@ -126,6 +139,7 @@ double work_model_flops(const struct program *program)
                     (double)program->layout.seq_len;
     double width = (double)m->heads * (double)m->head_size;
     double attention = m->family == MODEL_ENCODER ? 12 : 6;
-    return 6 * (double)model_parameters(m) * tokens +
-           attention * (double)m->layers * width * (double)program->layout.seq_len * tokens;
+    double flops = 6 * (double)model_parameters(m) * tokens +
+                   attention * (double)m->layers * width * (double)program->layout.seq_len * tokens;
+    return flops / (double)program->layout.tp;
 }

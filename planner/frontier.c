@@ -10,8 +10,8 @@
 static void build(struct block *block, const struct program *program, int64_t micro_batch, uint32_t mask,
                   bool first)
 {
-    struct block_shape shape = {micro_batch, program->layout.seq_len,
-                                precision_dtype(program->layout.precision)};
+    struct block_shape shape = block_shape_of(&program->layout);
+    shape.B = micro_batch;
     block_build_layer(block, &program->model, shape, first);
     recompute_apply(block, mask);
 }

@@ -56,6 +56,17 @@ static inline void configuration_shape(uint64_t *state, bool large, struct confi
     m->usual_batch = 1;
 }
 
+/* One rank in half of all configurations; else any number that shares out what has to divide. */
+static inline void configuration_share(uint64_t *state, struct configuration *c)
+{
+    const struct model *m = &c->model;
+    struct layout *l = &c->layout;
+    int64_t tp = configuration_pick(state, 0, 1) ? 1 : configuration_pick(state, 2, 4);
+    bool shares = m->heads % tp == 0 && m->kv_heads % tp == 0 && m->ffn % tp == 0 && m->vocab >= tp;
+    l->tp = shares ? tp : 1;
+    l->sequence_parallel = l->tp > 1 && l->seq_len % l->tp == 0 && configuration_pick(state, 0, 1);
+}
+
 static inline void configuration_layout(uint64_t *state, bool large, struct configuration *c)
 {
     struct layout *l = &c->layout;
@@ -65,6 +76,7 @@ static inline void configuration_layout(uint64_t *state, bool large, struct conf
     l->seq_len = configuration_pick(state, 1, c->model.max_seq_len);
     l->bucket_bytes = 1LL << configuration_pick(state, 8, 24);
     l->precision = (enum precision)configuration_pick(state, 0, 2);
+    configuration_share(state, c);
 }
 
 /* Nothing, everything, the usual subset, one random set for all, or a random set for each layer. */

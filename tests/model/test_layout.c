@@ -95,16 +95,24 @@ TEST(layout_precision, "precisions are found by name, and an unknown one says wh
 
 TEST(layout_json, "a layout written and read again is the same")
 {
-    struct layout l = {2, 3, 12, 77, 1000, PRECISION_BF16}, again;
+    struct layout l = {.dp = 2,
+                       .tp = 4,
+                       .sequence_parallel = true,
+                       .micro_batch = 3,
+                       .global_batch = 12,
+                       .seq_len = 76,
+                       .bucket_bytes = 1000,
+                       .precision = PRECISION_BF16},
+                  again;
     json_t *object = layout_to_json(&l);
     ASSERT_OK(layout_from_json(object, "memory", &again, &err));
     json_t *object_again = layout_to_json(&again);
     ASSERT(json_equal(object, object_again));
     json_decref(object_again);
-    json_object_set_new(object, "tp", json_integer(2));
+    json_object_set_new(object, "pp", json_integer(2));
     ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
-    ASSERT_HAS(err.text, "tp=2 pp=1");
-    json_object_set_new(object, "tp", json_integer(1));
+    ASSERT_HAS(err.text, "pp=2");
+    json_object_set_new(object, "pp", json_integer(1));
     json_object_set_new(object, "precision", json_string("int4"));
     ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
     ASSERT_HAS(err.text, "p.json: precision \"int4\"");
@@ -113,4 +121,27 @@ TEST(layout_json, "a layout written and read again is the same")
     ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
     ASSERT_HAS(err.text, "seq_len");
     json_decref(object);
+}
+
+/* gpt2-124m: 12 heads, feed-forward 3072, vocabulary 50257, which is padded and need not divide. */
+TEST(layout_tensor_parallel, "ranks that cannot share the heads or the sequence are refused with a number that can")
+{
+    struct model m;
+    ASSERT_OK(model_read("gpt2-124m", NULL, &m, &err));
+    struct layout l = {.tp = 4, .seq_len = 100, .sequence_parallel = true};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(layout_ranks(&l), 4);
+    l = (struct layout){.tp = 5};
+    ASSERT_INT(layout_complete(&l, &m, &err), -1);
+    ASSERT_HAS(err.text, "--tp 5 does not divide heads 12; try --tp 4");
+    l = (struct layout){.tp = 4, .seq_len = 99, .sequence_parallel = true};
+    ASSERT_INT(layout_complete(&l, &m, &err), -1);
+    ASSERT_HAS(err.text, "the sequence length 99; try --tp 3");
+    l = (struct layout){.sequence_parallel = true};
+    ASSERT_INT(layout_complete(&l, &m, &err), -1);
+    ASSERT_HAS(err.text, "--tp 2");
+    ASSERT_OK(model_read("llama3-8b", NULL, &m, &err));
+    l = (struct layout){.tp = 16};
+    ASSERT_INT(layout_complete(&l, &m, &err), -1);
+    ASSERT_HAS(err.text, "key/value heads 8; try --tp 8");
 }

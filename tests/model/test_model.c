@@ -53,7 +53,7 @@ TEST(model_decay, "matrices decay, vectors do not, and residual matrices start s
     struct model m;
     struct parameter list[PART_PARAMETERS_MAX];
     ASSERT_OK(model_read("gpt2-124m", NULL, &m, &err));
-    int count = parameters_of(&m, PART_LAYER, list), decaying = 0;
+    int count = parameters_of(&m, PART_LAYER, 1, list), decaying = 0;
     ASSERT_INT(count, 12);
     for (int i = 0; i < count; i++)
         decaying += list[i].decay;

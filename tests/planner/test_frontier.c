@@ -22,7 +22,7 @@ static struct measured measure(const struct program *program, uint32_t mask,
     struct block block;
     block_build_layer(
         &block, &program->model,
-        (struct block_shape){layout->micro_batch, layout->seq_len, precision_dtype(layout->precision)},
+        block_shape_of(layout),
         false);
     recompute_apply(&block, mask);
     block_measure(&block);
