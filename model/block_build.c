@@ -140,7 +140,8 @@ static int add_output(struct builder *b, enum role role)
 }
 
 /* Index of parameter `id` in the list of `owner`, or -1 when this model has none. */
-static int find_parameter(const struct builder *b, enum part owner, enum parameter_id id, struct parameter *found)
+static int find_parameter(const struct builder *b, enum part owner, enum parameter_id id,
+                          struct parameter *found)
 {
     struct parameter list[PART_PARAMETERS_MAX];
     for (int i = 0, n = parameters_of(b->model, owner, b->tp, list); i < n; i++)

@@ -39,18 +39,20 @@ static int check_divides(const struct layout *l, const char *what, int64_t value
         fits--;
     if (fits == l->tp)
         return 0;
-    return error_set(err, "--tp %lld does not divide %s %lld; try --tp %lld", (long long)l->tp, what, (long long)value,
-                     (long long)fits);
+    return error_set(err, "--tp %lld does not divide %s %lld; try --tp %lld", (long long)l->tp, what,
+                     (long long)value, (long long)fits);
 }
 
 /* The vocabulary need not divide: it is padded. */
 static int check_tensor_parallel(const struct layout *l, const struct model *model, struct error *err)
 {
-    if (check_divides(l, "heads", model->heads, err) || check_divides(l, "key/value heads", model->kv_heads, err) ||
+    if (check_divides(l, "heads", model->heads, err) ||
+        check_divides(l, "key/value heads", model->kv_heads, err) ||
         check_divides(l, "the feed-forward size", model->ffn, err))
         return -1;
     if (l->sequence_parallel && l->tp == 1)
-        return error_set(err, "--sequence-parallel splits the work between tensor-parallel ranks; give --tp 2 or more, or leave "
+        return error_set(err, "--sequence-parallel splits the work between tensor-parallel ranks; give --tp "
+                              "2 or more, or leave "
                               "it out");
     if (l->tp > model->vocab)
         return error_set(err, "--tp %lld is more than the vocabulary %lld; use fewer ranks", (long long)l->tp,
@@ -108,9 +110,10 @@ int64_t layout_micro_batches(const struct layout *layout)
 json_t *layout_to_json(const struct layout *l)
 {
     return json_pack("{s:I, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:s}", "dp", (json_int_t)l->dp, "tp",
-                     (json_int_t)l->tp, "pp", 1, "sequence_parallel", l->sequence_parallel, "micro_batch", (json_int_t)l->micro_batch, "global_batch", (json_int_t)l->global_batch,
-                     "seq_len", (json_int_t)l->seq_len, "bucket_bytes", (json_int_t)l->bucket_bytes,
-                     "precision", precision_name(l->precision));
+                     (json_int_t)l->tp, "pp", 1, "sequence_parallel", l->sequence_parallel, "micro_batch",
+                     (json_int_t)l->micro_batch, "global_batch", (json_int_t)l->global_batch, "seq_len",
+                     (json_int_t)l->seq_len, "bucket_bytes", (json_int_t)l->bucket_bytes, "precision",
+                     precision_name(l->precision));
 }
 
 int layout_from_json(const json_t *object, const char *where, struct layout *out, struct error *err)
@@ -129,8 +132,8 @@ int layout_from_json(const json_t *object, const char *where, struct layout *out
         jsonfile_text_optional(object, "precision", where, &precision, err))
         return -1;
     if (pp != 1)
-        return error_set(err, "%s: pp=%lld; this version trains plans without pipeline stages only (pp=1)", where,
-                         (long long)pp);
+        return error_set(err, "%s: pp=%lld; this version trains plans without pipeline stages only (pp=1)",
+                         where, (long long)pp);
     if (precision_find(precision, &l.precision, err))
         return error_prefix(err, "%s", where);
     *out = l;

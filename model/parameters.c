@@ -9,8 +9,9 @@ struct list {
 };
 
 /* `groups` is what stands stacked in the rows; unused ones are 0. */
-static void add(struct list *list, enum parameter_id id, const char *name, const int64_t groups[PARAMETER_GROUPS],
-                int64_t columns, enum sharing sharing, double std, double value)
+static void add(struct list *list, enum parameter_id id, const char *name,
+                const int64_t groups[PARAMETER_GROUPS], int64_t columns, enum sharing sharing, double std,
+                double value)
 {
     struct parameter *p = &list->items[list->count++];
     *p = (struct parameter){
@@ -32,14 +33,14 @@ static void add(struct list *list, enum parameter_id id, const char *name, const
     p->full_count = p->full_dims[0] * (columns ? columns : 1);
 }
 
-static void add_matrix(struct list *list, enum parameter_id id, const char *name, int64_t rows, int64_t columns,
-                       enum sharing sharing, double std)
+static void add_matrix(struct list *list, enum parameter_id id, const char *name, int64_t rows,
+                       int64_t columns, enum sharing sharing, double std)
 {
     add(list, id, name, (const int64_t[PARAMETER_GROUPS]){rows}, columns, sharing, std, 0);
 }
 
-static void add_vector(struct list *list, enum parameter_id id, const char *name, int64_t rows, enum sharing sharing,
-                       double value)
+static void add_vector(struct list *list, enum parameter_id id, const char *name, int64_t rows,
+                       enum sharing sharing, double value)
 {
     add(list, id, name, (const int64_t[PARAMETER_GROUPS]){rows}, 0, sharing, 0, value);
 }
@@ -157,7 +158,8 @@ static int64_t global_row(const struct parameter *p, int64_t tp, int64_t rank, i
     return -1;
 }
 
-int64_t parameters_stretch(const struct parameter *p, int64_t tp, int64_t rank, int64_t first, int64_t *global_first)
+int64_t parameters_stretch(const struct parameter *p, int64_t tp, int64_t rank, int64_t first,
+                           int64_t *global_first)
 {
     int64_t columns = p->dims[1] ? p->dims[1] : 1, row = first / columns, column = first % columns, rows;
     if (p->sharing == SHARED_NOT) {

@@ -32,8 +32,8 @@ static void shape_of(struct work *work, int64_t m, int64_t n, int64_t k)
 static double attention_flops(const struct program *p, const struct op *op)
 {
     const struct layout *l = &p->layout;
-    double square = (double)l->micro_batch * (double)(p->model.heads / l->tp) * (double)l->seq_len *
-                    (double)l->seq_len;
+    double square =
+        (double)l->micro_batch * (double)(p->model.heads / l->tp) * (double)l->seq_len * (double)l->seq_len;
     double products = op->kind == OP_ATTENTION ? 2 : 5;
     return products * 2 * square * (double)p->model.head_size * (op->flags & OP_CAUSAL ? 0.5 : 1);
 }

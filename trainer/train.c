@@ -74,10 +74,22 @@ static int open_data(const struct program *program, const struct train_settings 
     return data_open(&spec, out, err);
 }
 
+/* The program knows tensor parallelism; the executor does not run it yet. */
+static int check_runs(const struct program *program, struct error *err)
+{
+    if (program->layout.tp == 1)
+        return 0;
+    return error_set(err,
+                     "tp=%lld: this version trains data-parallel layouts only; use --tp 1, or `memplan "
+                     "predict` to ask what it "
+                     "would need",
+                     (long long)program->layout.tp);
+}
+
 int train_check_data(const struct program *program, const struct train_settings *settings, struct error *err)
 {
     struct data *data;
-    if (open_data(program, settings, 1, &data, err))
+    if (check_runs(program, err) || open_data(program, settings, 1, &data, err))
         return -1;
     data_close(data);
     return 0;
@@ -349,7 +361,7 @@ int train_run(const struct program *program, const struct train_settings *settin
     int ranks = (int)program->layout.dp;
     int cores = settings->threads > 0 ? settings->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     *result = (struct train_result){.ranks = ranks};
-    if (check_fits(program, settings, err))
+    if (check_runs(program, err) || check_fits(program, settings, err))
         return -1;
     struct run_state run = {
         .program = program,

@@ -124,7 +124,8 @@ TEST(layout_json, "a layout written and read again is the same")
 }
 
 /* gpt2-124m: 12 heads, feed-forward 3072, vocabulary 50257, which is padded and need not divide. */
-TEST(layout_tensor_parallel, "ranks that cannot share the heads or the sequence are refused with a number that can")
+TEST(layout_tensor_parallel,
+     "ranks that cannot share the heads or the sequence are refused with a number that can")
 {
     struct model m;
     ASSERT_OK(model_read("gpt2-124m", NULL, &m, &err));

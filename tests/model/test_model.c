@@ -2,10 +2,12 @@
  * way a file can be. */
 #include "model/model.h"
 
+#include "base/arena.h"
 #include "model/parameters.h"
 #include "tests/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct error err;
@@ -339,4 +341,43 @@ TEST(model_overrides_refused, "an override that does not divide, or is out of ra
     ASSERT_HAS(err.text, "layers is -1");
     ASSERT_INT(model_read("gpt2-124m", &(struct model_overrides){.hidden = 1LL << 62}, &m, &err), -1);
     ASSERT_HAS(err.text, "hidden is 4611686018427387904");
+}
+
+/* Every element of a parameter is held by one rank when it is shared, by all when it is not; padding by nobody. */
+static void check_stretches(const struct parameter *p, int64_t tp)
+{
+    int64_t *held = host_alloc((size_t)p->full_count * sizeof *held), padding = 0;
+    for (int64_t rank = 0; rank < tp; rank++)
+        for (int64_t first = 0, count, global; first < p->count; first += count) {
+            count = parameters_stretch(p, tp, rank, first, &global);
+            ASSERT_MSG(count > 0 && first + count <= p->count, "%s: %lld elements from %lld on", p->name,
+                       (long long)count, (long long)first);
+            padding += global < 0 ? count : 0;
+            for (int64_t i = 0; global >= 0 && i < count; i++)
+                held[global + i]++;
+        }
+    for (int64_t i = 0; i < p->full_count; i++)
+        if (held[i] != (p->sharing == SHARED_NOT ? tp : 1))
+            ck_abort_msg("%s: element %lld is held by %lld of %lld ranks", p->name, (long long)i,
+                         (long long)held[i], (long long)tp);
+    if (p->sharing != SHARED_NOT)
+        ASSERT_INT(padding, tp * p->count - p->full_count);
+    free(held);
+}
+
+TEST(parameters_shared,
+     "tensor-parallel ranks hold every element of a shared parameter once, and pad the vocabulary")
+{
+    const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    struct parameter list[PART_PARAMETERS_MAX];
+    for (int i = 0; i < 3; i++) {
+        struct model m;
+        ASSERT_OK(model_read(names[i],
+                             &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = i == 1 ? 4 : 0},
+                             &m, &err));
+        for (int part = PART_EMBED; part <= PART_HEAD; part++)
+            for (int64_t tp = 1; tp <= 4; tp *= 2)
+                for (int k = 0, n = parameters_of(&m, (enum part)part, tp, list); k < n; k++)
+                    check_stretches(&list[k], tp);
+    }
 }

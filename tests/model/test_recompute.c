@@ -265,13 +265,11 @@ static void check_every_set(const char *name, bool first)
 {
     struct model m = read_model(name);
     for (int i = 0; i < 3; i++)
-        check_sets_in_shape(&m,
-                            (struct block_shape){.B = 2,
-                                                 .T = 8,
-                                                 .dtype = DTYPE_F32,
-                                                 .tp = i ? 2 : 1,
-                                                 .sequence_parallel = i == 2},
-                            first);
+        check_sets_in_shape(
+            &m,
+            (struct block_shape){
+                .B = 2, .T = 8, .dtype = DTYPE_F32, .tp = i ? 2 : 1, .sequence_parallel = i == 2},
+            first);
 }
 
 TEST(recompute_every_set_gpt2, "with any set dropped, backward sees the same values: gpt2")
