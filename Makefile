@@ -30,12 +30,17 @@ NOISE    := -Wno-format-truncation -Wno-format-overflow
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR) $(if $(SANITIZE),$(NOISE))
 COMPILE  := $(CC) -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -I. $(SANITIZE) $(CFLAGS)
 LINK     := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
-LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread
+LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread -ldl
 
 FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner reports
-LIB_SRC  := $(sort $(wildcard $(addsuffix /*.c,$(FOLDERS))))
+# The MPI transport is a library of its own, opened by the program where mpirun started it.
+MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
+MPI_LIB  := $(if $(shell command -v mpicc),$(BUILD)/libmemplan_mpi.so)
+LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c,$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
 CLI_SRC  := $(sort $(wildcard cli/*.c))
-TEST_SRC := $(sort $(filter-out tests/torch/%,$(wildcard tests/*.c tests/*/*.c)))
+# One rank of what check-mpi runs, a program of its own.
+LAUNCHED := tests/comm/launched_ranks
+TEST_SRC := $(sort $(filter-out tests/torch/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
 # What check-torch compares with PyTorch is made by a program of its own.
 DUMP_STEP := tests/torch/dump_step
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
@@ -53,11 +58,11 @@ endif
 Q := $(if $(V),,@)
 export CC CUDA_HOME
 
-## all: build/memplan (what plain `make` does)
-all: $(BUILD)/memplan
+## all: build/memplan, and the MPI transport where there is MPI (what plain `make` does)
+all: $(BUILD)/memplan $(MPI_LIB)
 
 ## programs: everything that is compiled: memplan, the tests and the benchmarks
-programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BENCHES:%=$(BUILD)/bench/%)
+programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BUILD)/$(LAUNCHED) $(MPI_LIB) $(BENCHES:%=$(BUILD)/bench/%)
 
 ## help: this list
 help:
@@ -125,6 +130,9 @@ check-shell:
 TORCH_DEPS ?= deps-torch
 check-torch: $(TORCH_DEPS) $(BUILD)/$(DUMP_STEP)
 
+## check-mpi: ranks as processes under mpirun; skipped where there is no MPI
+check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
+
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
 	@BUILD=$(BUILD) MEMPLAN=$(abspath $(BUILD)/memplan) make/run_check.sh $(@:check-%=%)
@@ -141,8 +149,9 @@ demo:
 	@MEMPLAN=$(abspath $(BUILD)/memplan) examples/demo.sh
 
 ## install: copy memplan to DESTDIR and PREFIX (/usr/local)
-install: $(BUILD)/memplan
+install: $(BUILD)/memplan $(MPI_LIB)
 	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/memplan
+	$(if $(MPI_LIB),install -D -m 755 $(MPI_LIB) $(DESTDIR)$(PREFIX)/lib/$(notdir $(MPI_LIB)))
 
 ## clean: remove everything that was built
 clean:
@@ -172,6 +181,15 @@ $(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(BUILD)/sources.stamp
 	@rm -f $@ && echo "AR   $@"
 	$(Q)ar rcsD $@ $(filter %.o,$^)
 
+# Says nothing of its own symbols to the program, which has some of the same objects.
+$(BUILD)/libmemplan_mpi.so: $(MPI_SRC:%.c=$(BUILD)/mpi/%.o)
+	@echo "LINK $@"
+	$(Q)OMPI_CC="$(CC)" mpicc -fopenmp $(SANITIZE) $(LDFLAGS) -shared -o $@ $^ -lpthread
+
+$(BUILD)/mpi/%.o: %.c $(BUILD)/flags.stamp
+	@mkdir -p $(@D) && echo "CC   $< (MPI)"
+	$(Q)OMPI_CC="$(CC)" mpicc $(COMPILE:$(CC)%=%) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
 $(BUILD)/memplan: $(call obj,$(CLI_SRC)) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
@@ -180,12 +198,12 @@ $(BUILD)/run-tests: $(call obj,$(TEST_SRC)) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ -lcheck -lsubunit -lrt $(LDLIBS)
 
-$(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/$(DUMP_STEP): %: %.o $(BUILD)/libmemplan.a
+$(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/$(DUMP_STEP) $(BUILD)/$(LAUNCHED): %: %.o $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ $(BENCH_LIBS) $(LDLIBS)
 $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
--include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o)
+-include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o $(BUILD)/$(LAUNCHED).o $(MPI_SRC:%.c=$(BUILD)/mpi/%.o))
 
 .PHONY: all programs help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
 .PHONY: $(CHECKS) check-torch

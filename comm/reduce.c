@@ -1,117 +1,131 @@
-/* One block at a time: it is read from every rank, summed in a scratch block that stays in the first-level cache, and
- * written to every rank. Each byte crosses the memory bus once in each direction, where a reduce-scatter followed by an
- * all-gather would read the sums again. */
+/* One block at a time: it is read from every source, combined in a scratch block that stays in the first-level cache, and
+ * written to every target. Each byte crosses the memory bus once in each direction, where a reduce-scatter followed by an
+ * all-gather would read the sums again.
+ *
+ * BF16 is widened to float as it is read and rounded when the block is done, so that it is rounded once however many ranks
+ * there are. */
 #include "comm/reduce.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 16 * 1024, SHARE_STEP = 64 };
+enum { BLOCK = 4096 }; /* floats; half as many doubles */
 
 union block {
-    unsigned char bytes[BLOCK_BYTES];
-    float f32[BLOCK_BYTES / sizeof(float)];
-    double f64[BLOCK_BYTES / sizeof(double)];
+    float f32[BLOCK];
+    double f64[BLOCK / 2];
 };
 
-/* A place in one rank's long vector. */
-struct cursor {
-    const struct comm_span *span;
-    int64_t element; /* within the span; may be its end */
-};
-
-/* Shares begin at multiples of some cache lines, so that two ranks rarely write to the same line. */
-int64_t reduce_share(int64_t total, int rank, int ranks)
+static void add_f32(float *to, const float *from, int64_t count)
 {
-    int64_t share = round_up((total + ranks - 1) / ranks, SHARE_STEP);
-    return min_i64(rank * share, total);
-}
-
-/* Steps over the next elements that lie together, at most `most` of them, and returns how many; they start at *data. */
-static int64_t advance(struct cursor *cursor, int64_t most, int64_t element_bytes, void **data)
-{
-    while (cursor->element == cursor->span->count) {
-        cursor->span++;
-        cursor->element = 0;
-    }
-    int64_t count = min_i64(most, cursor->span->count - cursor->element);
-    *data = (unsigned char *)cursor->span->data + cursor->element * element_bytes;
-    cursor->element += count;
-    return count;
-}
-
-static struct cursor seek(const struct comm_span *spans, int64_t element)
-{
-    while (element > spans->count)
-        element -= spans++->count;
-    return (struct cursor){spans, element};
-}
-
-static void add(union block *sum, int64_t at, const void *data, int64_t count, enum dtype dtype)
-{
-    if (dtype == DTYPE_F32) {
-        float *to = sum->f32 + at;
-        const float *from = data;
 #pragma omp simd
-        for (int64_t i = 0; i < count; i++)
-            to[i] += from[i];
+    for (int64_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+static void add_f64(double *to, const double *from, int64_t count)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+/* Whichever is NaN wins, as a maximum that hid it would hide a failure. */
+static void max_f32(float *to, const float *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = to[i] > from[i] || to[i] != to[i] ? to[i] : from[i];
+}
+
+static void max_f64(double *to, const double *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = to[i] > from[i] || to[i] != to[i] ? to[i] : from[i];
+}
+
+static void combine_f32(float *to, const float *from, int64_t count, enum comm_reduction reduction)
+{
+    if (reduction == COMM_SUM)
+        add_f32(to, from, count);
+    else
+        max_f32(to, from, count);
+}
+
+static void combine_f64(double *to, const double *from, int64_t count, enum comm_reduction reduction)
+{
+    if (reduction == COMM_SUM)
+        add_f64(to, from, count);
+    else
+        max_f64(to, from, count);
+}
+
+static void widen(float *to, const uint16_t *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = bf16_to_f32(from[i]);
+}
+
+static void narrow(uint16_t *to, const float *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = f32_to_bf16(from[i]);
+}
+
+/* What the first source gives is taken as it is: a sum that began with zero would turn -0 into 0. */
+static void take_piece(union block *block, int64_t at, const void *data, int64_t count, enum dtype dtype)
+{
+    if (dtype == DTYPE_F64)
+        memcpy(block->f64 + at, data, (size_t)count * sizeof *block->f64);
+    else if (dtype == DTYPE_F32)
+        memcpy(block->f32 + at, data, (size_t)count * sizeof *block->f32);
+    else
+        widen(block->f32 + at, data, count);
+}
+
+static void combine_piece(union block *block, int64_t at, const void *data, int64_t count, enum dtype dtype,
+                          enum comm_reduction reduction)
+{
+    if (dtype == DTYPE_F64) {
+        combine_f64(block->f64 + at, data, count, reduction);
+    } else if (dtype == DTYPE_F32) {
+        combine_f32(block->f32 + at, data, count, reduction);
     } else {
-        double *to = sum->f64 + at;
-        const double *from = data;
-#pragma omp simd
-        for (int64_t i = 0; i < count; i++)
-            to[i] += from[i];
+        float wide[BLOCK];
+        widen(wide, data, count);
+        combine_f32(block->f32 + at, wide, count, reduction);
     }
 }
 
-/* The sum of `count` elements that start at `cursors`, which stay where they are. */
-static void sum_block(union block *sum, const struct cursor *cursors, int ranks, int64_t count,
-                      enum dtype dtype)
+static void spread_block(const union block *block, struct cursor *targets, int target_count, int64_t count,
+                         enum dtype dtype)
 {
-    int64_t element_bytes = dtype_bytes(dtype);
-    for (int rank = 0; rank < ranks; rank++) {
-        struct cursor cursor = cursors[rank];
-        void *data;
-        for (int64_t at = 0, piece; at < count; at += piece) {
-            piece = advance(&cursor, count - at, element_bytes, &data);
-            if (rank == 0)
-                memcpy(sum->bytes + at * element_bytes, data, (size_t)(piece * element_bytes));
-            else
-                add(sum, at, data, piece, dtype);
+    uint16_t narrowed[BLOCK];
+    const void *result = block;
+    if (dtype == DTYPE_BF16) {
+        narrow(narrowed, block->f32, count);
+        result = narrowed;
+    }
+    for (int i = 0; i < target_count; i++)
+        cursor_write(&targets[i], result, count);
+}
+
+void reduce_vectors(struct cursor *sources, int source_count, struct cursor *targets, int target_count,
+                    int64_t count, enum dtype dtype, enum comm_reduction reduction)
+{
+    _Alignas(64) union block block;
+    for (int64_t done = 0, in_block; done < count; done += in_block) {
+        in_block = min_i64(dtype == DTYPE_F64 ? BLOCK / 2 : BLOCK, count - done);
+        for (int source = 0; source < source_count; source++) {
+            void *data;
+            for (int64_t at = 0, piece; at < in_block; at += piece) {
+                piece = cursor_step(&sources[source], in_block - at, &data);
+                if (source == 0)
+                    take_piece(&block, at, data, piece, dtype);
+                else
+                    combine_piece(&block, at, data, piece, dtype, reduction);
+            }
         }
+        spread_block(&block, targets, target_count, in_block, dtype);
     }
-}
-
-/* Writes the sum to every rank and moves the cursors past it. */
-static void spread_block(const union block *sum, struct cursor *cursors, int ranks, int64_t count,
-                         int64_t element_bytes)
-{
-    for (int rank = 0; rank < ranks; rank++) {
-        void *data;
-        for (int64_t at = 0, piece; at < count; at += piece) {
-            piece = advance(&cursors[rank], count - at, element_bytes, &data);
-            memcpy(data, sum->bytes + at * element_bytes, (size_t)(piece * element_bytes));
-        }
-    }
-}
-
-void reduce_range(const struct comm_span *const *vectors, int ranks, int64_t begin, int64_t end,
-                  enum dtype dtype)
-{
-    if (begin == end)
-        return;
-    _Alignas(64) union block sum;
-    struct cursor *cursors = host_alloc((size_t)ranks * sizeof *cursors);
-    for (int rank = 0; rank < ranks; rank++)
-        cursors[rank] = seek(vectors[rank], begin);
-    int64_t block = BLOCK_BYTES / dtype_bytes(dtype);
-    for (int64_t at = begin; at < end; at += block) {
-        int64_t count = min_i64(block, end - at);
-        sum_block(&sum, cursors, ranks, count, dtype);
-        spread_block(&sum, cursors, ranks, count, dtype_bytes(dtype));
-    }
-    free(cursors);
 }

@@ -316,7 +316,7 @@ static int run_all_reduce(const struct call *c, struct error *err)
                 e->spans[count++] = (struct comm_span){address(e, &t), elements(&t)};
             }
     }
-    return comm_start_all_reduce(e->parts.comm, e->spans, count, t.dtype, err);
+    return comm_start_all_reduce(e->parts.comm, e->spans, count, t.dtype, COMM_SUM, NULL, err);
 }
 
 static int run_wait(const struct call *c, struct error *err)

@@ -53,7 +53,7 @@ static void close_group(int size, struct rank *ranks)
 static int reduce(struct rank *self, void *data, int64_t count, enum dtype dtype)
 {
     struct comm_span span = {data, count};
-    if (comm_start_all_reduce(self->comm, &span, 1, dtype, &self->err))
+    if (comm_start_all_reduce(self->comm, &span, 1, dtype, COMM_SUM, NULL, &self->err))
         return -1;
     return comm_wait(self->comm, &self->err);
 }
@@ -72,7 +72,7 @@ TEST(comm_self_is_identity, "a rank alone sums itself: nothing changes, and an a
     ASSERT_INT(comm_size(comm), 1);
     float values[3] = {1, 2, 3};
     struct comm_span span = {values, 3};
-    ASSERT_OK(comm_start_all_reduce(comm, &span, 1, DTYPE_F32, &err));
+    ASSERT_OK(comm_start_all_reduce(comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &err));
     ASSERT_OK(comm_wait(comm, &err));
     ASSERT_OK(comm_barrier(comm, &err));
     ASSERT(values[0] == 1 && values[1] == 2 && values[2] == 3);
@@ -88,15 +88,16 @@ TEST(comm_self_is_identity, "a rank alone sums itself: nothing changes, and an a
     comm_close(NULL);
 }
 
-TEST(comm_refuses, "what cannot be summed is refused by name: bf16, a negative count, a group of no ranks")
+TEST(comm_refuses,
+     "what cannot be summed is refused by name: integers, a negative count, a group of no ranks")
 {
     struct comm *comm = NULL;
     struct error err = {0};
     ASSERT_OK(comm_open_self(&comm, &err));
     struct comm_span spans[2] = {{NULL, 0}, {NULL, -4}};
-    ASSERT_INT(comm_start_all_reduce(comm, spans, 1, DTYPE_BF16, &err), -1);
-    ASSERT_HAS(err.text, "BF16");
-    ASSERT_INT(comm_start_all_reduce(comm, spans, 2, DTYPE_F32, &err), -1);
+    ASSERT_INT(comm_start_all_reduce(comm, spans, 1, DTYPE_I32, COMM_SUM, NULL, &err), -1);
+    ASSERT_HAS(err.text, "I32");
+    ASSERT_INT(comm_start_all_reduce(comm, spans, 2, DTYPE_F32, COMM_SUM, NULL, &err), -1);
     ASSERT_HAS(err.text, "span 1 has -4 elements");
     ASSERT_INT(err.kind, ERROR_INPUT);
     comm_close(comm);
@@ -127,7 +128,7 @@ static void *reduce_spans(void *context)
         }
     }
     int wrong = element != LONG_COUNT;
-    if (comm_start_all_reduce(self->comm, spans, SPANS, dtype, &self->err) ||
+    if (comm_start_all_reduce(self->comm, spans, SPANS, dtype, COMM_SUM, NULL, &self->err) ||
         comm_wait(self->comm, &self->err))
         wrong++;
     element = 0;
@@ -167,7 +168,7 @@ TEST(comm_sums_few, "counts of 0, 1 and 3 elements, fewer than ranks, are summed
         float values[4][3] = {{1, 2, 3}, {10, 20, 30}, {100, 200, 300}, {1000, 2000, 3000}};
         for (int r = 0; r < 4; r++) {
             struct comm_span span = {values[r], count};
-            ASSERT_OK(comm_start_all_reduce(ranks[r].comm, &span, 1, DTYPE_F32, &err));
+            ASSERT_OK(comm_start_all_reduce(ranks[r].comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &err));
         }
         for (int r = 0; r < 4; r++) {
             ASSERT_OK(comm_wait(ranks[r].comm, &err));
@@ -228,10 +229,10 @@ TEST(comm_runs_in_order, "collectives started at once run one after the other, i
     for (int round = 0; round < 200; round++) {
         double x0 = 1, x1 = 2, y1 = 4;
         struct comm_span x0_span = {&x0, 1}, x1_span = {&x1, 1}, y1_span = {&y1, 1};
-        ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &x0_span, 1, DTYPE_F64, &err));
-        ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &x0_span, 1, DTYPE_F64, &err));
-        ASSERT_OK(comm_start_all_reduce(ranks[1].comm, &x1_span, 1, DTYPE_F64, &err));
-        ASSERT_OK(comm_start_all_reduce(ranks[1].comm, &y1_span, 1, DTYPE_F64, &err));
+        ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &x0_span, 1, DTYPE_F64, COMM_SUM, NULL, &err));
+        ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &x0_span, 1, DTYPE_F64, COMM_SUM, NULL, &err));
+        ASSERT_OK(comm_start_all_reduce(ranks[1].comm, &x1_span, 1, DTYPE_F64, COMM_SUM, NULL, &err));
+        ASSERT_OK(comm_start_all_reduce(ranks[1].comm, &y1_span, 1, DTYPE_F64, COMM_SUM, NULL, &err));
         ASSERT_OK(comm_wait(ranks[0].comm, &err));
         ASSERT_OK(comm_wait(ranks[1].comm, &err));
         ASSERT(x0 == 7 && x1 == 3 && y1 == 7);
@@ -299,7 +300,7 @@ TEST(comm_abort_wakes,
     for (int r = 0; r < 3; r++) {
         struct error err = {0};
         ASSERT_INT(ranks[r].status, -1);
-        ASSERT_INT(comm_start_all_reduce(ranks[r].comm, &span, 1, DTYPE_F32, &err), -1);
+        ASSERT_INT(comm_start_all_reduce(ranks[r].comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &err), -1);
         ASSERT_INT(err.kind, ERROR_STOPPED);
         ASSERT_INT(comm_wait(ranks[r].comm, &err), -1);
         ASSERT_INT(comm_barrier(ranks[r].comm, &err), -1);
@@ -363,8 +364,8 @@ TEST(comm_mismatch, "ranks that sum different counts or types all fail, and the 
         for (int r = 0; r < 2; r++) {
             ASSERT_INT(ranks[r].status, -1);
             ASSERT_INT(ranks[r].err.kind, ERROR_INPUT);
-            ASSERT_HAS(ranks[r].err.text, which ? "8 F32 on rank 0 meets 8 F64 on rank 1"
-                                                : "10 F32 on rank 0 meets 12 F32 on rank 1");
+            ASSERT_HAS(ranks[r].err.text, which ? "of 8 F32 on rank 0 meets all-reduce of 8 F64 on rank 1"
+                                                : "of 10 F32 on rank 0 meets all-reduce of 12 F32 on rank 1");
         }
         close_group(2, ranks);
     }
@@ -378,11 +379,11 @@ TEST(comm_close_while_pending,
     struct error err = {0};
     float value = 1;
     struct comm_span span = {&value, 1};
-    ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &span, 1, DTYPE_F32, &err));
+    ASSERT_OK(comm_start_all_reduce(ranks[0].comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &err));
     comm_close(ranks[0].comm);
     ASSERT_INT(comm_wait(ranks[1].comm, &err), -1);
     ASSERT_INT(err.kind, ERROR_STOPPED);
-    ASSERT_HAS(err.text, "rank 0 stopped: closed with collectives pending");
+    ASSERT_HAS(err.text, "rank 0 stopped: closed with work pending");
     comm_close(ranks[1].comm);
 }
 
@@ -406,7 +407,7 @@ static void *reduce_while_busy(void *context)
     struct comm_span span = {values, 1000};
     if (self->rank == 1)
         usleep(100 * 1000);
-    self->status = comm_start_all_reduce(self->comm, &span, 1, DTYPE_F32, &self->err);
+    self->status = comm_start_all_reduce(self->comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &self->err);
     if (self->rank == 0)
         usleep(40 * 1000);
     self->status |= comm_wait(self->comm, &self->err);
