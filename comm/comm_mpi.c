@@ -571,7 +571,8 @@ static bool have_all_left(struct mpi_family *mpi)
     return false;
 }
 
-/* MPI_Finalize() waits for all ranks. Where some may never come, the end of this program ends theirs. */
+/* MPI_Finalize() waits for all ranks. Where some may never come, the end of this program ends theirs. After a failure the
+ * launcher kills the others as soon as one has ended, so the rank that has something to say is given the time. */
 static void close_mpi(struct mpi_family *mpi)
 {
     if (mpi->family.stopped && !have_all_left(mpi)) {
@@ -580,6 +581,8 @@ static void close_mpi(struct mpi_family *mpi)
         drop(&mpi->hearing, 1);
         MPI_Finalize();
     }
+    if (mpi->family.stopped && mpi->speaker != mpi->rank)
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     for (struct departure *departure = mpi->departures, *next; departure; departure = next) {
         next = departure->next;
         free(departure);
