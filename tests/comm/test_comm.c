@@ -4,51 +4,13 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "tests/comm/ranks.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { MAX_RANKS = 4 };
-
-/* What one rank of a test works on; its thread runs `body`. */
-struct rank {
-    struct comm *comm;
-    int rank, size;
-    int status;
-    struct error err;
-    float *data;
-    void *shared; /* the test's own */
-};
-
-static void open_group(int size, struct rank *ranks)
-{
-    struct comm *comms[MAX_RANKS];
-    struct error err = {0};
-    ASSERT_OK(comm_open_threads(size, comms, &err));
-    for (int r = 0; r < size; r++) {
-        ranks[r] = (struct rank){.comm = comms[r], .rank = r, .size = size};
-        ASSERT_INT(comm_rank(comms[r]), r);
-        ASSERT_INT(comm_size(comms[r]), size);
-    }
-}
-
-static void run_ranks(int size, struct rank *ranks, void *(*body)(void *))
-{
-    pthread_t threads[MAX_RANKS];
-    for (int r = 0; r < size; r++)
-        ASSERT_INT(pthread_create(&threads[r], NULL, body, &ranks[r]), 0);
-    for (int r = 0; r < size; r++)
-        pthread_join(threads[r], NULL);
-}
-
-static void close_group(int size, struct rank *ranks)
-{
-    for (int r = 0; r < size; r++)
-        comm_close(ranks[r].comm);
-}
 
 static int reduce(struct rank *self, void *data, int64_t count, enum dtype dtype)
 {
@@ -149,13 +111,13 @@ TEST_LOOP(comm_sums_spans, "1, 2 and 4 ranks sum 30,011 elements in unequal span
     int size = sizes[_i / 2];
     enum dtype dtype = _i % 2 ? DTYPE_F64 : DTYPE_F32;
     struct rank ranks[MAX_RANKS];
-    open_group(size, ranks);
+    ranks_open(size, ranks);
     for (int r = 0; r < size; r++)
         ranks[r].shared = &dtype;
-    run_ranks(size, ranks, reduce_spans);
+    ranks_run(size, ranks, reduce_spans);
     for (int r = 0; r < size; r++)
         ASSERT_MSG(ranks[r].status == 0, "rank %d: %d wrong; %s", r, ranks[r].status, ranks[r].err.text);
-    close_group(size, ranks);
+    ranks_close(size, ranks);
 }
 
 TEST(comm_sums_few, "counts of 0, 1 and 3 elements, fewer than ranks, are summed too")
@@ -163,7 +125,7 @@ TEST(comm_sums_few, "counts of 0, 1 and 3 elements, fewer than ranks, are summed
     /* Called from one thread on purpose: starting never waits for the other ranks. */
     struct rank ranks[MAX_RANKS];
     struct error err = {0};
-    open_group(4, ranks);
+    ranks_open(4, ranks);
     for (int64_t count = 0; count <= 3; count++) {
         float values[4][3] = {{1, 2, 3}, {10, 20, 30}, {100, 200, 300}, {1000, 2000, 3000}};
         for (int r = 0; r < 4; r++) {
@@ -178,20 +140,14 @@ TEST(comm_sums_few, "counts of 0, 1 and 3 elements, fewer than ranks, are summed
                 ASSERT(values[r][i] != (float)(1111 * (i + 1)));
         }
     }
-    close_group(4, ranks);
-}
-
-static float noisy(int rank, int64_t element)
-{
-    uint32_t bits = (uint32_t)(element * 4 + rank) * 2654435761u;
-    return (float)(int32_t)bits * (bits & 16 ? 1e-3f : 1e3f);
+    ranks_close(4, ranks);
 }
 
 static void *reduce_noisy(void *context)
 {
     struct rank *self = context;
     for (int64_t i = 0; i < LONG_COUNT; i++)
-        self->data[i] = noisy(self->rank, i);
+        self->data[i] = ranks_noise(self->rank, i);
     self->status = reduce(self, self->data, LONG_COUNT, DTYPE_F32);
     return NULL;
 }
@@ -201,21 +157,21 @@ TEST(comm_same_bits,
 {
     static float data[4][LONG_COUNT], expected[LONG_COUNT];
     for (int64_t i = 0; i < LONG_COUNT; i++) {
-        expected[i] = noisy(0, i);
+        expected[i] = ranks_noise(0, i);
         for (int r = 1; r < 4; r++)
-            expected[i] += noisy(r, i);
+            expected[i] += ranks_noise(r, i);
     }
     for (int run = 0; run < 5; run++) {
         struct rank ranks[MAX_RANKS];
-        open_group(4, ranks);
+        ranks_open(4, ranks);
         for (int r = 0; r < 4; r++)
             ranks[r].data = data[r];
-        run_ranks(4, ranks, reduce_noisy);
+        ranks_run(4, ranks, reduce_noisy);
         for (int r = 0; r < 4; r++) {
             ASSERT_MSG(ranks[r].status == 0, "%s", ranks[r].err.text);
             ASSERT(!memcmp(data[r], expected, sizeof expected));
         }
-        close_group(4, ranks);
+        ranks_close(4, ranks);
     }
 }
 
@@ -225,7 +181,7 @@ TEST(comm_runs_in_order, "collectives started at once run one after the other, i
      * The other way round, x1 would be 7 and y1 would be 5. */
     struct rank ranks[MAX_RANKS];
     struct error err = {0};
-    open_group(2, ranks);
+    ranks_open(2, ranks);
     for (int round = 0; round < 200; round++) {
         double x0 = 1, x1 = 2, y1 = 4;
         struct comm_span x0_span = {&x0, 1}, x1_span = {&x1, 1}, y1_span = {&y1, 1};
@@ -237,7 +193,7 @@ TEST(comm_runs_in_order, "collectives started at once run one after the other, i
         ASSERT_OK(comm_wait(ranks[1].comm, &err));
         ASSERT(x0 == 7 && x1 == 3 && y1 == 7);
     }
-    close_group(2, ranks);
+    ranks_close(2, ranks);
 }
 
 /* Rank 0 comes late; nobody may pass the barrier before it has come. */
@@ -260,13 +216,12 @@ TEST(comm_barrier_holds, "in 20 rounds no rank passes a barrier before all four 
 {
     struct rank ranks[MAX_RANKS];
     int came = 0;
-    open_group(4, ranks);
+    ranks_open(4, ranks);
     for (int r = 0; r < 4; r++)
         ranks[r].shared = &came;
-    run_ranks(4, ranks, pass_barrier);
-    for (int r = 0; r < 4; r++)
-        ASSERT_MSG(ranks[r].status == 0, "%s", ranks[r].err.text);
-    close_group(4, ranks);
+    ranks_run(4, ranks, pass_barrier);
+    ranks_check(4, ranks);
+    ranks_close(4, ranks);
 }
 
 /* Ranks 0 and 1 wait in a collective and in a barrier; rank 2 fails. */
@@ -291,9 +246,9 @@ TEST(comm_abort_wakes,
      "an abort wakes ranks in a collective and in a barrier within a second, with the first reason")
 {
     struct rank ranks[MAX_RANKS];
-    open_group(3, ranks);
+    ranks_open(3, ranks);
     int64_t start_ns = clock_ns();
-    run_ranks(3, ranks, one_fails);
+    ranks_run(3, ranks, one_fails);
     ASSERT(seconds_since(start_ns) < 1);
     float value = 0;
     struct comm_span span = {&value, 1};
@@ -310,7 +265,7 @@ TEST(comm_abort_wakes,
         ASSERT_INT(ranks[r].err.kind, ERROR_STOPPED);
         ASSERT_HAS(ranks[r].err.text, "rank 2 stopped: token 70000 is outside the vocabulary");
     }
-    close_group(3, ranks);
+    ranks_close(3, ranks);
 }
 
 /* Each rank sums its own buffer again and again and frees it after each wait, until rank 3 aborts somewhere in between: a
@@ -332,11 +287,11 @@ TEST(comm_abort_leaves_data,
      "after an abort in mid-work, no rank touches the data of another whose wait returned")
 {
     struct rank ranks[MAX_RANKS];
-    open_group(4, ranks);
-    run_ranks(4, ranks, abort_midway);
+    ranks_open(4, ranks);
+    ranks_run(4, ranks, abort_midway);
     for (int r = 0; r < 4; r++)
         ASSERT_HAS(ranks[r].err.text, "enough");
-    close_group(4, ranks);
+    ranks_close(4, ranks);
 }
 
 static void *mismatch_count(void *context)
@@ -359,15 +314,15 @@ TEST(comm_mismatch, "ranks that sum different counts or types all fail, and the 
 {
     for (int which = 0; which < 2; which++) {
         struct rank ranks[MAX_RANKS];
-        open_group(2, ranks);
-        run_ranks(2, ranks, which ? mismatch_type : mismatch_count);
+        ranks_open(2, ranks);
+        ranks_run(2, ranks, which ? mismatch_type : mismatch_count);
         for (int r = 0; r < 2; r++) {
             ASSERT_INT(ranks[r].status, -1);
             ASSERT_INT(ranks[r].err.kind, ERROR_INPUT);
             ASSERT_HAS(ranks[r].err.text, which ? "of 8 F32 on rank 0 meets all-reduce of 8 F64 on rank 1"
                                                 : "of 10 F32 on rank 0 meets all-reduce of 12 F32 on rank 1");
         }
-        close_group(2, ranks);
+        ranks_close(2, ranks);
     }
 }
 
@@ -375,7 +330,7 @@ TEST(comm_close_while_pending,
      "closing with a collective that the others never start does not hang, and stops the group")
 {
     struct rank ranks[MAX_RANKS];
-    open_group(2, ranks);
+    ranks_open(2, ranks);
     struct error err = {0};
     float value = 1;
     struct comm_span span = {&value, 1};
@@ -390,7 +345,7 @@ TEST(comm_close_while_pending,
 TEST(comm_close_early, "a rank that goes on after another closed is told so instead of waiting for it")
 {
     struct rank ranks[MAX_RANKS];
-    open_group(2, ranks);
+    ranks_open(2, ranks);
     comm_close(ranks[1].comm);
     struct error err = {0};
     ASSERT_OK(comm_wait(ranks[0].comm, &err));
@@ -418,13 +373,13 @@ TEST(comm_times_overlap,
      "a worker that was busy 100 ms, of which its caller worked 40 and waited 60, says so; then zero")
 {
     struct rank ranks[MAX_RANKS];
-    open_group(2, ranks);
-    run_ranks(2, ranks, reduce_while_busy);
+    ranks_open(2, ranks);
+    ranks_run(2, ranks, reduce_while_busy);
     double busy_s, waited_s;
     comm_times(ranks[0].comm, &busy_s, &waited_s);
     ASSERT_MSG(busy_s > 0.08 && busy_s < 0.5, "busy %g s", busy_s);
     ASSERT_MSG(waited_s > 0.02 && waited_s < busy_s - 0.02, "waited %g s of %g", waited_s, busy_s);
     comm_times(ranks[0].comm, &busy_s, &waited_s);
     ASSERT(busy_s == 0 && waited_s == 0);
-    close_group(2, ranks);
+    ranks_close(2, ranks);
 }
