@@ -37,6 +37,14 @@ static int read_count(const char *word, const char *value, int64_t *out, struct 
     return 0;
 }
 
+/* A number that was not given is often 0, so that a 0 that was typed would pass for it. */
+static int check_positive(const char *word, int64_t value, struct error *err)
+{
+    if (value > 0)
+        return 0;
+    return error_set(err, "%s: 0 is too few; write 1 or more, or leave it out", word);
+}
+
 static int read_real(const char *word, const char *value, double *out, struct error *err)
 {
     /* strtod() also takes "inf", "0x10" and leading spaces. */
@@ -97,10 +105,14 @@ static int read_value(const struct option_spec *option, const char *word, const 
         return 0;
     case OPTION_COUNT:
         return read_count(word, value, field, err);
+    case OPTION_POSITIVE:
+        return read_count(word, value, field, err) ? -1 : check_positive(word, *(int64_t *)field, err);
     case OPTION_REAL:
         return read_real(word, value, field, err);
     case OPTION_BYTES:
         return units_parse_bytes(value, word, field, err);
+    case OPTION_POSITIVE_BYTES:
+        return units_parse_bytes(value, word, field, err) ? -1 : check_positive(word, *(int64_t *)field, err);
     case OPTION_TEXT:
         *(const char **)field = value;
         return 0;
@@ -191,10 +203,10 @@ static int check_operands(const struct command_spec *command, int count, const c
                           struct error *err)
 {
     if (count < command->min_operands)
-        return error_set(err, "memplan %s: %d operand%s given, at least %d needed; usage: memplan %s",
-                         command->name, count, count == 1 ? "" : "s", command->min_operands, command->usage);
+        return error_set(err, "%d operand%s given, at least %d needed; usage: memplan %s", count,
+                         count == 1 ? "" : "s", command->min_operands, command->usage);
     if (command->max_operands >= 0 && count > command->max_operands)
-        return error_set(err, "memplan %s: \"%s\" is one word too many; usage: memplan %s", command->name,
+        return error_set(err, "\"%s\" is one word too many; usage: memplan %s",
                          operands[command->max_operands], command->usage);
     return 0;
 }
@@ -234,6 +246,17 @@ static int columns(const char *text, size_t bytes)
     return count;
 }
 
+/* Bytes of the words at the start of `prose` that stay on one line: one word, or an option and its value. */
+static size_t unbroken(const char *prose)
+{
+    const char *option = prose + (prose[0] == '[');
+    size_t bytes = strcspn(prose, " ");
+    const char *value = prose + bytes + strspn(prose + bytes, " ");
+    bool has_value =
+        option[0] == '-' && option[1] != ' ' && !memchr(prose, '=', bytes) && *value && *value != '-';
+    return has_value ? (size_t)(value - prose) + strcspn(value, " ") : bytes;
+}
+
 /* Adds the words of `prose`, starting at `column` and going on at `indent`. `joint` ends a line that goes
  * on: "" or, for a command to be pasted into a shell, " \". */
 static void add_wrapped(struct text *out, const char *prose, int column, int indent, const char *joint)
@@ -241,7 +264,7 @@ static void add_wrapped(struct text *out, const char *prose, int column, int ind
     int room = PAGE_COLUMNS - (int)strlen(joint);
     bool first = true;
     for (const char *word = prose + strspn(prose, " "); *word; word += strspn(word, " ")) {
-        size_t bytes = strcspn(word, " ");
+        size_t bytes = unbroken(word);
         int width = columns(word, bytes);
         if (!first && column + 1 + width > room) {
             text_printf(out, "%s\n%*s", joint, indent, "");
@@ -303,14 +326,13 @@ void options_help(const struct command_spec *command, struct text *out)
     text_free(&usage);
     text_add(out, "\n");
     add_wrapped(out, command->about, 0, 0, "");
-    if (command->options->kind != OPTION_HEADING)
-        text_add(out, "\noptions\n");
+    text_add(out, "\noptions\n");
+    add_option(out, &help);
     for (const struct option_spec *option = command->options; !is_end(option); option++)
         if (option->kind == OPTION_HEADING)
             text_printf(out, "\n%s\n", option->help);
         else
             add_option(out, option);
-    add_option(out, &help);
     text_add(out, "\nexamples\n");
     for (int i = 0; i < 2; i++)
         if (command->examples[i]) {

@@ -9,13 +9,15 @@
 #include <stddef.h>
 
 enum option_kind {
-    OPTION_FLAG,   /* bool */
-    OPTION_COUNT,  /* int64_t, >= 0 */
-    OPTION_REAL,   /* double */
-    OPTION_BYTES,  /* int64_t, accepts units */
-    OPTION_TEXT,   /* const char *, points into argv */
-    OPTION_CHOICE, /* const char *, one of `choices` ("fp32|bf16") */
-    OPTION_HEADING /* no option: `help` is a heading in --help */
+    OPTION_FLAG,           /* bool */
+    OPTION_COUNT,          /* int64_t, >= 0 */
+    OPTION_POSITIVE,       /* int64_t, >= 1 */
+    OPTION_REAL,           /* double */
+    OPTION_BYTES,          /* int64_t, >= 0, accepts units */
+    OPTION_POSITIVE_BYTES, /* likewise, >= 1 */
+    OPTION_TEXT,           /* const char *, points into argv */
+    OPTION_CHOICE,         /* const char *, one of `choices` ("fp32|bf16") */
+    OPTION_HEADING         /* no option: `help` is a heading in --help */
 };
 
 struct option_spec {

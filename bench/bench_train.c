@@ -59,7 +59,8 @@ static void on_range(void *context, const struct range_event *event)
         w->kind_s[w->kind_of[event->operation]] += (double)(event->end_ns - event->start_ns) * 1e-9;
 }
 
-static int on_start(void *context, int rank, struct device *device, const struct program *program, struct error *err)
+static int on_start(void *context, int rank, struct device *device, const struct program *program,
+                    struct error *err)
 {
     struct watch *w = context;
     (void)program;
@@ -150,11 +151,8 @@ static void run(struct watch *w, int steps, enum memory_policy policy)
     struct train_settings settings = train_defaults();
     settings.steps = steps;
     settings.policy = policy;
-    struct train_listener listener = {.context = w,
-                                      .start = on_start,
-                                      .step_begin = on_step_begin,
-                                      .step = on_step,
-                                      .finish = on_finish};
+    struct train_listener listener = {
+        .context = w, .start = on_start, .step_begin = on_step_begin, .step = on_step, .finish = on_finish};
     struct train_result result;
     w->kind_of = calloc((size_t)program_op_count(w->program), sizeof *w->kind_of);
     struct program_cursor cursor = program_walk(w->program);
@@ -173,8 +171,8 @@ static void print_kinds(const struct watch *w, int timed_steps)
         total += w->kind_s[i];
     for (int i = 0; i < OP_KINDS; i++)
         if (w->kind_s[i] > 0.001 * total)
-            printf("    %-16s %8.1f ms  %5.1f%%\n", op_kind_name((enum op_kind)i), 1e3 * w->kind_s[i] / timed_steps,
-                   100 * w->kind_s[i] / total);
+            printf("    %-16s %8.1f ms  %5.1f%%\n", op_kind_name((enum op_kind)i),
+                   1e3 * w->kind_s[i] / timed_steps, 100 * w->kind_s[i] / total);
 }
 
 static void bench_step(int64_t T, enum precision precision, int steps)
@@ -187,13 +185,15 @@ static void bench_step(int64_t T, enum precision precision, int steps)
     run(&w, steps + WARM_STEPS, MEMORY_ARENA);
     double after = matmul_rate(precision_dtype(precision), threads);
     struct spread s = spread_of(w.seconds + WARM_STEPS, steps);
-    double flops = work_model_flops(program), matmul = (before + after) / 2, peak = (double)program->peak_bytes;
-    printf("gpt2-124m  B=%d T=%lld  %s  %d threads, %d steps\n", B, (long long)T, precision_name(precision), threads,
-           steps);
+    double flops = work_model_flops(program), matmul = (before + after) / 2,
+           peak = (double)program->peak_bytes;
+    printf("gpt2-124m  B=%d T=%lld  %s  %d threads, %d steps\n", B, (long long)T, precision_name(precision),
+           threads, steps);
     printf("  step           %.3f s median (%.3f to %.3f)\n", s.median, s.least, s.most);
     printf("  tokens/s       %.1f\n", (double)(B * T) / s.median);
     printf("  GFLOP/s        %.1f   (%.1f GFLOP a step)\n", flops / s.median * 1e-9, flops * 1e-9);
-    printf("  matmul GFLOP/s %.1f   (2048^3, before %.1f, after %.1f)\n", matmul * 1e-9, before * 1e-9, after * 1e-9);
+    printf("  matmul GFLOP/s %.1f   (2048^3, before %.1f, after %.1f)\n", matmul * 1e-9, before * 1e-9,
+           after * 1e-9);
     printf("  ratio          %.3f\n", flops / s.median / matmul);
     printf("  peak memory    %.1f MiB\n", peak / (1 << 20));
     print_kinds(&w, steps);
@@ -211,7 +211,8 @@ static void bench_recording(void)
         fail(&err);
     close(file);
     struct program *program = make_program("gpt2-small-bytes", 8, 256, PRECISION_FP32);
-    struct store_run row = {.command = "bench_train", .model = "gpt2-small-bytes", .ranks = 1, .policy = "tensor"};
+    struct store_run row = {
+        .command = "bench_train", .model = "gpt2-small-bytes", .ranks = 1, .policy = "tensor"};
     struct watch w = {.program = program};
     if (recorder_open(path, &row, &w.recorder, &err))
         fail(&err);

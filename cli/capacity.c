@@ -16,8 +16,8 @@ static void nominal_speed(struct machine_speed *speed)
 }
 
 /* The plan's own layout, with everything but recomputation decided. */
-int capacity_choose_recompute(struct plan *plan, const struct rank_device *device, const struct machine_speed *speed,
-                              struct error *err)
+int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
+                              const struct machine_speed *speed, struct error *err)
 {
     struct cluster cluster = {.nodes = 1, .ranks_per_node = plan->layout.dp, .device = *device};
     cluster.device.capacity_bytes = plan->capacity_bytes;
@@ -36,7 +36,8 @@ int capacity_choose_recompute(struct plan *plan, const struct rank_device *devic
         return -1;
     int status = 0;
     if (result.alternative_count) {
-        memcpy(plan->recompute, result.alternatives[0].masks, (size_t)plan->model.layers * sizeof *plan->recompute);
+        memcpy(plan->recompute, result.alternatives[0].masks,
+               (size_t)plan->model.layers * sizeof *plan->recompute);
         log_note("recompute auto: %s", result.alternatives[0].recompute);
     } else {
         struct text why = {0};
@@ -52,8 +53,10 @@ static int check_device(const char *device, struct error *err)
 {
     if (!device || !strcmp(device, "cpu"))
         return 0;
-    return error_set(err, "--device %s: this build trains on the CPU only; use --device cpu, or `memplan predict --device %s` to "
-                          "ask whether it would fit",
+    return error_set(err,
+                     "--device %s: this build trains on the CPU only; use --device cpu, or `memplan predict "
+                     "--device %s` to "
+                     "ask whether it would fit",
                      device, device);
 }
 

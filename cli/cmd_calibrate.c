@@ -13,8 +13,9 @@ struct calibrate_options {
 };
 
 static const struct option_spec options[] = {
-    {"output", 'o', OPTION_TEXT, "FILE", NULL, "default calibration.json", offsetof(struct calibrate_options, output)},
-    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the database; default the latest",
+    {"output", 'o', OPTION_TEXT, "FILE", NULL, "default calibration.json",
+     offsetof(struct calibrate_options, output)},
+    {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the database; default the latest",
      offsetof(struct calibrate_options, run)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct calibrate_options, quiet)},
     {0},
@@ -24,11 +25,13 @@ static const struct command_spec spec = {
     .name = "calibrate",
     .summary = "measured constants for the planner, from a recorded run",
     .usage = "calibrate run.db -o calibration.json",
-    .about = "Fits the rate of each kind of operation against its shape, from the times that `memplan profile` recorded on "
+    .about = "Fits the rate of each kind of operation against its shape, from the times that `memplan "
+             "profile` recorded on "
              "this machine. `plan` and `predict` use the file with --calibration.",
-    .examples = {"memplan calibrate run.db -o calibration.json",
-                 "memplan plan gpt2-124m --cluster '1x2:cpu(4GiB)' --global-batch 8 --seq-len 256 --calibration "
-                 "calibration.json"},
+    .examples =
+        {"memplan calibrate run.db -o calibration.json",
+         "memplan plan gpt2-124m --cluster '1x2:cpu(4GiB)' --global-batch 8 --seq-len 256 --calibration "
+         "calibration.json"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,

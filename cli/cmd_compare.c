@@ -12,13 +12,15 @@ struct compare_options {
 };
 
 static const struct option_spec options[] = {
-    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the last database; default the latest",
+    {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the last database; default the latest",
      offsetof(struct compare_options, run)},
-    {"before", 0, OPTION_COUNT, "ID", NULL, "which run of the first database; default the latest",
+    {"before", 0, OPTION_POSITIVE, "ID", NULL, "which run of the first database; default the latest",
      offsetof(struct compare_options, before)},
-    {"drift", 0, OPTION_BYTES, "BYTES", NULL, "plan against run: exit 1 when a figure differs by more; default 0",
+    {"drift", 0, OPTION_BYTES, "BYTES", NULL,
+     "plan against run: exit 1 when a figure differs by more; default 0",
      offsetof(struct compare_options, drift)},
-    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct compare_options, json)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
+     offsetof(struct compare_options, json)},
     {0},
 };
 
@@ -26,15 +28,18 @@ static const struct command_spec spec = {
     .name = "compare",
     .summary = "plan against run, or run against run, to the byte",
     .usage = "compare PLAN.JSON|RUN.DB RUN.DB",
-    .about = "Sets what was predicted beside what the device's ledger measured, by rank and role; or two runs side by side, "
-             "with the layers and tensors that changed. A plan and its run differ by 0 bytes; else the exit status is 1.",
+    .about = "Sets what was predicted beside what the device's ledger measured, by rank and role; or two "
+             "runs side by side, "
+             "with the layers and tensors that changed. A plan and its run differ by 0 bytes; else the exit "
+             "status is 1.",
     .examples = {"memplan compare plan.json run.db", "memplan compare before.db after.db"},
     .options = options,
     .min_operands = 2,
     .max_operands = 2,
 };
 
-static int open_run(const char *path, int64_t wanted, struct store **store, int64_t *run_id, struct error *err)
+static int open_run(const char *path, int64_t wanted, struct store **store, int64_t *run_id,
+                    struct error *err)
 {
     if (store_open_read(path, store, err))
         return -1;
@@ -56,8 +61,8 @@ static int with_plan(const char *path, struct store *store, int64_t run_id, stru
     return status ? -1 : compare_plan_with_run(*program, store, run_id, arena, out, err);
 }
 
-static int with_run(const char *path, int64_t wanted, struct store *after, int64_t after_id, struct arena *arena,
-                    struct comparison *out, struct error *err)
+static int with_run(const char *path, int64_t wanted, struct store *after, int64_t after_id,
+                    struct arena *arena, struct comparison *out, struct error *err)
 {
     struct store *before;
     int64_t before_id;
@@ -76,14 +81,14 @@ static int compare(const char *const operands[], const struct compare_options *o
     struct program *program = NULL;
     bool from_plan = configuration_is_plan(operands[0]);
     if (configuration_is_plan(operands[1]))
-        return error_set(err, "%s is a plan, and what it is compared with is a run; write memplan compare %s %s", operands[1],
-                         operands[1], from_plan ? "RUN.DB" : operands[0]);
+        return error_set(err,
+                         "%s is a plan, and what it is compared with is a run; write memplan compare %s %s",
+                         operands[1], operands[1], from_plan ? "RUN.DB" : operands[0]);
     if (open_run(operands[1], o->run, &store, &run_id, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = from_plan
-                     ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
-                     : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
+    int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
+                           : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)
         status = o->json ? output_json(compare_to_json(&comparison), "-", err)
                          : output_report(compare_report(&comparison, arena), "-", err);

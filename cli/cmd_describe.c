@@ -12,7 +12,8 @@ struct describe_options {
 };
 
 static const struct option_spec options[] = {
-    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct describe_options, json)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
+     offsetof(struct describe_options, json)},
     {"list", 0, OPTION_FLAG, NULL, NULL, "the names of all presets", offsetof(struct describe_options, list)},
     CONFIGURATION_MODEL_OPTIONS(struct describe_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct describe_options, configuration),
@@ -23,7 +24,8 @@ static const struct command_spec spec = {
     .name = "describe",
     .summary = "every tensor a rank holds: shape, role, bytes",
     .usage = "describe MODEL|PLAN [layout options]",
-    .about = "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with exact bytes. MODEL "
+    .about = "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with "
+             "exact bytes. MODEL "
              "is a preset, a JSON file, a Hugging Face config.json or the folder that holds one.",
     .examples = {"memplan describe gpt2-124m --micro-batch 4 --seq-len 256",
                  "memplan describe llama3-8b --precision bf16 --json"},
@@ -63,12 +65,14 @@ static int run(int argc, char **argv, struct error *err)
     if (o.list)
         return print_presets(err);
     if (!operands[0])
-        return error_set(err, "describe: name a model or a plan; `memplan describe --list` shows the presets");
+        return error_set(err,
+                         "describe: name a model or a plan; `memplan describe --list` shows the presets");
     struct plan plan;
     if (configuration_resolve(operands[0], &o.configuration, &plan, &automatic, err))
         return -1;
-    int status = automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, train or profile")
-                           : describe(&plan, o.json, err);
+    int status =
+        automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, train or profile")
+                  : describe(&plan, o.json, err);
     plan_clear(&plan);
     return status;
 }

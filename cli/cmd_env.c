@@ -34,11 +34,12 @@ static json_t *describe(const struct env_options *o, struct error *err)
     struct rank_device cpu;
     if (cluster_read_device("cpu", 1, &cpu, err))
         return NULL;
-    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
-                            "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores",
-                            machine_speed_cores(), "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
-                            "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", "not in this build",
-                            "mpi", "not in this build: ranks are threads of one process");
+    json_t *out =
+        json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
+                  "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores", machine_speed_cores(),
+                  "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
+                  "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", "not in this build", "mpi",
+                  "not in this build: ranks are threads of one process");
     if (!o->speed)
         return out;
     struct machine_speed speed;
@@ -47,7 +48,8 @@ static json_t *describe(const struct env_options *o, struct error *err)
         json_decref(out);
         return NULL;
     }
-    json_object_set_new(out, "matmul_flops_per_second", json_real(speed.matmul_flops_per_s[SPEED_CLASSES - 1]));
+    json_object_set_new(out, "matmul_flops_per_second",
+                        json_real(speed.matmul_flops_per_s[SPEED_CLASSES - 1]));
     json_object_set_new(out, "memory_bytes_per_second", json_real(speed.memory_bytes_per_s.value));
     return out;
 }
@@ -78,8 +80,9 @@ static void print_text(const json_t *document, struct text *out)
         if (json_is_string(value))
             text_printf(out, "%-18s %s\n", label, json_string_value(value));
         else if (json_is_real(value))
-            text_printf(out, "%-18s %s\n", label,
-                        units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units));
+            text_printf(
+                out, "%-18s %s\n", label,
+                units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units));
         else if (strstr(key, "bytes"))
             text_printf(out, "%-18s %s\n", label, units_format_bytes(json_integer_value(value), units));
         else

@@ -17,16 +17,18 @@ struct plan_options {
 };
 
 static const struct option_spec options[] = {
-    {"cluster", 'c', OPTION_TEXT, "C", NULL, "NODESxRANKS:DEVICE(MEMORY), a preset or a file: '1x4:cpu(300MiB)'",
+    {"cluster", 'c', OPTION_TEXT, "C", NULL,
+     "NODESxRANKS:DEVICE(MEMORY), a preset or a file: '1x4:cpu(300MiB)'",
      offsetof(struct plan_options, cluster)},
-    {"global-batch", 0, OPTION_COUNT, "N", NULL, "sequences per step over all ranks",
+    {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step over all ranks",
      offsetof(struct plan_options, configuration.global_batch)},
-    {"dp", 0, OPTION_COUNT, "N", NULL, "only plans with so many data-parallel ranks",
+    {"dp", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many data-parallel ranks",
      offsetof(struct plan_options, configuration.dp)},
-    {"micro-batch", 0, OPTION_COUNT, "N", NULL, "only plans with this micro-batch",
+    {"micro-batch", 0, OPTION_POSITIVE, "N", NULL, "only plans with this micro-batch",
      offsetof(struct plan_options, configuration.micro_batch)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
-     "calibration.json or run.db; default: rates measured now, on a CPU", offsetof(struct plan_options, calibration)},
+     "calibration.json or run.db; default: rates measured now, on a CPU",
+     offsetof(struct plan_options, calibration)},
     {"output", 'o', OPTION_TEXT, "FILE", NULL, "write the plan there", offsetof(struct plan_options, output)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct plan_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct plan_options, quiet)},
@@ -38,8 +40,10 @@ static const struct command_spec spec = {
     .name = "plan",
     .summary = "the fastest configuration that fits, with its reasons",
     .usage = "plan MODEL --cluster C --global-batch N [--seq-len S] [-o plan.json]",
-    .about = "Chooses the data-parallel degree, the micro-batch and, layer by layer, which activations are recomputed, so that "
-             "every rank fits and the step is as fast as the time model can make it. Exit status 1: nothing fits.",
+    .about =
+        "Chooses the data-parallel degree, the micro-batch and, layer by layer, which activations are "
+        "recomputed, so that "
+        "every rank fits and the step is as fast as the time model can make it. Exit status 1: nothing fits.",
     .examples = {"memplan plan gpt2-small-bytes --cluster '1x2:cpu(150MiB)' --global-batch 16 -o plan.json",
                  "memplan plan gpt2-124m --cluster '1x8:a100-40g' --global-batch 64 --precision bf16"},
     .options = options,
@@ -54,18 +58,19 @@ struct answer {
     struct device_speed speed;
     struct search_request request;
     struct search_result result;
-    struct plan plan;         /* borrows its masks from the result */
-    struct program *program;  /* of the plan; NULL: nothing fits */
+    struct plan plan;        /* borrows its masks from the result */
+    struct program *program; /* of the plan; NULL: nothing fits */
 };
 
 static json_t *row_to_json(const struct search_row *row)
 {
-    json_t *out = json_pack("{s:I, s:i, s:i, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "dp", (json_int_t)row->layout.dp,
-                            "tp", 1, "pp", 1, "micro_batch", (json_int_t)row->layout.micro_batch, "recompute",
-                            row->recompute, "peak_bytes", (json_int_t)row->peak_bytes, "arena_bytes",
-                            (json_int_t)row->arena_bytes, "step_seconds", row->time.total, "recompute_seconds",
-                            row->time.recompute, "exposed_communication_seconds", row->time.exposed_communication,
-                            "optimizer_seconds", row->time.optimizer);
+    json_t *out =
+        json_pack("{s:I, s:i, s:i, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "dp", (json_int_t)row->layout.dp,
+                  "tp", 1, "pp", 1, "micro_batch", (json_int_t)row->layout.micro_batch, "recompute",
+                  row->recompute, "peak_bytes", (json_int_t)row->peak_bytes, "arena_bytes",
+                  (json_int_t)row->arena_bytes, "step_seconds", row->time.total, "recompute_seconds",
+                  row->time.recompute, "exposed_communication_seconds", row->time.exposed_communication,
+                  "optimizer_seconds", row->time.optimizer);
     if (row->reason)
         json_object_set_new(out, "reason", json_string(row->reason));
     return out;
@@ -100,16 +105,19 @@ static void add_alternatives(struct report *report, const struct search_result *
 {
     enum { MOST_ROWS = 8 };
     static const struct table_column columns[] = {
-        {"dp", TABLE_COUNT},      {"micro", TABLE_COUNT},   {"recompute", TABLE_TEXT}, {"arena", TABLE_BYTES},
-        {"step", TABLE_SECONDS},  {"again", TABLE_SECONDS}, {"waits", TABLE_SECONDS},
+        {"dp", TABLE_COUNT},     {"micro", TABLE_COUNT},   {"recompute", TABLE_TEXT}, {"arena", TABLE_BYTES},
+        {"step", TABLE_SECONDS}, {"again", TABLE_SECONDS}, {"waits", TABLE_SECONDS},
     };
     struct table *table = report_table(report, "Plans that fit, fastest first", columns, 7);
     for (int64_t i = 0; i < r->alternative_count && i < MOST_ROWS; i++) {
         const struct search_row *row = &r->alternatives[i];
         const struct table_cell cells[] = {
-            cell_whole(row->layout.dp),       cell_whole(row->layout.micro_batch),
-            cell_text(row->recompute),        cell_whole(row->arena_bytes),
-            cell_real(row->time.total),       cell_real(row->time.recompute),
+            cell_whole(row->layout.dp),
+            cell_whole(row->layout.micro_batch),
+            cell_text(row->recompute),
+            cell_whole(row->arena_bytes),
+            cell_real(row->time.total),
+            cell_real(row->time.recompute),
             cell_real(row->time.exposed_communication),
         };
         table_add(table, cells);
@@ -228,10 +236,13 @@ static int run(int argc, char **argv, struct error *err)
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     if (!o.cluster)
-        return error_set(err, "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)' or 1x8:h100-80g");
+        return error_set(
+            err,
+            "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)' or 1x8:h100-80g");
     if (!o.configuration.global_batch)
         return error_set(err, "--global-batch is missing; say how many sequences a step has over all ranks");
-    if (model_read(operands[0], &o.configuration.model, &a.model, err) || cluster_read(o.cluster, &a.cluster, err))
+    if (model_read(operands[0], &o.configuration.model, &a.model, err) ||
+        cluster_read(o.cluster, &a.cluster, err))
         return -1;
     if (a.model.note[0])
         log_note("note: %s", a.model.note);

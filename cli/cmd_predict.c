@@ -23,11 +23,14 @@ struct predict_options {
 static const struct option_spec options[] = {
     {"device", 'd', OPTION_TEXT, "D", NULL, "cpu, or a card such as h100-80g; default cpu",
      offsetof(struct predict_options, device)},
-    {"memory", 0, OPTION_BYTES, "BYTES", NULL, "what each rank has; default all of the card, or its share of the machine",
+    {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL,
+     "what each rank has; default all of the card, or its share of the machine",
      offsetof(struct predict_options, memory)},
-    {"calibration", 0, OPTION_TEXT, "FILE", NULL, "calibration.json or run.db: measured times instead of nominal ones",
+    {"calibration", 0, OPTION_TEXT, "FILE", NULL,
+     "calibration.json or run.db: measured times instead of nominal ones",
      offsetof(struct predict_options, calibration)},
-    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct predict_options, json)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
+     offsetof(struct predict_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct predict_options, quiet)},
     CONFIGURATION_MODEL_OPTIONS(struct predict_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct predict_options, configuration),
@@ -38,7 +41,8 @@ static const struct command_spec spec = {
     .name = "predict",
     .summary = "fits or not, before launch; the peak by role",
     .usage = "predict MODEL|PLAN --device D [layout options]",
-    .about = "Computes the exact peak of a rank's training step and the arena that `train` would take, and compares that with "
+    .about = "Computes the exact peak of a rank's training step and the arena that `train` would take, and "
+             "compares that with "
              "what the device holds. Exit status 0: it fits; 1: it does not.",
     .examples = {"memplan predict gpt2-124m --micro-batch 4 --seq-len 256 --memory 2GiB",
                  "memplan predict llama3-8b --precision bf16 --recompute full --device h100-80g"},
@@ -62,14 +66,14 @@ static json_t *to_json(const struct question *q)
     json_t *stage = json_pack("{s:i, s:I}", "stage", 0, "peak_bytes", (json_int_t)a->peak_bytes);
     for (int role = 0; role < ROLE_COUNT; role++)
         json_object_set_new(stage, role_name((enum role)role), json_integer(a->by_role[role]));
-    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", a->time.forward, "backward", a->time.backward,
-                             "recompute", a->time.recompute, "exposed_communication", a->time.exposed_communication,
-                             "optimizer", a->time.optimizer);
-    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:[o]}", "fits", a->fits, "in_doubt", a->in_doubt,
-                     "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
-                     "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
-                     "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", a->time.total,
-                     "step_parts", time, "stages", stage);
+    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", a->time.forward, "backward",
+                             a->time.backward, "recompute", a->time.recompute, "exposed_communication",
+                             a->time.exposed_communication, "optimizer", a->time.optimizer);
+    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:[o]}", "fits", a->fits, "in_doubt",
+                     a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
+                     (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
+                     (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
+                     "step_seconds", a->time.total, "step_parts", time, "stages", stage);
 }
 
 static const char *rates_source(const struct question *q)
@@ -85,12 +89,14 @@ static void add_verdict(struct report *report, const struct question *q)
     const struct prediction *a = &q->answer;
     char time[UNITS_TEXT], room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
     int64_t left = a->capacity_bytes - a->needed_bytes;
-    report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s", units_format_bytes(left < 0 ? -left : left, room),
-                left < 0 ? "short" : "to spare", a->in_doubt ? ", within the error of the runtime term" : "");
+    report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s",
+                units_format_bytes(left < 0 ? -left : left, room), left < 0 ? "short" : "to spare",
+                a->in_doubt ? ", within the error of the runtime term" : "");
     if (a->runtime.bytes) {
         report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
-        report_fact(report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
-                    units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
+        report_fact(
+            report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
+            units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     }
     report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
 }
@@ -106,7 +112,8 @@ static const char *find_advice(const struct question *q, struct arena *arena)
         return NULL;
     if (q->program->persistent_bytes > q->answer.capacity_bytes - q->answer.runtime.bytes)
         return arena_printf(arena,
-                            "It does not fit; parameters, gradients and optimizer state alone take %s on every rank, whatever the "
+                            "It does not fit; parameters, gradients and optimizer state alone take %s on "
+                            "every rank, whatever the "
                             "batch: use a smaller model or a device with more memory.",
                             units_format_bytes(q->program->persistent_bytes, states));
     if (advice_find(q->program, &q->cluster.device, &q->speed.speed, &list, NULL))

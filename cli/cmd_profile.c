@@ -11,7 +11,8 @@ static const struct option_spec options[] = {
     {"policy", 0, OPTION_CHOICE, NULL, "tensor|arena",
      "default tensor: every tensor an allocation of its own; arena: as train does",
      offsetof(struct training_options, policy)},
-    {"event-steps", 0, OPTION_COUNT, "N", NULL, "record memory events and times of the first N steps; default all",
+    {"event-steps", 0, OPTION_COUNT, "N", NULL,
+     "record memory events and times of the first N steps; default all",
      offsetof(struct training_options, event_steps)},
     CONFIGURATION_MODEL_OPTIONS(struct training_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct training_options, configuration),
@@ -22,11 +23,14 @@ static const struct command_spec spec = {
     .name = "profile",
     .summary = "run real training steps and record who holds every byte",
     .usage = "profile MODEL|PLAN --data FILE -o run.db [options]",
-    .about = "Runs a few training steps with every tensor as an allocation of its own, and records each allocation, each "
-             "operation and its time in an SQLite database. The figures are counted by the device where memory is really "
+    .about = "Runs a few training steps with every tensor as an allocation of its own, and records each "
+             "allocation, each "
+             "operation and its time in an SQLite database. The figures are counted by the device where "
+             "memory is really "
              "taken; predictions are stored beside them.",
-    .examples = {"memplan profile block-768 --data random -o run.db",
-                 "memplan profile gpt2-124m --data corpus.txt --seq-len 256 --micro-batch 4 --steps 3 -o run.db"},
+    .examples =
+        {"memplan profile block-768 --data random -o run.db",
+         "memplan profile gpt2-124m --data corpus.txt --seq-len 256 --micro-batch 4 --steps 3 -o run.db"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,

@@ -13,13 +13,15 @@ struct report_options {
 };
 
 static const struct option_spec options[] = {
-    {"output", 'o', OPTION_TEXT, "FILE", NULL, "write there; .json gives JSON, .txt text; default text on stdout",
+    {"output", 'o', OPTION_TEXT, "FILE", NULL,
+     "write there; .json gives JSON, .txt text; default text on stdout",
      offsetof(struct report_options, output)},
-    {"run", 0, OPTION_COUNT, "ID", NULL, "which run of the database; default the latest",
+    {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the database; default the latest",
      offsetof(struct report_options, run)},
     {"rank", 0, OPTION_COUNT, "N", NULL, "which rank; default the one with the highest peak",
      offsetof(struct report_options, rank)},
-    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct report_options, json)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
+     offsetof(struct report_options, json)},
     {0},
 };
 
@@ -27,7 +29,8 @@ static const struct command_spec spec = {
     .name = "report",
     .summary = "who holds the bytes, from a recorded run or a plan",
     .usage = "report run.db|plan.json [-o out.json]",
-    .about = "Shows the breakdown at the peak by role, layer and tensor, what makes the peak, predicted beside measured, and "
+    .about = "Shows the breakdown at the peak by role, layer and tensor, what makes the peak, predicted "
+             "beside measured, and "
              "how fast the steps were.",
     .examples = {"memplan report run.db", "memplan report plan.json -o plan-report.json"},
     .options = options,
@@ -46,12 +49,13 @@ static int choose_format(const struct report_options *o, enum format *format, st
     if (dot && !strcmp(dot, ".json"))
         *format = FORMAT_JSON;
     else if (!dot || strcmp(dot, ".txt"))
-        return error_set(err, "-o %s: this version writes .txt and .json; choose one of these names", o->output);
+        return error_set(err, "-o %s: this version writes .txt and .json; choose one of these names",
+                         o->output);
     return 0;
 }
 
-static int write_answer(const struct breakdown *breakdown, const struct report_options *o, struct arena *arena,
-                        struct error *err)
+static int write_answer(const struct breakdown *breakdown, const struct report_options *o,
+                        struct arena *arena, struct error *err)
 {
     enum format format;
     if (choose_format(o, &format, err))
@@ -104,7 +108,8 @@ static int run(int argc, char **argv, struct error *err)
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
-    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err) : report_run(operands[0], &o, err);
+    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err)
+                                              : report_run(operands[0], &o, err);
 }
 
 const struct command command_report = {&spec, run};

@@ -4,9 +4,10 @@
 
 static const struct option_spec options[] = {
     TRAINING_RUN_OPTIONS,
-    {"schedule", 0, OPTION_CHOICE, NULL, "constant|cosine|linear|wsd", "learning-rate schedule; default cosine",
-     offsetof(struct training_options, schedule)},
-    {"warmup", 0, OPTION_COUNT, "N", NULL, "steps of linear warm-up", offsetof(struct training_options, warmup)},
+    {"schedule", 0, OPTION_CHOICE, NULL, "constant|cosine|linear|wsd",
+     "learning-rate schedule; default cosine", offsetof(struct training_options, schedule)},
+    {"warmup", 0, OPTION_COUNT, "N", NULL, "steps of linear warm-up",
+     offsetof(struct training_options, warmup)},
     {"decay", 0, OPTION_REAL, "X", NULL, "weight decay of matrices; default 0.1",
      offsetof(struct training_options, decay)},
     {"clip", 0, OPTION_REAL, "X", NULL, "largest gradient norm; default 1, 0: no clipping",
@@ -21,7 +22,8 @@ static const struct option_spec options[] = {
      offsetof(struct training_options, resume)},
     {"output", 'o', OPTION_TEXT, "RUN.DB", NULL, "record the run in this database",
      offsetof(struct training_options, output)},
-    {"event-steps", 0, OPTION_COUNT, "N", NULL, "record memory events and times of the first N steps; default 2, 0: all",
+    {"event-steps", 0, OPTION_COUNT, "N", NULL,
+     "record memory events and times of the first N steps; default 2, 0: all",
      offsetof(struct training_options, event_steps)},
     CONFIGURATION_MODEL_OPTIONS(struct training_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct training_options, configuration),
@@ -32,8 +34,10 @@ static const struct command_spec spec = {
     .name = "train",
     .summary = "train a model or a plan; it runs out of memory at launch or never",
     .usage = "train MODEL|PLAN --data FILE [options]",
-    .about = "Trains on this machine. Each rank takes all the memory of its step at launch, as one arena whose size was "
-             "predicted; what does not fit is refused before anything runs (exit 1), with the nearest change that would "
+    .about = "Trains on this machine. Each rank takes all the memory of its step at launch, as one arena "
+             "whose size was "
+             "predicted; what does not fit is refused before anything runs (exit 1), with the nearest change "
+             "that would "
              "fit. Data-parallel ranks are threads of this process.",
     .examples = {"memplan train plan.json --data corpus.txt --steps 200 --checkpoint ckpt",
                  "memplan train gpt2-small-bytes --data corpus.txt --dp 2 --micro-batch 2 --memory 300MiB"},

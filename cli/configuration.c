@@ -36,15 +36,19 @@ static int check_supported(const struct configuration_options *o, struct error *
     const struct {
         const char *option;
         int64_t value, supported;
-    } limits[] = {{"tp", o->tp, 1}, {"pp", o->pp, 1}, {"virtual-stages", o->virtual_stages, 1}, {"zero", o->zero, 0}};
+    } limits[] = {
+        {"tp", o->tp, 1}, {"pp", o->pp, 1}, {"virtual-stages", o->virtual_stages, 1}, {"zero", o->zero, 0}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
         if (limits[i].value > limits[i].supported)
-            return error_set(err, "--%s %lld: this version splits work by data parallelism only; leave it at %lld and use "
-                                  "--dp",
-                             limits[i].option, (long long)limits[i].value, (long long)limits[i].supported);
+            return error_set(
+                err,
+                "--%s %lld: this version splits work by data parallelism only; leave it at %lld and use "
+                "--dp",
+                limits[i].option, (long long)limits[i].value, (long long)limits[i].supported);
     if (o->sequence_parallel)
-        return error_set(err, "--sequence-parallel works between tensor-parallel ranks, which this version does not have; "
-                              "leave it out");
+        return error_set(
+            err, "--sequence-parallel works between tensor-parallel ranks, which this version does not have; "
+                 "leave it out");
     return 0;
 }
 
@@ -52,7 +56,9 @@ static int check_supported(const struct configuration_options *o, struct error *
 static int check_no_overrides(const char *source, const struct model_overrides *o, struct error *err)
 {
     if (o->layers || o->hidden || o->heads || o->kv_heads || o->ffn || o->vocab)
-        return error_set(err, "%s is a plan, and its model cannot be changed; make a new plan with `memplan plan`", source);
+        return error_set(err,
+                         "%s is a plan, and its model cannot be changed; make a new plan with `memplan plan`",
+                         source);
     return 0;
 }
 

@@ -6,7 +6,6 @@
 
 #include <signal.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,9 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 static int print_help(struct error *err)
 {
     struct text out = {0};
-    text_add(&out, "memplan: will a training step fit in memory, and what is the fastest way to make it fit?\n\n"
-                   "Usage: memplan COMMAND [arguments]\n\n");
+    text_add(&out,
+             "memplan: will a training step fit in memory, and what is the fastest way to make it fit?\n\n"
+             "Usage: memplan COMMAND [arguments]\n\n");
     for (int i = 0; i < COMMANDS; i++)
         text_printf(&out, "  %-10s %s\n", commands[i]->spec->name, commands[i]->spec->summary);
     text_add(&out, "\n`memplan COMMAND --help` shows a command's options, with examples.\n\n"
@@ -53,59 +53,12 @@ static int run(int argc, char **argv, struct error *err)
     return unknown_command(argv[1], err);
 }
 
-static bool is_last(const struct option_spec *option)
-{
-    return !option->name && option->kind != OPTION_HEADING;
-}
-
-/* The numbers that the options of a command fill. */
-static int64_t *number_of(const struct option_spec *option, void *target)
-{
-    bool whole = option->kind == OPTION_COUNT || option->kind == OPTION_BYTES;
-    return whole ? (int64_t *)((char *)target + option->offset) : NULL;
-}
-
-static void replace_numbers(const struct command_spec *spec, void *target, int64_t from, int64_t to)
-{
-    for (const struct option_spec *option = spec->options; !is_last(option); option++) {
-        int64_t *number = number_of(option, target);
-        if (number && *number == from)
-            *number = to;
-    }
-}
-
-/* A number that was not given is 0, so a 0 that was typed would pass for it, except where it says something. */
-static int refuse_zeros(const struct command_spec *spec, void *target, struct error *err)
-{
-    static const char meaningful[] = " seed rank warmup validate-every checkpoint-every event-steps threads zero drift ";
-    char word[64];
-    for (const struct option_spec *option = spec->options; !is_last(option); option++) {
-        const int64_t *number = number_of(option, target);
-        snprintf(word, sizeof word, " %s ", number ? option->name : "");
-        if (number && !*number && !strstr(meaningful, word))
-            return error_set(err, "--%s: 0 is too few; write 1 or more, or leave it out", option->name);
-    }
-    return 0;
-}
-
-static int parse(const struct command_spec *spec, int argc, char **argv, void *target, const char **operands, bool *help,
-                 struct error *err)
-{
-    const int64_t not_given = INT64_MIN;
-    replace_numbers(spec, target, 0, not_given);
-    int count = options_parse(spec, argc, argv, target, operands, help, err);
-    if (count >= 0 && refuse_zeros(spec, target, err))
-        return -1;
-    replace_numbers(spec, target, not_given, 0);
-    return count;
-}
-
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
                   const char *operands[COMMAND_OPERANDS], struct error *err)
 {
     bool help = false;
     const char **all = host_alloc((size_t)argc * sizeof(const char *));
-    int count = parse(spec, argc, argv, target, all, &help, err);
+    int count = options_parse(spec, argc, argv, target, all, &help, err);
     for (int i = 0; i < COMMAND_OPERANDS; i++)
         operands[i] = i < count ? all[i] : NULL;
     free(all);
@@ -127,7 +80,8 @@ int main(int argc, char **argv)
     int status = run(argc, argv, &err);
     progress_end();
     if (status >= 0 && (fflush(stdout) || ferror(stdout)))
-        status = error_set(&err, "the answer could not be written to stdout; is the disk full, or the reader gone?");
+        status = error_set(
+            &err, "the answer could not be written to stdout; is the disk full, or the reader gone?");
     if (status >= 0)
         return status;
     /* An argument that is quoted may hold line ends or a terminal's commands; the message stays one line. */

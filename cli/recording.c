@@ -20,8 +20,8 @@ struct recording {
 };
 
 int recording_open(const char *path, const struct plan *plan, const struct program *program,
-                   enum memory_policy policy, const char *command, int64_t event_steps, struct recording **out,
-                   struct error *err)
+                   enum memory_policy policy, const char *command, int64_t event_steps,
+                   struct recording **out, struct error *err)
 {
     json_t *model = model_to_json(&plan->model), *layout = layout_to_json(&plan->layout);
     struct text recompute = {0};
@@ -109,7 +109,8 @@ static void record_tensors(struct recording *recording, int rank, const struct p
 static const char *shape_text(struct arena *texts, const struct work *work)
 {
     if (work->k)
-        return arena_printf(texts, "M%lld N%lld K%lld", (long long)work->m, (long long)work->n, (long long)work->k);
+        return arena_printf(texts, "M%lld N%lld K%lld", (long long)work->m, (long long)work->n,
+                            (long long)work->k);
     return arena_printf(texts, "M%lld N%lld", (long long)work->m, (long long)work->n);
 }
 
@@ -138,8 +139,8 @@ static void record_operations(struct recording *recording, int rank, const struc
     arena_free(texts);
 }
 
-int recording_start(struct recording *recording, int rank, struct device *device, const struct program *program,
-                    struct error *err)
+int recording_start(struct recording *recording, int rank, struct device *device,
+                    const struct program *program, struct error *err)
 {
     record_tensors(recording, rank, program);
     record_operations(recording, rank, program);
@@ -173,8 +174,8 @@ void recording_step(struct recording *recording, const struct step_report *repor
     recorder_step(recording->recorder, report->rank, &row);
 }
 
-void recording_finish(struct recording *recording, int rank, struct device *device, const struct program *program,
-                      enum memory_policy policy)
+void recording_finish(struct recording *recording, int rank, struct device *device,
+                      const struct program *program, enum memory_policy policy)
 {
     struct device_usage usage = device_usage(device);
     device_unobserve(device, &recording->observers[rank]);

@@ -21,7 +21,8 @@ static int fit_store(struct store *store, int64_t run_id, struct calibration *ou
     return status;
 }
 
-int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out, struct error *err)
+int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out,
+              struct error *err)
 {
     struct store *store;
     struct calibration calibration = {0};
@@ -58,15 +59,17 @@ static int load(const char *path, struct calibration *out, struct error *err)
     return calibration_read(path, machine_speed_cpu_name(machine), MEMPLAN_VERSION, out, err);
 }
 
-int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path, bool measure,
-               struct device_speed *out, struct error *err)
+int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path,
+               bool measure, struct device_speed *out, struct error *err)
 {
     memset(out, 0, sizeof *out);
     machine_speed_for_cluster(cluster, precision, machine_speed_cores(), &out->speed);
     if (calibration_path) {
         if (cluster->device.card)
-            return error_set(err, "--calibration %s was measured on this machine's CPU, but the plan is for %s; leave it out",
-                             calibration_path, cluster->device.name);
+            return error_set(
+                err,
+                "--calibration %s was measured on this machine's CPU, but the plan is for %s; leave it out",
+                calibration_path, cluster->device.name);
         if (load(calibration_path, &out->calibration, err))
             return -1;
         machine_speed_use(&out->speed, &out->calibration);

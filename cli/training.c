@@ -48,14 +48,18 @@ enum { MOST_THREADS = 1024 };
 static int check_numbers(const struct training_options *o, struct error *err)
 {
     if (!(o->lr > 0 && o->lr < 1e3))
-        return error_set(err, "--lr %g is out of range; it must be above 0 and below 1000, such as 3e-4", o->lr);
+        return error_set(err, "--lr %g is out of range; it must be above 0 and below 1000, such as 3e-4",
+                         o->lr);
     if (!(o->decay >= 0 && o->decay < 1e3))
-        return error_set(err, "--decay %g is out of range; it must be 0 or more and below 1000, such as 0.1", o->decay);
+        return error_set(err, "--decay %g is out of range; it must be 0 or more and below 1000, such as 0.1",
+                         o->decay);
     if (!(o->clip >= 0))
-        return error_set(err, "--clip %g is negative; write 0 for no clipping, or a largest norm such as 1", o->clip);
+        return error_set(err, "--clip %g is negative; write 0 for no clipping, or a largest norm such as 1",
+                         o->clip);
     if (o->threads > MOST_THREADS)
-        return error_set(err, "--threads %" PRId64 " is out of range; use at most %d, or leave it out for one per core",
-                         o->threads, MOST_THREADS);
+        return error_set(
+            err, "--threads %" PRId64 " is out of range; use at most %d, or leave it out for one per core",
+            o->threads, MOST_THREADS);
     return 0;
 }
 
@@ -69,9 +73,11 @@ static int check_checkpoint(const char *folder, struct error *err)
     snprintf(path, sizeof path, "%s", folder);
     const char *place = stat(folder, &found) ? dirname(path) : folder;
     if (place == folder && !S_ISDIR(found.st_mode))
-        return error_set(err, "--checkpoint %s is a file; name a folder, or a place where one can be made", folder);
+        return error_set(err, "--checkpoint %s is a file; name a folder, or a place where one can be made",
+                         folder);
     if (access(place, W_OK | X_OK))
-        return error_set(err, "--checkpoint %s: %s; choose a folder that exists or can be made, and be written to",
+        return error_set(err,
+                         "--checkpoint %s: %s; choose a folder that exists or can be made, and be written to",
                          folder, strerror(errno));
     return 0;
 }
@@ -126,14 +132,15 @@ static void print_step(struct training *t, const struct step_report *r)
         return;
     }
     char time[UNITS_TEXT];
-    if (printf("step %4" PRId64 "/%" PRId64 "  loss %7.4f  norm %8.4f  lr %.2e  %9s  %9.0f tokens/s\n", r->step + 1,
-               t->settings.steps, r->loss, r->grad_norm, r->lr, units_format_seconds(r->seconds, time),
-               row.tokens_per_s) < 0 ||
+    if (printf("step %4" PRId64 "/%" PRId64 "  loss %7.4f  norm %8.4f  lr %.2e  %9s  %9.0f tokens/s\n",
+               r->step + 1, t->settings.steps, r->loss, r->grad_norm, r->lr,
+               units_format_seconds(r->seconds, time), row.tokens_per_s) < 0 ||
         fflush(stdout))
         t->broken_output = true;
 }
 
-static int on_start(void *context, int rank, struct device *device, const struct program *program, struct error *err)
+static int on_start(void *context, int rank, struct device *device, const struct program *program,
+                    struct error *err)
 {
     struct training *t = context;
     return t->recording ? recording_start(t->recording, rank, device, program, err) : 0;
@@ -180,8 +187,8 @@ static void on_finish(void *context, int rank, struct device *device)
 static void print_summary(struct training *t, const struct train_result *result)
 {
     if (!result->steps_done)
-        log_note("no step was left to do: %s is at step %" PRId64 " or beyond; give more --steps", t->options->resume,
-                 t->options->steps);
+        log_note("no step was left to do: %s is at step %" PRId64 " or beyond; give more --steps",
+                 t->options->resume, t->options->steps);
     if (t->options->json) {
         int64_t *peaks = host_alloc((size_t)result->ranks * sizeof *peaks);
         int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
@@ -241,7 +248,8 @@ static int run(struct training *t, const char *command, struct error *err)
         return -1;
     int status = 0;
     if (output && !refused)
-        status = recording_open(output, t->plan, t->program, policy, command, t->options->event_steps, &t->recording, err);
+        status = recording_open(output, t->plan, t->program, policy, command, t->options->event_steps,
+                                &t->recording, err);
     if (!status)
         status = run_steps(t, err);
     struct error recording_error = {0};
@@ -255,7 +263,8 @@ static int run(struct training *t, const char *command, struct error *err)
     if (!status && output)
         log_note("recorded in %s; read it with: memplan report %s", output, output);
     if (!status && t->broken_output)
-        status = error_set(err, "the steps could not be written to stdout; is the disk full, or the reader gone?");
+        status =
+            error_set(err, "the steps could not be written to stdout; is the disk full, or the reader gone?");
     return status;
 }
 

@@ -258,14 +258,12 @@ TEST(options_bad_choice, "a value that is no choice lists the choices; parts and
 
 TEST(options_operands, "too few operands show the usage, one too many is named")
 {
-    ASSERT_REFUSED(
-        "memplan train: 0 operands given, at least 1 needed; usage: memplan train MODEL|PLAN --data FILE "
-        "[options]",
-        "--quiet");
-    ASSERT_REFUSED(
-        "memplan train: \"surplus\" is one word too many; usage: memplan train MODEL|PLAN --data FILE "
-        "[options]",
-        "gpt2", "surplus", "more");
+    ASSERT_REFUSED("0 operands given, at least 1 needed; usage: memplan train MODEL|PLAN --data FILE "
+                   "[options]",
+                   "--quiet");
+    ASSERT_REFUSED("\"surplus\" is one word too many; usage: memplan train MODEL|PLAN --data FILE "
+                   "[options]",
+                   "gpt2", "surplus", "more");
 }
 
 TEST(options_help_page,
@@ -278,6 +276,9 @@ TEST(options_help_page,
                "\n"
                "Trains the model as the plan says. All device memory of a step is one arena,\n"
                "taken at the start, so it runs out of memory at launch or never.\n"
+               "\n"
+               "options\n"
+               "  -h, --help              show this page\n"
                "\n"
                "training\n"
                "  -n, --steps N           optimizer steps to run (100)\n"
@@ -292,7 +293,6 @@ TEST(options_help_page,
                "      --memory BYTES      capacity instead of the card's\n"
                "  -o, --output FILE       where to write; - is stdout\n"
                "  -q, --quiet             no notes, no progress bar\n"
-               "  -h, --help              show this page\n"
                "\n"
                "examples\n"
                "  memplan train plan.json --data corpus.txt\n"
@@ -319,8 +319,8 @@ TEST(options_help_plain, "a table without headings gets one, and wide letters co
                           "About.\n"
                           "\n"
                           "options\n"
-                          "      --size \xc3\xa9\xc3\xa9           two letters of two bytes\n"
                           "  -h, --help              show this page\n"
+                          "      --size \xc3\xa9\xc3\xa9           two letters of two bytes\n"
                           "\n"
                           "examples\n"
                           "  one\n"

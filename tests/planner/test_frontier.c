@@ -20,10 +20,7 @@ static struct measured measure(const struct program *program, uint32_t mask,
 {
     const struct layout *layout = &program->layout;
     struct block block;
-    block_build_layer(
-        &block, &program->model,
-        block_shape_of(layout),
-        false);
+    block_build_layer(&block, &program->model, block_shape_of(layout), false);
     recompute_apply(&block, mask);
     block_measure(&block);
     return (struct measured){block.saved_bytes, max_i64(block.forward.bytes, block.backward.bytes),
