@@ -22,10 +22,18 @@ static bool is_end(const struct option_spec *option)
 
 /* Reading values. `word` is the option as it was typed, for messages. */
 
-static int read_count(const char *word, const char *value, int64_t *out, struct error *err)
+/* A number that was not given is often 0, so that a 0 that was typed would pass for it. */
+static int check_positive(const char *word, int64_t value, struct error *err)
+{
+    if (value > 0)
+        return 0;
+    return error_set(err, "%s: 0 is too few; write 1 or more, or leave it out", word);
+}
+
+static int read_count(const char *word, const char *value, int least, int64_t *out, struct error *err)
 {
     if (value[0] == '-' && isdigit((unsigned char)value[1]))
-        return error_set(err, "%s: %s is negative; write 0 or more", word, value);
+        return error_set(err, "%s: %s is negative; write %d or more", word, value, least);
     char *end = NULL;
     errno = 0;
     long long count = isdigit((unsigned char)value[0]) ? strtoll(value, &end, 10) : 0;
@@ -35,14 +43,6 @@ static int read_count(const char *word, const char *value, int64_t *out, struct 
         return error_set(err, "%s: %s is too large; the most is %lld", word, value, (long long)INT64_MAX);
     *out = count;
     return 0;
-}
-
-/* A number that was not given is often 0, so that a 0 that was typed would pass for it. */
-static int check_positive(const char *word, int64_t value, struct error *err)
-{
-    if (value > 0)
-        return 0;
-    return error_set(err, "%s: 0 is too few; write 1 or more, or leave it out", word);
 }
 
 static int read_real(const char *word, const char *value, double *out, struct error *err)
@@ -104,9 +104,9 @@ static int read_value(const struct option_spec *option, const char *word, const 
         *(bool *)field = true;
         return 0;
     case OPTION_COUNT:
-        return read_count(word, value, field, err);
+        return read_count(word, value, 0, field, err);
     case OPTION_POSITIVE:
-        return read_count(word, value, field, err) ? -1 : check_positive(word, *(int64_t *)field, err);
+        return read_count(word, value, 1, field, err) ? -1 : check_positive(word, *(int64_t *)field, err);
     case OPTION_REAL:
         return read_real(word, value, field, err);
     case OPTION_BYTES:

@@ -18,34 +18,34 @@ struct configuration_options {
 /* Entries for a command's option table; `field` is the struct configuration_options in `type`. */
 #define CONFIGURATION_MODEL_OPTIONS(type, field)                                                               \
     {.kind = OPTION_HEADING, .help = "Model (a field given here replaces the model's own)"},                   \
-    {"layers", 0, OPTION_POSITIVE, "N", NULL, "number of layers", offsetof(type, field.model.layers)},            \
-    {"hidden", 0, OPTION_POSITIVE, "N", NULL, "hidden size", offsetof(type, field.model.hidden)},                 \
-    {"heads", 0, OPTION_POSITIVE, "N", NULL, "attention heads", offsetof(type, field.model.heads)},               \
-    {"kv-heads", 0, OPTION_POSITIVE, "N", NULL, "key/value heads", offsetof(type, field.model.kv_heads)},         \
-    {"ffn", 0, OPTION_POSITIVE, "N", NULL, "feed-forward size", offsetof(type, field.model.ffn)},                 \
-    {"vocab", 0, OPTION_POSITIVE, "N", NULL, "vocabulary, or classes", offsetof(type, field.model.vocab)},        \
-    {"seq-len", 0, OPTION_POSITIVE, "N", NULL, "sequence length; default: the model's longest",                   \
+    {"layers", 0, OPTION_POSITIVE, "N", NULL, "number of layers", offsetof(type, field.model.layers)},         \
+    {"hidden", 0, OPTION_POSITIVE, "N", NULL, "hidden size", offsetof(type, field.model.hidden)},              \
+    {"heads", 0, OPTION_POSITIVE, "N", NULL, "attention heads", offsetof(type, field.model.heads)},            \
+    {"kv-heads", 0, OPTION_POSITIVE, "N", NULL, "key/value heads", offsetof(type, field.model.kv_heads)},      \
+    {"ffn", 0, OPTION_POSITIVE, "N", NULL, "feed-forward size", offsetof(type, field.model.ffn)},              \
+    {"vocab", 0, OPTION_POSITIVE, "N", NULL, "vocabulary, or classes", offsetof(type, field.model.vocab)},     \
+    {"seq-len", 0, OPTION_POSITIVE, "N", NULL, "sequence length; default: the model's longest",                \
      offsetof(type, field.seq_len)},                                                                           \
     {"precision", 0, OPTION_CHOICE, NULL, "fp32|bf16", "default fp32", offsetof(type, field.precision)}
 
-#define CONFIGURATION_LAYOUT_OPTIONS(type, field)                                                              \
-    {.kind = OPTION_HEADING, .help = "Layout"},                                                                \
-    {"dp", 0, OPTION_POSITIVE, "N", NULL, "data-parallel ranks; default 1", offsetof(type, field.dp)},            \
-    {"tp", 0, OPTION_POSITIVE, "N", NULL, "tensor-parallel ranks: 1 in this version", offsetof(type, field.tp)},  \
-    {"pp", 0, OPTION_POSITIVE, "N", NULL, "pipeline stages: 1 in this version", offsetof(type, field.pp)},        \
-    {"virtual-stages", 0, OPTION_POSITIVE, "N", NULL, "per pipeline stage: 1 in this version",                    \
-     offsetof(type, field.virtual_stages)},                                                                    \
-    {"zero", 0, OPTION_COUNT, "N", NULL, "ZeRO stage: 0 in this version", offsetof(type, field.zero)},         \
-    {"sequence-parallel", 0, OPTION_FLAG, NULL, NULL, "needs tp above 1",                                      \
-     offsetof(type, field.sequence_parallel)},                                                                 \
-    {"micro-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per micro-batch and rank",                          \
-     offsetof(type, field.micro_batch)},                                                                       \
-    {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step; default dp x micro-batch",               \
-     offsetof(type, field.global_batch)},                                                                      \
-    {"bucket", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "gradients per all-reduce; default 25 MiB",                     \
-     offsetof(type, field.bucket_bytes)},                                                                      \
-    {"recompute", 0, OPTION_TEXT, "SET", NULL,                                                                 \
-     "none, selective, full, auto (what just fits), tensors joined by +, or ranges of layers such as 0-3=full", \
+#define CONFIGURATION_LAYOUT_OPTIONS(type, field)                                                                \
+    {.kind = OPTION_HEADING, .help = "Layout"},                                                                  \
+    {"dp", 0, OPTION_POSITIVE, "N", NULL, "data-parallel ranks; default 1", offsetof(type, field.dp)},           \
+    {"tp", 0, OPTION_POSITIVE, "N", NULL, "tensor-parallel ranks: 1 in this version", offsetof(type, field.tp)}, \
+    {"pp", 0, OPTION_POSITIVE, "N", NULL, "pipeline stages: 1 in this version", offsetof(type, field.pp)},       \
+    {"virtual-stages", 0, OPTION_POSITIVE, "N", NULL, "per pipeline stage: 1 in this version",                   \
+     offsetof(type, field.virtual_stages)},                                                                      \
+    {"zero", 0, OPTION_COUNT, "N", NULL, "ZeRO stage: 0 in this version", offsetof(type, field.zero)},           \
+    {"sequence-parallel", 0, OPTION_FLAG, NULL, NULL, "needs tp above 1",                                        \
+     offsetof(type, field.sequence_parallel)},                                                                   \
+    {"micro-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per micro-batch and rank",                         \
+     offsetof(type, field.micro_batch)},                                                                         \
+    {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step; default dp x micro-batch",              \
+     offsetof(type, field.global_batch)},                                                                        \
+    {"bucket", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "gradients per all-reduce; default 25 MiB",              \
+     offsetof(type, field.bucket_bytes)},                                                                        \
+    {"recompute", 0, OPTION_TEXT, "SET", NULL,                                                                   \
+     "none, selective, full, auto (what just fits), tensors joined by +, or ranges of layers such as 0-3=full",  \
      offsetof(type, field.recompute)}
 
 /* `source` names a model or a plan file; the options change it. On success the caller owns *out: plan_clear().

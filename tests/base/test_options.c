@@ -10,7 +10,7 @@
 
 struct train_options {
     bool quiet;
-    int64_t steps, memory_bytes;
+    int64_t steps, ranks, memory_bytes, room_bytes;
     double rate;
     const char *output, *precision, *device;
 };
@@ -238,6 +238,31 @@ TEST(options_bad_real, "reals refuse words, trailing letters, hexadecimal, nan a
     ASSERT_REFUSED("--lr: 1e999 is too large; write a smaller number", "--lr", "1e999");
 }
 
+/* Where 0 says nothing, it passes for a number that was not given. */
+TEST(options_positive, "counts and sizes that must be 1 or more refuse 0, and take 1")
+{
+    static const struct option_spec table[] = {{.name = "ranks",
+                                                .kind = OPTION_POSITIVE,
+                                                .argument = "N",
+                                                .offset = offsetof(struct train_options, ranks)},
+                                               {.name = "room",
+                                                .kind = OPTION_POSITIVE_BYTES,
+                                                .argument = "BYTES",
+                                                .offset = offsetof(struct train_options, room_bytes)},
+                                               {0}};
+    static const struct command_spec command = {.name = "x", .usage = "x", .options = table};
+    struct parsed got = parse(&command, (const char *const[]){"--ranks", "1", "--room", "1KiB", NULL});
+    ASSERT_INT(got.count, 0);
+    ASSERT_INT(got.options.ranks, 1);
+    ASSERT_INT(got.options.room_bytes, 1024);
+    got = parse(&command, (const char *const[]){"--ranks=0", NULL});
+    ASSERT_STR(got.err.text, "--ranks: 0 is too few; write 1 or more, or leave it out");
+    got = parse(&command, (const char *const[]){"--ranks=-2", NULL});
+    ASSERT_STR(got.err.text, "--ranks: -2 is negative; write 1 or more");
+    got = parse(&command, (const char *const[]){"--room", "0MiB", NULL});
+    ASSERT_STR(got.err.text, "--room: 0 is too few; write 1 or more, or leave it out");
+}
+
 TEST(options_bad_bytes, "sizes speak of the option that was typed")
 {
     ASSERT_REFUSED("--memory: \"80Gx\" has an unknown unit; use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB",
@@ -325,6 +350,22 @@ TEST(options_help_plain, "a table without headings gets one, and wide letters co
                           "examples\n"
                           "  one\n"
                           "  two\n");
+    text_free(&page);
+}
+
+TEST(options_help_values, "an option and its value stay on one line of an example")
+{
+    static const struct option_spec table[] = {{0}};
+    static const struct command_spec command = {
+        .usage = "x [-o FILE]",
+        .about = "About.",
+        .options = table,
+        /* "--precision" would end in column 78, its value in column 83. */
+        .examples = {"memplan train gpt2 --data corpus.txt --steps 1000 --lr 3e-4 --quiet --precision bf16",
+                     "two"}};
+    struct text page = {0};
+    options_help(&command, &page);
+    ASSERT_HAS(page.data, " --quiet \\\n      --precision bf16\n");
     text_free(&page);
 }
 
