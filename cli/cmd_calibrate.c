@@ -9,14 +9,17 @@
 struct calibrate_options {
     const char *output;
     int64_t run;
-    bool quiet;
+    bool json, quiet;
 };
 
 static const struct option_spec options[] = {
-    {"output", 'o', OPTION_TEXT, "FILE", NULL, "default calibration.json",
+    {"output", 'o', OPTION_TEXT, "FILE", NULL,
+     "write it there; default calibration.json, or nowhere with --json",
      offsetof(struct calibrate_options, output)},
     {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the database; default the latest",
      offsetof(struct calibrate_options, run)},
+    {"json", 0, OPTION_FLAG, NULL, NULL, "the calibration on stdout",
+     offsetof(struct calibrate_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct calibrate_options, quiet)},
     {0},
 };
@@ -37,9 +40,27 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
+static int write_file(const struct calibration *calibration, const char *path, struct error *err)
+{
+    int status = calibration_write(calibration, path, err);
+    if (!status && strcmp(path, "-"))
+        log_note("wrote %s; use it with: memplan plan ... --calibration %s", path, path);
+    return status;
+}
+
+/* "-o -" and --json ask for the same, once. */
+static int write_answer(const struct calibration *calibration, const struct calibrate_options *o,
+                        struct error *err)
+{
+    const char *path = o->output ? o->output : o->json ? "-" : "calibration.json";
+    if (write_file(calibration, path, err))
+        return -1;
+    return o->json && strcmp(path, "-") ? calibration_write(calibration, "-", err) : 0;
+}
+
 static int run(int argc, char **argv, struct error *err)
 {
-    struct calibrate_options o = {.output = "calibration.json"};
+    struct calibrate_options o = {0};
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
@@ -50,10 +71,8 @@ static int run(int argc, char **argv, struct error *err)
     struct calibration calibration;
     if (speed_fit(operands[0], o.run, line, &calibration, err))
         return -1;
-    int status = calibration_write(&calibration, o.output, err);
+    int status = write_answer(&calibration, &o, err);
     calibration_clear(&calibration);
-    if (!status && strcmp(o.output, "-"))
-        log_note("wrote %s; use it with: memplan plan ... --calibration %s", o.output, o.output);
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* memplan compare: a plan against a run, or a run against a run. */
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
@@ -8,7 +9,7 @@
 
 struct compare_options {
     int64_t run, before, drift;
-    bool json;
+    bool json, quiet;
 };
 
 static const struct option_spec options[] = {
@@ -21,6 +22,7 @@ static const struct option_spec options[] = {
      offsetof(struct compare_options, drift)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct compare_options, json)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct compare_options, quiet)},
     {0},
 };
 
@@ -105,7 +107,10 @@ static int run(int argc, char **argv, struct error *err)
     struct compare_options o = {0};
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
-    return go_on <= 0 ? go_on : compare(operands, &o, err);
+    if (go_on <= 0)
+        return go_on;
+    log_set_quiet(o.quiet);
+    return compare(operands, &o, err);
 }
 
 const struct command command_compare = {&spec, run};

@@ -1,4 +1,5 @@
 /* memplan describe: every tensor a rank holds. */
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
@@ -8,12 +9,13 @@
 
 struct describe_options {
     struct configuration_options configuration;
-    bool json, list;
+    bool json, list, quiet;
 };
 
 static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct describe_options, json)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct describe_options, quiet)},
     {"list", 0, OPTION_FLAG, NULL, NULL, "the names of all presets", offsetof(struct describe_options, list)},
     CONFIGURATION_MODEL_OPTIONS(struct describe_options, configuration),
     CONFIGURATION_LAYOUT_OPTIONS(struct describe_options, configuration),
@@ -62,6 +64,7 @@ static int run(int argc, char **argv, struct error *err)
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
+    log_set_quiet(o.quiet);
     if (o.list)
         return print_presets(err);
     if (!operands[0])

@@ -1,4 +1,5 @@
 /* memplan env: what this build and this machine can do. */
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
@@ -9,13 +10,14 @@
 #include <string.h>
 
 struct env_options {
-    bool json, speed;
+    bool json, speed, quiet;
 };
 
 static const struct option_spec options[] = {
     {"speed", 0, OPTION_FLAG, NULL, NULL, "measure matrix products and memory too (half a second)",
      offsetof(struct env_options, speed)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct env_options, json)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct env_options, quiet)},
     {0},
 };
 
@@ -97,6 +99,7 @@ static int run(int argc, char **argv, struct error *err)
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
+    log_set_quiet(o.quiet);
     json_t *document = describe(&o, err);
     if (!document)
         return -1;

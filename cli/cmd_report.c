@@ -1,4 +1,5 @@
 /* memplan report: the breakdown of a recorded run or of a plan. */
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
@@ -9,7 +10,7 @@
 struct report_options {
     const char *output;
     int64_t run, rank;
-    bool json;
+    bool json, quiet;
 };
 
 static const struct option_spec options[] = {
@@ -22,6 +23,7 @@ static const struct option_spec options[] = {
      offsetof(struct report_options, rank)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct report_options, json)},
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct report_options, quiet)},
     {0},
 };
 
@@ -108,6 +110,7 @@ static int run(int argc, char **argv, struct error *err)
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
+    log_set_quiet(o.quiet);
     return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err)
                                               : report_run(operands[0], &o, err);
 }
