@@ -7,12 +7,10 @@
 #include "model/work.h"
 #include "reports/describe.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct recording {
     struct recorder *recorder;
@@ -65,24 +63,27 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
     return 0;
 }
 
+static void recording_free(struct recording *recording)
+{
+    free(recording->observers);
+    free(recording);
+}
+
 int recording_close(struct recording *recording, struct error *err)
 {
     if (!recording)
         return 0;
     int status = recorder_close(recording->recorder, err);
-    free(recording->observers);
-    free(recording);
+    recording_free(recording);
     return status;
 }
 
-void recording_remove(const char *path)
+void recording_discard(struct recording *recording)
 {
-    static const char *const endings[] = {"", "-wal", "-shm"};
-    char name[PATH_MAX];
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        snprintf(name, sizeof name, "%s%s", path, endings[i]);
-        unlink(name);
-    }
+    if (!recording)
+        return;
+    recorder_discard(recording->recorder);
+    recording_free(recording);
 }
 
 static void record_tensors(struct recording *recording, int rank, const struct program *program)

@@ -16,8 +16,8 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
                    struct error *err);
 int recording_close(struct recording *recording, struct error *err); /* NULL is fine */
 
-/* Removes the database and what SQLite keeps beside it. */
-void recording_remove(const char *path);
+/* For a run that came to nothing: a database that was made for it alone is removed. NULL is fine. */
+void recording_discard(struct recording *recording);
 
 /* A step's report as a row of the store. */
 struct store_step recording_step_row(const struct step_report *report);

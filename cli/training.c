@@ -243,7 +243,6 @@ static int run(struct training *t, const char *command, struct error *err)
     const char *output = t->options->output;
     enum memory_policy policy = t->settings.policy;
     bool refused = policy == MEMORY_ARENA && t->program->arena_bytes > t->plan->capacity_bytes;
-    bool fresh = output && access(output, F_OK);
     if (train_check_data(t->program, &t->settings, err))
         return -1;
     int status = 0;
@@ -252,14 +251,14 @@ static int run(struct training *t, const char *command, struct error *err)
                                 &t->recording, err);
     if (!status)
         status = run_steps(t, err);
+    /* A run that did not get to a step leaves no recording, unless that shows who held the memory. */
     struct error recording_error = {0};
-    if (recording_close(t->recording, &recording_error) && !status) {
+    if (status && !t->steps_done && err->kind != ERROR_MEMORY) {
+        recording_discard(t->recording);
+    } else if (recording_close(t->recording, &recording_error) && !status) {
         *err = recording_error;
         status = -1;
     }
-    /* A database made for a run that did not get to a step is no recording, unless it shows who held the memory. */
-    if (status && fresh && !t->steps_done && err->kind != ERROR_MEMORY)
-        recording_remove(output);
     if (!status && output)
         log_note("recorded in %s; read it with: memplan report %s", output, output);
     if (!status && t->broken_output)

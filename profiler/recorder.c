@@ -333,9 +333,9 @@ static int writer_start(struct recorder *recorder, const char *path, struct erro
     return 0;
 }
 
+/* All but the store. */
 static void recorder_free(struct recorder *recorder)
 {
-    store_close(recorder->store);
     for (int rank = 0; rank < recorder->ranks; rank++)
         free(recorder->channels[rank].ring);
     free(recorder->channels);
@@ -368,6 +368,7 @@ int recorder_open(const char *path, struct store_run *run, struct recorder **out
     struct recorder *recorder = recorder_new(run);
     if (store_create(path, &recorder->store, err) || run_add(recorder, run, err) ||
         writer_start(recorder, path, err)) {
+        store_discard(recorder->store);
         recorder_free(recorder);
         return -1;
     }
@@ -375,10 +376,9 @@ int recorder_open(const char *path, struct store_run *run, struct recorder **out
     return 0;
 }
 
-int recorder_close(struct recorder *recorder, struct error *err)
+/* Writes out everything; the store stays open. */
+static void recorder_stop(struct recorder *recorder)
 {
-    if (!recorder)
-        return 0;
     atomic_store(&recorder->closing, true);
     sem_post(&recorder->wake);
     pthread_join(recorder->writer, NULL);
@@ -386,9 +386,26 @@ int recorder_close(struct recorder *recorder, struct error *err)
         store_run_finish(recorder->store, recorder->run_id, NULL);
         batch_end(recorder);
     }
+}
+
+int recorder_close(struct recorder *recorder, struct error *err)
+{
+    if (!recorder)
+        return 0;
+    recorder_stop(recorder);
     bool failed = atomic_load(&recorder->failed);
     if (failed && err)
         *err = recorder->error;
+    store_close(recorder->store);
     recorder_free(recorder);
     return failed ? -1 : 0;
+}
+
+void recorder_discard(struct recorder *recorder)
+{
+    if (!recorder)
+        return;
+    recorder_stop(recorder);
+    store_discard(recorder->store);
+    recorder_free(recorder);
 }

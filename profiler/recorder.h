@@ -26,6 +26,9 @@ int recorder_open(const char *path, struct store_run *run, struct recorder **out
  * case the file holds what was written before it. No device may report any more. NULL is fine. */
 int recorder_close(struct recorder *recorder, struct error *err);
 
+/* Likewise, for a run that came to nothing: a file that was made for it alone is removed. NULL is fine. */
+void recorder_discard(struct recorder *recorder);
+
 /* For device_observe(). All calls for one rank, here and below, come from one thread. */
 struct observer recorder_rank_observer(struct recorder *recorder, int rank);
 

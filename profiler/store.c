@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,10 +150,20 @@ static int make_schema(struct store *store, struct error *err)
     return execute(store, "COMMIT", "written", err);
 }
 
+/* Of all who create one file at the same moment, one makes it. What cannot be made, SQLite explains. */
+static bool make_file(const char *path)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
 int store_create(const char *path, struct store **out, struct error *err)
 {
     struct store *store = store_new(path);
     bool fresh;
+    store->made = make_file(path);
     if (open_connection(store, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err) ||
         check_identity(store, &fresh, err))
         goto fail;
@@ -165,15 +176,21 @@ int store_create(const char *path, struct store **out, struct error *err)
     *out = store;
     return 0;
 fail:
-    store_close(store);
+    store_discard(store);
     return -1;
+}
+
+/* The path of what SQLite keeps beside the file; to be freed. */
+static char *beside(const char *path, const char *ending)
+{
+    char *name = host_alloc(strlen(path) + strlen(ending) + 1);
+    strcpy(stpcpy(name, path), ending);
+    return name;
 }
 
 static bool wal_exists(const char *path)
 {
-    size_t room = strlen(path) + sizeof "-wal";
-    char *name = host_alloc(room);
-    snprintf(name, room, "%s-wal", path);
+    char *name = beside(path, "-wal");
     bool exists = access(name, F_OK) == 0;
     free(name);
     return exists;
@@ -257,6 +274,25 @@ void store_close(struct store *store)
     sqlite3_close(store->db);
     free(store->path);
     free(store);
+}
+
+void store_discard(struct store *store)
+{
+    static const char *const endings[] = {"", "-wal", "-shm", "-journal"};
+    int64_t runs = 0;
+    if (!store)
+        return;
+    /* Where there are no tables yet this fails, and there are no runs. */
+    bool ours = store->made &&
+                (!store->db || read_number(store, "SELECT COUNT(*) FROM runs", &runs, NULL) || runs <= 1);
+    char *path = beside(store->path, "");
+    store_close(store);
+    for (size_t i = 0; ours && i < sizeof endings / sizeof endings[0]; i++) {
+        char *name = beside(path, endings[i]);
+        unlink(name);
+        free(name);
+    }
+    free(path);
 }
 
 int store_begin(struct store *store, struct error *err)

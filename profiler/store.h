@@ -90,7 +90,8 @@ struct store_prediction {
 
 /* --------------------------------------------------------------------------------------------------- open and close */
 
-/* Opens `path` for writing: a new file, or one of ours, to which further runs are added. */
+/* Opens `path` for writing: a new file, or one of ours, to which further runs are added. What it made is gone again when it
+ * fails. */
 int store_create(const char *path, struct store **out, struct error *err);
 
 /* Opens for reading, and never changes the file: works in a folder that cannot be written, while another process writes,
@@ -99,6 +100,9 @@ int store_open_read(const char *path, struct store **out, struct error *err);
 
 /* A transaction that is still open is rolled back. NULL is fine. */
 void store_close(struct store *store);
+
+/* Likewise, for a run that came to nothing: removes the file too, when store_create() made it and no other run is in it. */
+void store_discard(struct store *store);
 
 /* ------------------------------------------------------------------------------------------------------------- write */
 

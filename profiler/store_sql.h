@@ -13,6 +13,7 @@ struct store {
     struct sqlite3 *db;
     char *path;
     bool writes;
+    bool made; /* the file was not there before */
     struct sqlite3_stmt *inserts[STORE_INSERTS]; /* prepared when first used; by enum insert in store.c */
     bool batch_failed;                           /* in the open transaction; batch_error says why */
     struct error batch_error;

@@ -558,6 +558,63 @@ static void write_bytes(const char *path, long offset, const void *bytes, size_t
     fclose(file);
 }
 
+static int count_files(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    int count = 0;
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count - 2; /* "." and ".." */
+}
+
+TEST(store_create_fails, "a file that could not be begun is not left, and one that was there is")
+{
+    char folder[64], path[128];
+    struct rlimit before, limit;
+    struct store *store;
+    scratch_open(folder);
+    signal(SIGXFSZ, SIG_IGN);
+    ASSERT_INT(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 1000; /* less than SQLite's first page */
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ASSERT_INT(store_create(scratch_path(folder, "run.db", path), &store, &err), -1);
+    ASSERT_INT(count_files(folder), 0);
+    write_bytes(path, 0, "", 0);
+    ASSERT_INT(store_create(path, &store, &err), -1);
+    ASSERT_INT(access(path, F_OK), 0);
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
+    scratch_close(folder);
+}
+
+TEST(store_discarded, "a run that came to nothing takes along the file made for it, but no other run's")
+{
+    char folder[64], path[128];
+    struct store *store, *other;
+    struct store_run run = {.ranks = 1};
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_commit(store, &err));
+    store_discard(store);
+    ASSERT_INT(count_files(folder), 0);
+    ASSERT_OK(store_create(path, &store, &err));
+    ASSERT_OK(store_create(path, &other, &err));
+    store_discard(other); /* found the file there */
+    ASSERT_INT(access(path, F_OK), 0);
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(store_begin(store, &err));
+        ASSERT_OK(store_run_add(store, &run, &err));
+        ASSERT_OK(store_commit(store, &err));
+    }
+    store_discard(store);
+    ASSERT_INT(access(path, F_OK), 0);
+    store_discard(NULL);
+    scratch_close(folder);
+}
+
 TEST(store_refusals,
      "what is no run.db is refused in one sentence with a way out, for reading and for writing")
 {
@@ -596,16 +653,6 @@ static size_t read_bytes(const char *path, char *bytes, size_t room)
     size_t count = fread(bytes, 1, room, file);
     fclose(file);
     return count;
-}
-
-static int count_files(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    int count = 0;
-    while (readdir(entries))
-        count++;
-    closedir(entries);
-    return count - 2; /* "." and ".." */
 }
 
 TEST(store_read_only, "reading changes no byte, needs no writable folder, and takes odd names")
