@@ -196,37 +196,49 @@ static int check_version(const json_t *object, const char *path, struct error *e
     return 0;
 }
 
-/* What decides the tensors: a copied or renamed model is the same one, and so is one with another usual batch. */
-static json_t *shape_of(const json_t *model)
+/* The first field of `model` that `other` has not, or has with another value. Only what decides the tensors counts: a copied
+ * or renamed model is the same one, and so is one with another usual batch. */
+static const char *differing_field(json_t *model, const json_t *other)
 {
-    json_t *shape = json_copy((json_t *)model);
-    json_object_del(shape, "name");
-    json_object_del(shape, "usual_batch");
-    return shape;
+    const char *key;
+    json_t *value;
+    json_object_foreach(model, key, value)
+    {
+        bool decides = strcmp(key, "name") && strcmp(key, "usual_batch");
+        if (decides && !json_equal(value, json_object_get(other, key)))
+            return key;
+    }
+    return NULL;
 }
 
-static bool same_shape(const json_t *stored, const struct model *model)
+static int refuse_model(const char *path, json_t *stored, json_t *wanted, const char *field,
+                        struct error *err)
 {
-    json_t *whole = model_to_json(model), *ours = shape_of(whole), *theirs = shape_of(stored);
-    bool same = json_equal(ours, theirs);
-    json_decref(whole);
-    json_decref(ours);
-    json_decref(theirs);
-    return same;
+    enum { SHOWN = JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) };
+    const char *stored_name = json_string_value(json_object_get(stored, "name"));
+    char *theirs = json_dumps(json_object_get(stored, field), SHOWN);
+    char *ours = json_dumps(json_object_get(wanted, field), SHOWN);
+    error_set(err,
+              "%s: belongs to model %s with %s %s, not to %s with %s; resume with the model it was made with",
+              path, stored_name ? stored_name : "?", field, theirs ? theirs : "unknown",
+              json_string_value(json_object_get(wanted, "name")), ours ? ours : "none");
+    free(theirs);
+    free(ours);
+    return -1;
 }
 
 static int check_model(const json_t *object, const char *path, const struct model *model, struct error *err)
 {
     json_t *stored;
-    const char *name = "?";
     if (jsonfile_object(object, "model", path, &stored, err))
         return -1;
-    if (same_shape(stored, model))
-        return 0;
-    jsonfile_text_optional(stored, "name", path, &name, NULL);
-    return error_set(
-        err, "%s: belongs to model %s, whose shape is not that of %s; resume with the model it was made with",
-        path, name, model->name);
+    json_t *wanted = model_to_json(model);
+    const char *field = differing_field(wanted, stored);
+    if (!field)
+        field = differing_field(stored, wanted);
+    int status = field ? refuse_model(path, stored, wanted, field, err) : 0;
+    json_decref(wanted);
+    return status;
 }
 
 static int read_info(const json_t *object, const char *path, struct checkpoint_info *info,

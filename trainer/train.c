@@ -279,7 +279,7 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
     if (!isfinite(result.loss) || !isfinite(result.grad_norm))
         return error_set(
             err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
-            (long long)step, result.loss, result.grad_norm);
+            (long long)step + 1, result.loss, result.grad_norm);
     report_step(rank, step, &result, update.lr, seconds);
     return after_step(rank, step + 1, err);
 }

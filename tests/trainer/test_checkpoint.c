@@ -254,8 +254,10 @@ TEST(checkpoint_refused,
     runs_open_folder(folder);
     train_half("gpt2-tiny", layout, folder);
     ASSERT_HAS(refusal("llama-tiny", layout, 1, folder),
-               "belongs to model gpt2-tiny, whose shape is not that of llama");
-    ASSERT_HAS(refusal("gpt2-tiny layers=3", layout, 1, folder), "resume with the model it was made with");
+               "belongs to model gpt2-tiny with family \"gpt2\", not to llama-tiny with \"llama\"");
+    ASSERT_HAS(refusal("gpt2-tiny layers=3", layout, 1, folder),
+               "gpt2-tiny with layers 2, not to gpt2-tiny with 3; "
+               "resume with the model it was made with");
     ASSERT_HAS(refusal("gpt2-tiny", "micro=2 batch=8 seq=17", 1, folder), "--global-batch 4");
     ASSERT_HAS(refusal("gpt2-tiny", "micro=2 batch=4 seq=16", 1, folder), "--seq-len 17");
     ASSERT_HAS(refusal("gpt2-tiny", layout, 2, folder), "--seed 1");
