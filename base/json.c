@@ -20,8 +20,20 @@ static bool ends_in_the_middle(const json_error_t *error, size_t length)
             (size_t)error->position == length);
 }
 
-static int syntax_error(const char *path, const json_error_t *error, size_t length, struct error *err)
+/* Some other kind of file, of which no line wants correcting. */
+static bool begins_otherwise(const char *data, size_t length)
 {
+    size_t at = 0;
+    while (at < length && strchr(" \t\r\n", data[at]))
+        at++;
+    return at < length && data[at] != '{' && data[at] != '[';
+}
+
+static int syntax_error(const char *path, const json_error_t *error, const char *data, size_t length,
+                        struct error *err)
+{
+    if (begins_otherwise(data, length))
+        return error_set(err, "%s: not JSON, which would begin with {; is it the right file?", path);
     if (ends_in_the_middle(error, length))
         return error_set(err, "%s:%d: the file ends in the middle; make it or copy it again", path,
                          error->line);
@@ -64,7 +76,7 @@ int jsonfile_read(const char *path, json_t **out, struct error *err)
     if (!length)
         failed = error_set(err, "%s:1: the file is empty; make it or copy it again", path);
     else if (!value)
-        failed = syntax_error(path, &error, length, err);
+        failed = syntax_error(path, &error, data, length, err);
     else if (!json_is_object(value))
         failed = error_set(err, "%s:1: the file holds %s, expected an object; is it the right file?", path,
                            kind_name(value));

@@ -80,6 +80,8 @@ static const char *way_out(int number)
 
 static int write_failed(const char *path, struct error *err)
 {
+    if (!*path)
+        return error_set(err, "cannot write a file without a name; give its path");
     return error_set(err, "cannot write %s: %s; %s", path, strerror(errno), way_out(errno));
 }
 
@@ -154,6 +156,8 @@ int text_write(const struct text *text, const char *path, struct error *err)
 
 static int read_failed(const char *path, struct error *err)
 {
+    if (!*path)
+        return error_set(err, "cannot read a file without a name; give its path");
     return error_set(err, "cannot read %s: %s; check the path", path, strerror(errno));
 }
 

@@ -234,6 +234,8 @@ static int check_readable(struct store *store, struct error *err)
 int store_open_read(const char *path, struct store **out, struct error *err)
 {
     struct stat file;
+    if (!*path)
+        return error_set(err, "a database without a name cannot be read; give its path, such as run.db");
     if (stat(path, &file))
         return error_set(err, "%s: %s; record a run with memplan profile, or give the right path", path,
                          strerror(errno));

@@ -94,6 +94,18 @@ TEST(json_read_syntax, "a syntax error names its line and what stands there")
     assert_refused("{\"a\": \"\xff\"}", "1: unable to decode byte 0xff near '\"'; correct this line");
 }
 
+TEST(json_read_text, "a file that begins like no JSON is another kind of file, and no line of it is to blame")
+{
+    static const char *const others[] = {"# memplan\n{}", "\n  layers: 2", "<html>", "12", "\"text\""};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct error err = {0};
+        json_t *value;
+        ASSERT_INT(jsonfile_read(file_with(others[i]), &value, &err), -1);
+        ASSERT_HAS(err.text, ": not JSON, which would begin with {; is it the right file?");
+    }
+    unlink(path);
+}
+
 TEST(json_read_numbers, "numbers that no variable can hold are refused")
 {
     assert_refused("{\"a\": 9223372036854775808}",

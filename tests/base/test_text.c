@@ -396,4 +396,8 @@ TEST(text_read_missing, "a missing file and a folder are errors that name the pa
     ASSERT_STR(err.text, "cannot read /no/such/file: No such file or directory; check the path");
     ASSERT_INT(text_read_file("/tmp", 10, &data, &length, &err), -1);
     ASSERT_STR(err.text, "cannot read /tmp: Is a directory; check the path");
+    ASSERT_INT(text_read_file("", 10, &data, &length, &err), -1);
+    ASSERT_STR(err.text, "cannot read a file without a name; give its path");
+    ASSERT_INT(text_write(&(struct text){0}, "", &err), -1);
+    ASSERT_STR(err.text, "cannot write a file without a name; give its path");
 }
