@@ -163,6 +163,18 @@ static int unknown_model(const char *source, struct error *err)
         source);
 }
 
+/* A plan has a model, so that it is easily taken for one. */
+static int check_no_plan(const json_t *object, const char *path, struct error *err)
+{
+    const json_t *model = json_object_get(object, "model");
+    const char *name = json_string_value(json_object_get(model, "name"));
+    if (!json_object_get(object, "memplan_plan"))
+        return 0;
+    return error_set(err,
+                     "%s: a plan, not a model; name its model, %s, or run the plan with `memplan train %s`",
+                     path, name ? name : "which it holds", path);
+}
+
 static int read_source(const char *source, struct model *out, struct error *err)
 {
     const struct model *preset = presets_find(source);
@@ -178,7 +190,7 @@ static int read_source(const char *source, struct model *out, struct error *err)
     json_t *object;
     if (jsonfile_read(path, &object, err))
         return -1;
-    int status = model_from_json(object, path, out, err);
+    int status = check_no_plan(object, path, err) ? -1 : model_from_json(object, path, out, err);
     json_decref(object);
     return status;
 }
