@@ -323,8 +323,12 @@ void search_explain(const struct search_request *request, const struct search_re
     char capacity[UNITS_TEXT], missing[UNITS_TEXT], enough[UNITS_TEXT];
     if (result->alternative_count)
         return;
-    text_printf(out, "no plan for %s in %s per rank: the nearest, %s, is short of %s; %s would do",
-                request->model->name, units_format_bytes(request->cluster->device.capacity_bytes, capacity),
-                result->rejected[0].reason, units_format_bytes(result->short_bytes, missing),
-                units_format_bytes(result->enough_bytes, enough));
+    const struct search_row *least = &result->rejected[0];
+    text_printf(
+        out,
+        "no plan for %s in %s per rank: the least that a rank needs is %s, %s more, with micro-batches of "
+        "%lld and recomputation; use devices with more memory, or a smaller model",
+        request->model->name, units_format_bytes(request->cluster->device.capacity_bytes, capacity),
+        units_format_bytes(result->enough_bytes, enough), units_format_bytes(result->short_bytes, missing),
+        (long long)least->layout.micro_batch);
 }
