@@ -90,24 +90,35 @@ static void add_gauge(struct text *out, double share, enum ink ink)
 
 /* ------------------------------------------------------------------------------------------------------- paragraphs */
 
-/* Words from the column where the line stands, later lines indented as far. */
+/* Adds what stays on one line behind `spaces`, on a new line at `column` if need be; returns where the line stands then. */
+static int add_piece(struct text *out, const char *piece, size_t bytes, int spaces, int at, int column)
+{
+    int width = columns_of(piece, bytes);
+    if (at > column && at + spaces + width > INK_COLUMNS) {
+        end_line(out);
+        add_spaces(out, at = column);
+        spaces = 0;
+    }
+    add_spaces(out, spaces);
+    add_bytes(out, piece, bytes);
+    return at + spaces + width;
+}
+
+/* Words from the column where the line stands, later lines indented as far. A word for which no line has room is broken
+ * behind commas and pluses, as sets of recomputation have them. */
 static void add_wrapped(struct text *out, const char *words, int column)
 {
     int at = column;
-    while (*words) {
-        size_t length = strcspn(words, " ");
-        int width = columns_of(words, length);
-        if (at > column && at + 1 + width > INK_COLUMNS) {
-            end_line(out);
-            add_spaces(out, at = column);
-        } else if (at > column) {
-            text_add(out, " ");
-            at++;
+    for (const char *word = words; *word; word += strspn(word, " ")) {
+        size_t left = strcspn(word, " ");
+        bool broken = columns_of(word, left) > INK_COLUMNS - column;
+        for (int spaces = word > words; left > 0; spaces = 0) {
+            size_t bytes = broken ? strcspn(word, ",+ ") + 1 : left;
+            bytes = bytes < left ? bytes : left;
+            at = add_piece(out, word, bytes, spaces, at, column);
+            word += bytes;
+            left -= bytes;
         }
-        add_bytes(out, words, length);
-        at += width;
-        words += length;
-        words += strspn(words, " ");
     }
     end_line(out);
 }

@@ -91,6 +91,23 @@ TEST(ink_report, "a page: title, facts with a gauge, sections; long texts are wr
     arena_free(arena);
 }
 
+TEST(ink_long_words, "a word that no line holds is wrapped behind its commas and pluses; others are not")
+{
+    struct arena *arena = arena_create();
+    struct report *report = report_create(arena, "tiny");
+    report_fact(report, "recompute", "%s",
+                "0-17=norm1+qkv+attention+mid+norm2+up+gelu,18-46=norm1+qkv+mid+norm2+up+gelu,47=full");
+    report_fact(report, "short", "%s",
+                "of the sets that there are, this one, 0-46=norm1+qkv+mid+norm2+up, is best");
+    struct text text = ink_checked(report, INK_ASCII);
+    ASSERT_HAS(text.data, "  recompute  0-17=norm1+qkv+attention+mid+norm2+up+gelu,18-46=norm1+qkv+mid+\n"
+                          "             norm2+up+gelu,47=full\n"
+                          "  short      of the sets that there are, this one, 0-46=norm1+qkv+mid+norm2+up,\n"
+                          "             is best\n");
+    text_free(&text);
+    arena_free(arena);
+}
+
 TEST(ink_over_capacity,
      "a peak beyond the capacity fills the gauge and says by how much; without a limit there is none")
 {
