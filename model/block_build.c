@@ -120,7 +120,7 @@ static int add_statistic(struct builder *b, const char *name)
 static int add_stream(struct builder *b, bool ends)
 {
     b->block->stream_ends = ends;
-    int t = add_residual_sized(b, "d", ROLE_ACTIVATION, SPAN_STREAM);
+    int t = add_residual_sized(b, "d_stream", ROLE_ACTIVATION, SPAN_STREAM);
     b->block->stream = t;
     return t;
 }

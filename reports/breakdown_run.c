@@ -1,5 +1,6 @@
 /* The breakdown of a run that was recorded. The peak is the ledger's where the rank came to its end; for a run that still
  * goes on, or was killed, it is counted from the events so far. */
+#include "base/units.h"
 #include "reports/breakdown.h"
 #include "reports/describe.h"
 #include "reports/role_table.h"
@@ -213,9 +214,11 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
     double activations = (double)b->by_role[ROLE_ACTIVATION] / (double)b->peak_bytes;
     bool limited = b->capacity_bytes != INT64_MAX;
     double filled = limited ? (double)b->peak_bytes / (double)b->capacity_bytes : 0;
+    char free_bytes[UNITS_TEXT], capacity[UNITS_TEXT];
     if (limited && filled < 0.5)
-        return arena_printf(arena, "%.0f%% of the capacity stay free; a larger --micro-batch would use them.",
-                            100 * (1 - filled));
+        return arena_printf(arena, "%s of %s stay free; a larger --micro-batch would use them.",
+                            units_format_bytes(b->capacity_bytes - b->peak_bytes, free_bytes),
+                            units_format_bytes(b->capacity_bytes, capacity));
     if (activations > 0.5)
         return arena_printf(
             arena,

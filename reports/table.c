@@ -34,10 +34,12 @@ static const char *change_text(int64_t bytes, char *out)
     return out;
 }
 
-/* A share that is there never reads as none: "<0.1%", "-<0.1%". */
+/* None is "0%"; a share that is there never reads as none: "<0.1%", "-<0.1%". */
 static const char *percent_text(double share, char *out)
 {
-    if (share != 0 && fabs(share) < 0.0005)
+    if (share == 0)
+        snprintf(out, TABLE_CELL, "0%%");
+    else if (fabs(share) < 0.0005)
         snprintf(out, TABLE_CELL, share > 0 ? "<0.1%%" : "-<0.1%%");
     else
         snprintf(out, TABLE_CELL, "%.1f%%", 100 * share);

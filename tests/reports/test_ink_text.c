@@ -115,10 +115,12 @@ TEST(ink_over_capacity,
     struct report *report = report_create(arena, "tiny");
     report_capacity(report, "too much", 3000, 2000);
     report_capacity(report, "nearly", 1999, 2000);
+    report_capacity(report, "little", 1, 1 << 20);
     report_capacity(report, "free", 3000, INT64_MAX);
     struct text text = ink_checked(report, INK_BLOCKS);
     ASSERT_HAS(text.data, "  too much  ████████████████████  2.93 KiB of 1.95 KiB, 150.0%\n");
     ASSERT_HAS(text.data, "  nearly    ███████████████████░  1.95 KiB of 1.95 KiB, 100.0%\n");
+    ASSERT_HAS(text.data, "  1 B of 1.00 MiB, <0.1%\n");
     ASSERT_HAS(text.data, "  free      2.93 KiB, without a limit\n");
     text_free(&text);
     arena_free(arena);
@@ -142,7 +144,7 @@ TEST(ink_roles,
                           "              measured  predicted   error   share\n"
                           "  parameter   3.00 KiB   3.00 KiB     0 B   75.0%  #############################\n"
                           "  activation  1.00 KiB    512 B    -512 B   25.0%  ##########\n"
-                          "  input          0 B       64 B     +64 B    0.0%\n"
+                          "  input          0 B       64 B     +64 B      0%\n"
                           "  total       4.00 KiB   3.56 KiB  -448 B  100.0%\n");
     text_free(&text);
     arena_free(arena);
