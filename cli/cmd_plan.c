@@ -105,8 +105,13 @@ static void add_alternatives(struct report *report, const struct search_result *
 {
     enum { MOST_ROWS = 8 };
     static const struct table_column columns[] = {
-        {"dp", TABLE_COUNT},     {"micro", TABLE_COUNT},   {"recompute", TABLE_TEXT}, {"arena", TABLE_BYTES},
-        {"step", TABLE_SECONDS}, {"again", TABLE_SECONDS}, {"waits", TABLE_SECONDS},
+        {"dp", TABLE_COUNT},
+        {"micro", TABLE_COUNT},
+        {"recompute", TABLE_TEXT},
+        {"arena", TABLE_BYTES},
+        {"step", TABLE_SECONDS},
+        {"recomputing", TABLE_SECONDS},
+        {"communication", TABLE_SECONDS},
     };
     struct table *table = report_table(report, "Plans that fit, fastest first", columns, 7);
     for (int64_t i = 0; i < r->alternative_count && i < MOST_ROWS; i++) {

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/recording.h"
+#include "reports/ranges.h"
 #include "reports/steps.h"
 
 #include <errno.h>
@@ -184,29 +185,58 @@ static void on_finish(void *context, int rank, struct device *device)
         recording_finish(t->recording, rank, device, t->program, t->settings.policy);
 }
 
+static void print_closing_line(struct training *t, const struct train_result *result)
+{
+    int64_t *peaks = host_alloc((size_t)result->ranks * sizeof *peaks);
+    int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
+    for (int i = 0; i < result->ranks; i++) {
+        peaks[i] = result->usage[i].peak_bytes;
+        arenas[i] = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
+    }
+    print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
+    free(peaks);
+    free(arenas);
+}
+
+/* The ranks with the same peak as rank `first`; none when an earlier one has it too. */
+static int64_t collect_equal(const struct train_result *result, int first, int64_t *ranks)
+{
+    int64_t count = 0;
+    for (int i = 0; i < result->ranks; i++) {
+        if (result->usage[i].peak_bytes != result->usage[first].peak_bytes)
+            continue;
+        if (i < first)
+            return 0;
+        ranks[count++] = i;
+    }
+    return count;
+}
+
+/* One line for all ranks with the same peak. */
+static void print_peaks(const struct train_result *result, int64_t predicted_bytes)
+{
+    char predicted[UNITS_TEXT], measured[UNITS_TEXT];
+    struct arena *arena = arena_create();
+    int64_t *ranks = arena_array(arena, (size_t)result->ranks, sizeof *ranks);
+    for (int i = 0; i < result->ranks; i++) {
+        int64_t count = collect_equal(result, i, ranks), peak_bytes = result->usage[i].peak_bytes;
+        if (count)
+            printf("%s  peak %s measured, %s predicted, error %" PRId64 " bytes\n",
+                   ranges_name(arena, "rank", ranks, count), units_format_bytes(peak_bytes, measured),
+                   units_format_bytes(predicted_bytes, predicted), peak_bytes - predicted_bytes);
+    }
+    arena_free(arena);
+}
+
 static void print_summary(struct training *t, const struct train_result *result)
 {
     if (!result->steps_done)
         log_note("no step was left to do: %s is at step %" PRId64 " or beyond; give more --steps",
                  t->options->resume, t->options->steps);
-    if (t->options->json) {
-        int64_t *peaks = host_alloc((size_t)result->ranks * sizeof *peaks);
-        int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
-        for (int i = 0; i < result->ranks; i++) {
-            peaks[i] = result->usage[i].peak_bytes;
-            arenas[i] = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
-        }
-        print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
-        free(peaks);
-        free(arenas);
-        return;
-    }
-    char predicted[UNITS_TEXT], measured[UNITS_TEXT];
-    for (int i = 0; i < result->ranks && result->steps_done; i++)
-        printf("rank %d  peak %s measured, %s predicted, error %" PRId64 " bytes\n", i,
-               units_format_bytes(result->usage[i].peak_bytes, measured),
-               units_format_bytes(t->program->peak_bytes, predicted),
-               result->usage[i].peak_bytes - t->program->peak_bytes);
+    if (t->options->json)
+        print_closing_line(t, result);
+    else if (result->steps_done)
+        print_peaks(result, t->program->peak_bytes);
 }
 
 /* Names what would make a refused run fit. */
