@@ -113,7 +113,7 @@ bench: $(BENCHES:%=$(BUILD)/bench/%)
 bench-%: $(BUILD)/bench/bench_%
 	$<
 
-## check-layers: the includes of every file against the table of DESIGN.md
+## check-layers: the includes of every file against the table of docs/design.md
 check-layers:
 	@make/check_layers.sh
 

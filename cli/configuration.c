@@ -30,7 +30,7 @@ static int try_plan(const char *source, struct plan *out, struct error *err)
     return status;
 }
 
-/* What DESIGN promises and this version does not run yet is refused by name, not ignored. */
+/* What docs/design.md plans and this version does not run yet is refused by name, not ignored. */
 static int check_supported(const struct configuration_options *o, struct error *err)
 {
     const struct {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Enforces the table of DESIGN.md: reads the includes of every source of the tree and says which break a rule.
+# Enforces the table of docs/design.md: reads the includes of every source of the tree and says which break a rule.
 #
 #     make/check_layers.sh [ROOT]
 #
