@@ -38,6 +38,10 @@ say "The text: $(wc -c < "$corpus") bytes of this repository's own sources"
 
 say "1. Profile: three real steps, every tensor an allocation of its own, recorded"
 run profile gpt2-small-bytes --data "$corpus" --dp 2 --micro-batch 2 --global-batch 4 --steps 3 -o "$folder/profile.db"
+
+say "   and three steps in one arena, as train runs them: fresh pages, which each allocation above brings, distort times"
+run profile gpt2-small-bytes --data "$corpus" --dp 2 --micro-batch 2 --global-batch 4 --steps 3 --policy arena \
+    -o "$folder/profile.db"
 run calibrate "$folder/profile.db" -o "$folder/calibration.json"
 
 say "2. Predict: plain data parallelism on two ranks of $cap, before anything is launched"
