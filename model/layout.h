@@ -36,7 +36,8 @@ enum { LAYOUT_DP_MAX = 1 << 20, LAYOUT_TP_MAX = 1 << 12, LAYOUT_MICRO_BATCH_MAX 
  * bucket 25 MiB; then checks. Messages name the option and what to use instead. */
 int layout_complete(struct layout *layout, const struct model *model, struct error *err);
 int64_t layout_micro_batches(const struct layout *layout); /* per rank and step */
-int64_t layout_ranks(const struct layout *layout);         /* dp * tp; rank r is tensor-parallel rank r % tp of replica r / tp */
+/* dp * tp; rank r is tensor-parallel rank r % tp of replica r / tp. */
+int64_t layout_ranks(const struct layout *layout);
 
 const char *precision_name(enum precision precision); /* "fp32", "bf16", "fp64" */
 /* Element type of weights and activations. */

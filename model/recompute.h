@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-/* Drops the tensors in `mask`, and what was exchanged with other ranks: every block needs this once, if only with 0. Backward gets the forward operations that make them again, each once, with
- * OP_RECOMPUTE set, and only those. An operation that also writes a kept tensor writes the same bits into it again. */
+/* Drops the tensors in `mask`, and whatever the mask what was exchanged with other ranks; so every block needs this once, if
+ * only with 0. Backward gets the forward operations that make them again, each once, with OP_RECOMPUTE set, and only those.
+ * An operation that also writes a kept tensor writes the same bits into it again. */
 void recompute_apply(struct block *block, uint32_t mask);
 
 /* Every droppable tensor that backward really uses: "full". */
