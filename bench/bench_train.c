@@ -39,7 +39,8 @@ static struct spread spread_of(const double *values, int count)
 
 /* Steps of one run, with the seconds of each operation kind after the warm-up. */
 struct watch {
-    const struct program *program;
+    const struct pipeline *pipeline;
+    const struct program *program; /* of its only stage */
     double seconds[MOST_STEPS];
     int steps;
     double kind_s[OP_KINDS];
@@ -133,16 +134,17 @@ static void fail(const struct error *err)
     exit(2);
 }
 
-static struct program *make_program(const char *name, int64_t B, int64_t T, enum precision precision)
+static struct pipeline *make_pipeline(const char *name, int64_t B, int64_t T, enum precision precision)
 {
     struct error err = {0};
     struct model model;
     struct layout layout = {.micro_batch = B, .seq_len = T, .precision = precision};
-    struct program *program;
+    struct program_spec spec = {.model = &model, .layout = &layout};
+    struct pipeline *pipeline;
     if (model_read(name, NULL, &model, &err) || layout_complete(&layout, &model, &err) ||
-        program_create(&model, &layout, NULL, &program, &err))
+        pipeline_create(&spec, &pipeline, &err))
         fail(&err);
-    return program;
+    return pipeline;
 }
 
 static void run(struct watch *w, int steps, enum memory_policy policy)
@@ -158,7 +160,7 @@ static void run(struct watch *w, int steps, enum memory_policy policy)
     struct program_cursor cursor = program_walk(w->program);
     for (struct step_op s; program_next(&cursor, &s);)
         w->kind_of[s.id] = s.kind;
-    if (train_run(w->program, &settings, &listener, &result, &err))
+    if (train_run(w->pipeline, &settings, &listener, &result, &err))
         fail(&err);
     train_result_clear(&result);
     free(w->kind_of);
@@ -179,14 +181,14 @@ static void bench_step(int64_t T, enum precision precision, int steps)
 {
     enum { B = 4 };
     int threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    struct program *program = make_program("gpt2-124m", B, T, precision);
-    struct watch w = {.program = program};
+    struct pipeline *pipeline = make_pipeline("gpt2-124m", B, T, precision);
+    struct watch w = {.pipeline = pipeline, .program = pipeline->stages[0]};
     double before = matmul_rate(precision_dtype(precision), threads);
     run(&w, steps + WARM_STEPS, MEMORY_ARENA);
     double after = matmul_rate(precision_dtype(precision), threads);
     struct spread s = spread_of(w.seconds + WARM_STEPS, steps);
-    double flops = work_model_flops(program), matmul = (before + after) / 2,
-           peak = (double)program->peak_bytes;
+    double flops = work_model_flops(w.program), matmul = (before + after) / 2,
+           peak = (double)w.program->peak_bytes;
     printf("gpt2-124m  B=%d T=%lld  %s  %d threads, %d steps\n", B, (long long)T, precision_name(precision),
            threads, steps);
     printf("  step           %.3f s median (%.3f to %.3f)\n", s.median, s.least, s.most);
@@ -197,7 +199,7 @@ static void bench_step(int64_t T, enum precision precision, int steps)
     printf("  ratio          %.3f\n", flops / s.median / matmul);
     printf("  peak memory    %.1f MiB\n", peak / (1 << 20));
     print_kinds(&w, steps);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* Every other step is recorded, with every tensor an allocation of its own. */
@@ -210,10 +212,10 @@ static void bench_recording(void)
     if (file < 0 || unlink(path))
         fail(&err);
     close(file);
-    struct program *program = make_program("gpt2-small-bytes", 8, 256, PRECISION_FP32);
+    struct pipeline *pipeline = make_pipeline("gpt2-small-bytes", 8, 256, PRECISION_FP32);
     struct store_run row = {
         .command = "bench_train", .model = "gpt2-small-bytes", .ranks = 1, .policy = "tensor"};
-    struct watch w = {.program = program};
+    struct watch w = {.pipeline = pipeline, .program = pipeline->stages[0]};
     if (recorder_open(path, &row, &w.recorder, &err))
         fail(&err);
     run(&w, STEPS + 2, MEMORY_TENSOR);
@@ -230,7 +232,7 @@ static void bench_recording(void)
     printf("  without %.2f ms median (%.2f to %.2f)\n", 1e3 * b.median, 1e3 * b.least, 1e3 * b.most);
     printf("  cost    %.1f%%\n", 100 * (a.median / b.median - 1));
     unlink(path);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 int main(int argc, char **argv)

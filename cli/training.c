@@ -23,7 +23,7 @@
 struct training {
     const struct training_options *options;
     const struct plan *plan;
-    const struct program *program;
+    const struct pipeline *pipeline;
     struct train_settings settings;
     struct recording *recording; /* NULL: none */
     bool broken_output;          /* stdout took no more */
@@ -182,7 +182,7 @@ static void on_finish(void *context, int rank, struct device *device)
 {
     struct training *t = context;
     if (t->recording)
-        recording_finish(t->recording, rank, device, t->program, t->settings.policy);
+        recording_finish(t->recording, rank, device, t->pipeline->stages[0], t->settings.policy);
 }
 
 static void print_closing_line(struct training *t, const struct train_result *result)
@@ -191,7 +191,7 @@ static void print_closing_line(struct training *t, const struct train_result *re
     int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
     for (int i = 0; i < result->ranks; i++) {
         peaks[i] = result->usage[i].peak_bytes;
-        arenas[i] = t->settings.policy == MEMORY_ARENA ? t->program->arena_bytes : 0;
+        arenas[i] = t->settings.policy == MEMORY_ARENA ? t->pipeline->stages[0]->arena_bytes : 0;
     }
     print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
     free(peaks);
@@ -236,14 +236,14 @@ static void print_summary(struct training *t, const struct train_result *result)
     if (t->options->json)
         print_closing_line(t, result);
     else if (result->steps_done)
-        print_peaks(result, t->program->peak_bytes);
+        print_peaks(result, t->pipeline->stages[0]->peak_bytes);
 }
 
 /* Names what would make a refused run fit. */
 static void add_advice(struct training *t, struct error *err)
 {
     if (err->kind == ERROR_MEMORY)
-        capacity_advise(t->program, t->plan->capacity_bytes, err);
+        capacity_advise(t->pipeline->stages[0], t->plan->capacity_bytes, err);
 }
 
 static int run_steps(struct training *t, struct error *err)
@@ -258,7 +258,7 @@ static int run_steps(struct training *t, struct error *err)
         .finish = on_finish,
     };
     struct train_result result = {0};
-    int status = train_run(t->program, &t->settings, &listener, &result, err);
+    int status = train_run(t->pipeline, &t->settings, &listener, &result, err);
     if (status)
         add_advice(t, err);
     else
@@ -272,13 +272,13 @@ static int run(struct training *t, const char *command, struct error *err)
 {
     const char *output = t->options->output;
     enum memory_policy policy = t->settings.policy;
-    bool refused = policy == MEMORY_ARENA && t->program->arena_bytes > t->plan->capacity_bytes;
-    if (train_check_data(t->program, &t->settings, err))
+    bool refused = policy == MEMORY_ARENA && t->pipeline->stages[0]->arena_bytes > t->plan->capacity_bytes;
+    if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
     if (output && !refused)
-        status = recording_open(output, t->plan, t->program, policy, command, t->options->event_steps,
-                                &t->recording, err);
+        status = recording_open(output, t->plan, t->pipeline->stages[0], policy, command,
+                                t->options->event_steps, &t->recording, err);
     if (!status)
         status = run_steps(t, err);
     /* A run that did not get to a step leaves no recording, unless that shows who held the memory. */
@@ -306,15 +306,15 @@ int training_execute(const char *source, const struct training_options *options,
     if (configuration_resolve(source, &options->configuration, &plan, &automatic, err))
         return -1;
     struct training t = {.options = options, .plan = &plan};
-    struct program *program = NULL;
+    struct pipeline *pipeline = NULL;
     int status = -1;
     if (capacity_decide(&plan, options->device, options->memory, automatic, err) ||
-        make_settings(&t, policy, err) || plan_program(&plan, &program, err))
+        make_settings(&t, policy, err) || plan_pipeline(&plan, &pipeline, err))
         goto done;
-    t.program = program;
+    t.pipeline = pipeline;
     status = run(&t, command, err);
 done:
-    program_free(program);
+    pipeline_free(pipeline);
     plan_clear(&plan);
     return status;
 }

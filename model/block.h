@@ -48,13 +48,21 @@ enum op_kind {
     OP_LOGIT_MAX,      /* logits                          max */
     OP_LOGIT_SUMS,     /* logits targets max              sums */
     OP_CROSS_ENTROPY_SHARDED, /* logits targets max sums  logits loss */
+    /* Between pipeline stages, and the copies that a backward in two halves needs. */
+    OP_RECEIVE,        /*                                 y: from the buffer, once the message is there */
+    OP_SEND,           /* x                               to the buffer, from where it leaves */
+    OP_COPY,           /* x                               y */
     /* Not in blocks; the program adds them after backward. */
-    OP_ALL_REDUCE,
+    OP_ALL_REDUCE,        /* gradients of a bucket, over data-parallel ranks */
+    OP_SCATTER_GRADIENTS, /* the same with ZeRO: each rank gets the sum of its shards */
+    OP_REDUCE_LOSS,       /* over data-parallel ranks and stages */
     OP_WAIT,
     OP_REDUCE_NORMS,  /* sequence parallelism: gradients of norm weights, of which each rank has its part */
+    OP_REDUCE_TIED,   /* the tied embedding's gradient, over the two stages that hold it */
     OP_SQUARE_SUM,
-    OP_REDUCE_SQUARES, /* the sum over tensor-parallel ranks */
+    OP_REDUCE_SQUARES, /* over all ranks that hold different gradients */
     OP_ADAMW,
+    OP_GATHER_WEIGHTS, /* ZeRO: of a bucket, from the ranks that have updated their shards */
     OP_KINDS,
 };
 

@@ -577,12 +577,19 @@ const char *op_kind_name(enum op_kind kind)
         [OP_LOGIT_MAX] = "logit_max",
         [OP_LOGIT_SUMS] = "logit_sums",
         [OP_CROSS_ENTROPY_SHARDED] = "cross_entropy_sharded",
+        [OP_RECEIVE] = "receive",
+        [OP_SEND] = "send",
+        [OP_COPY] = "copy",
         [OP_ALL_REDUCE] = "all_reduce",
+        [OP_SCATTER_GRADIENTS] = "scatter_gradients",
+        [OP_REDUCE_LOSS] = "reduce_loss",
         [OP_WAIT] = "wait",
         [OP_REDUCE_NORMS] = "reduce_norms",
+        [OP_REDUCE_TIED] = "reduce_tied",
         [OP_SQUARE_SUM] = "square_sum",
         [OP_REDUCE_SQUARES] = "reduce_squares",
         [OP_ADAMW] = "adamw",
+        [OP_GATHER_WEIGHTS] = "gather_weights",
     };
     return names[kind];
 }

@@ -60,6 +60,47 @@ static int check_tensor_parallel(const struct layout *l, const struct model *mod
     return l->sequence_parallel ? check_divides(l, "the sequence length", l->seq_len, err) : 0;
 }
 
+static int complete_pipeline(struct layout *l, const struct model *model, struct error *err)
+{
+    if (l->schedule == SCHEDULE_1F1B && l->virtual_stages > 1)
+        l->schedule = SCHEDULE_INTERLEAVED;
+    if (l->pp == 1) {
+        if (l->virtual_stages > 1)
+            return error_set(err,
+                             "--virtual-stages %lld divides the layers of a pipeline's stages, and --pp is "
+                             "1; give --pp 2 or more, or leave it out",
+                             (long long)l->virtual_stages);
+        l->schedule = SCHEDULE_1F1B;
+        return 0;
+    }
+    if (layout_chunks(l) > model->layers)
+        return error_set(
+            err,
+            "--pp %lld with --virtual-stages %lld cuts the layers into %lld chunks, and %s has %lld layers: "
+            "some would have none; use fewer",
+            (long long)l->pp, (long long)l->virtual_stages, (long long)layout_chunks(l), model->name,
+            (long long)model->layers);
+    struct schedule_shape shape = layout_schedule(l);
+    return schedule_shape_check(&shape, err);
+}
+
+int64_t layout_chunks(const struct layout *l)
+{
+    return l->pp * l->virtual_stages;
+}
+
+void layout_spread_layers(const struct layout *l, int64_t layers, int64_t *out)
+{
+    int64_t chunks = layout_chunks(l), rest = layers % chunks;
+    for (int64_t i = 0; i < chunks; i++)
+        out[i] = layers / chunks + (i < chunks - 1 && i >= chunks - 1 - rest);
+}
+
+struct schedule_shape layout_schedule(const struct layout *l)
+{
+    return (struct schedule_shape){l->schedule, l->pp, l->virtual_stages, layout_micro_batches(l)};
+}
+
 int layout_complete(struct layout *layout, const struct model *model, struct error *err)
 {
     struct layout l = *layout;
@@ -67,7 +108,13 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
         l.dp = 1;
     if (!l.tp)
         l.tp = 1;
-    if (check_positive("dp", l.dp, LAYOUT_DP_MAX, err) || check_positive("tp", l.tp, LAYOUT_TP_MAX, err))
+    if (!l.pp)
+        l.pp = 1;
+    if (!l.virtual_stages)
+        l.virtual_stages = 1;
+    if (check_positive("dp", l.dp, LAYOUT_DP_MAX, err) || check_positive("tp", l.tp, LAYOUT_TP_MAX, err) ||
+        check_positive("pp", l.pp, LAYOUT_PP_MAX, err) ||
+        check_positive("virtual-stages", l.virtual_stages, LAYOUT_PP_MAX, err))
         return -1;
     if (!l.micro_batch)
         l.micro_batch = l.global_batch && l.global_batch < l.dp * model->usual_batch ? 1 : model->usual_batch;
@@ -80,7 +127,7 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
         check_positive("bucket-bytes", l.bucket_bytes, 1LL << 40, err))
         return -1;
     if (!l.global_batch)
-        l.global_batch = l.dp * l.micro_batch;
+        l.global_batch = l.dp * l.micro_batch * l.pp;
     if (check_positive("global-batch", l.global_batch, 1LL << 40, err))
         return -1;
     if (l.global_batch % (l.dp * l.micro_batch))
@@ -91,15 +138,26 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
         return error_set(
             err, "--seq-len %lld is longer than the %lld learned positions of %s; use at most %lld",
             (long long)l.seq_len, (long long)model->max_seq_len, model->name, (long long)model->max_seq_len);
-    if (check_tensor_parallel(&l, model, err))
+    if (check_tensor_parallel(&l, model, err) || complete_pipeline(&l, model, err))
         return -1;
+    if (l.zero < 0 || l.zero > 1)
+        return error_set(err, "--zero %d: optimizer states are sharded (1) or not (0)", l.zero);
     *layout = l;
     return 0;
 }
 
 int64_t layout_ranks(const struct layout *layout)
 {
-    return layout->dp * layout->tp;
+    return layout->dp * layout->tp * layout->pp;
+}
+
+struct layout_place layout_place_of(const struct layout *layout, int64_t rank)
+{
+    return (struct layout_place){
+        .stage = rank / layout->tp / layout->dp,
+        .replica = rank / layout->tp % layout->dp,
+        .part = rank % layout->tp,
+    };
 }
 
 int64_t layout_micro_batches(const struct layout *layout)
@@ -109,32 +167,37 @@ int64_t layout_micro_batches(const struct layout *layout)
 
 json_t *layout_to_json(const struct layout *l)
 {
-    return json_pack("{s:I, s:I, s:i, s:b, s:I, s:I, s:I, s:I, s:s}", "dp", (json_int_t)l->dp, "tp",
-                     (json_int_t)l->tp, "pp", 1, "sequence_parallel", l->sequence_parallel, "micro_batch",
-                     (json_int_t)l->micro_batch, "global_batch", (json_int_t)l->global_batch, "seq_len",
-                     (json_int_t)l->seq_len, "bucket_bytes", (json_int_t)l->bucket_bytes, "precision",
-                     precision_name(l->precision));
+    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:s}", "dp", (json_int_t)l->dp,
+                     "tp", (json_int_t)l->tp, "pp", (json_int_t)l->pp, "virtual_stages",
+                     (json_int_t)l->virtual_stages, "schedule", schedule_name(l->schedule), "zero", l->zero,
+                     "sequence_parallel", l->sequence_parallel, "micro_batch", (json_int_t)l->micro_batch,
+                     "global_batch", (json_int_t)l->global_batch, "seq_len", (json_int_t)l->seq_len,
+                     "bucket_bytes", (json_int_t)l->bucket_bytes, "precision", precision_name(l->precision));
 }
 
 int layout_from_json(const json_t *object, const char *where, struct layout *out, struct error *err)
 {
     struct layout l = {0};
-    int64_t pp = 1;
-    const char *precision = "fp32";
+    int64_t zero = 0;
+    const char *precision = "fp32", *schedule = "1f1b";
     if (jsonfile_int(object, "dp", where, &l.dp, err) ||
         jsonfile_int_optional(object, "tp", where, &l.tp, err) ||
         jsonfile_bool_optional(object, "sequence_parallel", where, &l.sequence_parallel, err) ||
-        jsonfile_int_optional(object, "pp", where, &pp, err) ||
+        jsonfile_int_optional(object, "pp", where, &l.pp, err) ||
+        jsonfile_int_optional(object, "virtual_stages", where, &l.virtual_stages, err) ||
+        jsonfile_text_optional(object, "schedule", where, &schedule, err) ||
+        jsonfile_int_optional(object, "zero", where, &zero, err) ||
         jsonfile_int(object, "micro_batch", where, &l.micro_batch, err) ||
         jsonfile_int(object, "global_batch", where, &l.global_batch, err) ||
         jsonfile_int(object, "seq_len", where, &l.seq_len, err) ||
         jsonfile_int_optional(object, "bucket_bytes", where, &l.bucket_bytes, err) ||
         jsonfile_text_optional(object, "precision", where, &precision, err))
         return -1;
-    if (pp != 1)
-        return error_set(err, "%s: pp=%lld; this version trains plans without pipeline stages only (pp=1)",
-                         where, (long long)pp);
-    if (precision_find(precision, &l.precision, err))
+    if (zero < 0 || zero > 1)
+        return error_set(err, "%s: zero is %lld; optimizer states are sharded (1) or not (0)", where,
+                         (long long)zero);
+    l.zero = (int)zero;
+    if (precision_find(precision, &l.precision, err) || schedule_find(schedule, &l.schedule, err))
         return error_prefix(err, "%s", where);
     *out = l;
     return 0;

@@ -7,7 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum part { PART_EMBED, PART_LAYER, PART_HEAD };
+/* What a block is part of. In a pipeline, where a chunk of layers does not begin with the embedding it begins with a block
+ * that receives, and where it does not end with the head it ends with one that sends; these two hold no parameters. */
+enum part { PART_EMBED, PART_LAYER, PART_HEAD, PART_RECEIVE, PART_SEND };
 
 enum parameter_id {
     /* PART_EMBED */

@@ -11,7 +11,9 @@
 void plan_clear(struct plan *plan)
 {
     free(plan->recompute);
+    free(plan->chunk_layers);
     plan->recompute = NULL;
+    plan->chunk_layers = NULL;
 }
 
 static int check_version(const json_t *object, const char *where, struct error *err)
@@ -133,7 +135,24 @@ json_t *plan_to_json(const struct plan *plan, const struct program *program)
                      "predicted", predicted);
 }
 
+static struct program_spec spec_of(const struct plan *plan)
+{
+    return (struct program_spec){
+        .model = &plan->model,
+        .layout = &plan->layout,
+        .recompute = plan->recompute,
+        .chunk_layers = plan->chunk_layers,
+    };
+}
+
+int plan_pipeline(const struct plan *plan, struct pipeline **out, struct error *err)
+{
+    struct program_spec spec = spec_of(plan);
+    return pipeline_create(&spec, out, err);
+}
+
 int plan_program(const struct plan *plan, struct program **out, struct error *err)
 {
-    return program_create(&plan->model, &plan->layout, plan->recompute, out, err);
+    struct program_spec spec = spec_of(plan);
+    return program_create_stage(&spec, out, err);
 }

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "model/layout.h"
 #include "model/model.h"
-#include "model/program.h"
+#include "model/pipeline.h"
 
 #include <stdint.h>
 
@@ -20,6 +20,7 @@ struct plan {
     struct model model;
     struct layout layout;
     uint32_t *recompute;    /* mask per layer, owned */
+    int64_t *chunk_layers;  /* layers of each chunk of the pipeline, owned; NULL: layout_spread_layers() */
     char device[64];        /* "cpu", or a card's name */
     int64_t capacity_bytes; /* per rank; INT64_MAX: none */
     double step_seconds;    /* predicted; 0: not predicted */
@@ -35,7 +36,9 @@ int plan_read(const char *path, struct plan *out, struct error *err);
 int plan_from_json(const json_t *object, const char *where, struct plan *out, struct error *err);
 /* New reference. `program` must be the plan's own (plan_program()): its peak is what "predicted" says. */
 json_t *plan_to_json(const struct plan *plan, const struct program *program);
-/* The step program of every rank of the plan. */
+/* The step programs of the plan's stages. */
+int plan_pipeline(const struct plan *plan, struct pipeline **out, struct error *err);
+/* The step program of stage 0: of every rank when there is one stage. */
 int plan_program(const struct plan *plan, struct program **out, struct error *err);
 
 #endif

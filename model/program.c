@@ -194,8 +194,8 @@ static void build_buckets(struct program *p)
     }
 }
 
-int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
-                   struct program **out, struct error *err)
+static int create_whole(const struct model *model, const struct layout *layout, const uint32_t *recompute,
+                        struct program **out, struct error *err)
 {
     struct program *p = host_alloc(sizeof *p);
     p->model = *model;
@@ -218,6 +218,20 @@ int program_create(const struct model *model, const struct layout *layout, const
     program_find_peak(p);
     *out = p;
     return 0;
+}
+
+int program_create_stage(const struct program_spec *spec, struct program **out, struct error *err)
+{
+    if (spec->layout->pp > 1)
+        return error_set(err, "pp=%lld: pipelines are not built yet", (long long)spec->layout->pp);
+    return create_whole(spec->model, spec->layout, spec->recompute, out, err);
+}
+
+int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
+                   struct program **out, struct error *err)
+{
+    struct program_spec spec = {.model = model, .layout = layout, .recompute = recompute};
+    return program_create_stage(&spec, out, err);
 }
 
 void program_free(struct program *p)
@@ -252,6 +266,44 @@ const struct block *program_block(const struct program *p, int64_t instance)
 int64_t program_layer(const struct program *p, int64_t instance)
 {
     return instance > 0 && instance < p->instances - 1 ? instance - 1 : -1;
+}
+
+enum part program_part(const struct program *p, int64_t instance)
+{
+    return program_block(p, instance)->part;
+}
+
+int64_t program_find_layer(const struct program *p, int64_t layer)
+{
+    (void)p;
+    return layer + 1;
+}
+
+int64_t program_find_part(const struct program *p, enum part part)
+{
+    return part == PART_EMBED ? 0 : part == PART_HEAD ? p->instances - 1 : -1;
+}
+
+struct parameter_name program_parameter(const struct program *p, int64_t instance, int index)
+{
+    const struct block *block = program_block(p, instance);
+    return (struct parameter_name){block->part, program_layer(p, instance), block->parameters[index].id,
+                                   false};
+}
+
+struct state_shard program_shard(const struct program *p, int64_t instance, int index, int64_t replica)
+{
+    (void)replica;
+    int64_t count = program_block(p, instance)->parameters[index].count;
+    return (struct state_shard){0, count, count};
+}
+
+struct placed program_buffer(const struct program *p, enum buffer buffer, int turn)
+{
+    (void)p;
+    (void)buffer;
+    (void)turn;
+    return (struct placed){.id = -1};
 }
 
 const char *program_instance_name(const struct program *p, int64_t instance, char *out)

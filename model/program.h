@@ -2,12 +2,16 @@
  * micro-batches by a schedule; reductions, clipping and the optimizer follow. Everything that wants to know something about
  * a step reads it: bytes (here), time (planner/), execution (trainer/), recordings and reports, which join on its ids.
  *
- *     micro-batch m = 0 .. M-1:  forward  embedding, layers 0 .. L-1, head
- *                                backward head, layers L-1 .. 0, embedding
- *                                (in the last one, each full bucket of gradients starts its all-reduce)
- *     then                       wait, sum of squared gradients, AdamW of every part
+ *     the schedule's items, each a chunk of layers and a micro-batch:
+ *                 forward  embedding (or: receive x), layers, head (or: send x)
+ *                 backward head (or: receive d), layers, embedding (or: send d)
+ *                 (in the last micro-batch, each full bucket of gradients starts its reduction)
+ *     then        wait; sum of squared gradients, AdamW of every part; with ZeRO, gather the weights
  *
- * With tensor parallelism the blocks hold this rank's share, and the collectives between ranks are operations of theirs.
+ * Without a pipeline there is one chunk, all of the model, and micro-batch follows micro-batch. All ranks of a stage have
+ * the same program. With tensor parallelism the blocks hold a rank's share, and the collectives between ranks are operations
+ * of theirs. A pipeline's last stage holds a copy of a tied embedding as the matrix of its head; the gradients of both are
+ * summed, so that they stay equal.
  *
  * The program is stored once per distinct block; a cursor walks the whole of it, operation by operation. Peak arithmetic
  * does not walk: it adds up blocks. */
@@ -35,10 +39,22 @@ enum state {
 
 enum scalar { SCALAR_LOSS, SCALAR_SQUARE_SUM, SCALAR_COUNT };
 
-/* `count` instances in a row of the same block. Instance 0 is the embedding, 1 .. L the layers, L + 1 the head. */
+/* Where messages between stages are received and sent from, the size of x each. Item k of the schedule uses those of k % 2,
+ * so that a message passes while the next item runs (schedule.h). */
+enum buffer { BUFFER_RECEIVE, BUFFER_SEND, BUFFER_KINDS };
+
+/* Chunk c of the stage: an embedding or a receiving block, layers, a head or a sending block. */
+struct chunk {
+    int64_t global;       /* its number in the whole pipeline: c * pp + stage */
+    int64_t first, count; /* instances, ends included */
+    int64_t first_layer, layers; /* of the model */
+};
+
+/* `count` instances in a row of the same block. Instances are numbered within the stage, chunk after chunk. */
 struct run {
     int block;
     int64_t first, count; /* instances */
+    int64_t first_layer;  /* of the model, when these are layers */
     int64_t parameter_base; /* number of parameters (tensors) before this run */
     int64_t tensor_base, op_base; /* of the instances before, within a micro-batch */
     int64_t state_base[STATE_COUNT]; /* arena offset of its first parameter's state */
@@ -53,7 +69,11 @@ struct bucket {
 struct program {
     struct model model;
     struct layout layout;
-    uint32_t *recompute; /* mask per layer */
+    uint32_t *recompute; /* mask per layer of the model */
+    int64_t stage;       /* of the pipeline */
+    struct chunk *chunks;
+    int chunk_count;
+    bool tied_copy; /* the stage's embedding or head is one of a tied pair on two stages */
     struct block *blocks;
     int block_count;
     struct run *runs;
@@ -76,8 +96,19 @@ struct program {
     } peak;
 };
 
-/* `layout` must be complete (layout_complete()). `recompute` has a mask per layer, or is NULL for none; it is copied. On
- * success *out is the caller's: program_free(). Fails only when sizes overflow. */
+/* What a program is made from; borrowed while it is made. */
+struct program_spec {
+    const struct model *model;
+    const struct layout *layout;    /* complete: layout_complete() */
+    const uint32_t *recompute;      /* a mask per layer of the model; NULL: nothing is recomputed */
+    const int64_t *chunk_layers;    /* layers of each chunk of the pipeline in order, each at least 1, layout_chunks() of
+                                     * them; NULL: layout_spread_layers() */
+    int64_t stage;
+};
+
+/* On success *out is the caller's: program_free(). Fails only when sizes overflow. */
+int program_create_stage(const struct program_spec *spec, struct program **out, struct error *err);
+/* The program of stage 0 of an even split: of every rank when there is one stage. */
 int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
                    struct program **out, struct error *err);
 void program_free(struct program *program); /* NULL is fine */
@@ -88,9 +119,14 @@ void program_find_peak(struct program *program);
 
 const struct run *program_run(const struct program *program, int64_t instance);
 const struct block *program_block(const struct program *program, int64_t instance);
-/* Which layer an instance is; -1: it is none. */
+enum part program_part(const struct program *program, int64_t instance);
+/* Which layer of the model an instance is; -1: it is none. */
 int64_t program_layer(const struct program *program, int64_t instance);
-/* "embed", "layer 3", "head": written to out[PROGRAM_NAME]. */
+/* The instance that holds this layer of the model; -1: another stage does. */
+int64_t program_find_layer(const struct program *program, int64_t layer);
+/* Likewise of PART_EMBED or PART_HEAD. */
+int64_t program_find_part(const struct program *program, enum part part);
+/* "embed", "layer 3", "head", "from stage 0", "to stage 2": written to out[PROGRAM_NAME]. */
 enum { PROGRAM_NAME = 32 };
 const char *program_instance_name(const struct program *program, int64_t instance, char *out);
 const char *phase_name(enum phase phase);
@@ -111,9 +147,30 @@ struct placed {
 };
 
 bool program_has_state(const struct program *program, enum state state);
-/* State of parameter `index` of an instance. */
+/* State of parameter `index` of an instance. With ZeRO, weights and gradients are padded to a multiple of dp elements, and
+ * of the optimizer's states a rank has its shard only: bytes are of what lies in memory. */
 struct placed program_state(const struct program *program, int64_t instance, int index, enum state state);
+
+/* The elements of a parameter whose optimizer states data-parallel rank `replica` has: of the first parameter->count, those
+ * from `first` on; none when count is 0. Without ZeRO, all. Element `first` of the parameter is element 0 of the states. */
+struct state_shard {
+    int64_t first, count;  /* real elements */
+    int64_t padded_count;  /* with padding: what lies in memory, the same on every rank */
+};
+struct state_shard program_shard(const struct program *program, int64_t instance, int index, int64_t replica);
+
+/* Which parameter of the model a stage's parameter is: part, layer and id. The copy of a tied embedding is PART_EMBED's. */
+struct parameter_name {
+    enum part part;
+    int64_t layer; /* of the model; -1 outside layers */
+    enum parameter_id id;
+    bool copy; /* another stage holds the same one: this one is neither written to checkpoints nor part of the norm */
+};
+struct parameter_name program_parameter(const struct program *program, int64_t instance, int index);
+
 struct placed program_scalar(const struct program *program, enum scalar scalar);
+/* `turn` is 0 or 1. Present with more than one stage. */
+struct placed program_buffer(const struct program *program, enum buffer buffer, int turn);
 /* Tensor `index` of an instance's block, resolved to its owner: the output of the block before for x, the head's d for
  * d, a weight or gradient, the loss. */
 struct placed program_tensor(const struct program *program, int64_t instance, int64_t micro_batch, int index);
@@ -133,7 +190,8 @@ struct step_op {
     const struct block *block; /* NULL after backward */
     const struct op *op;       /* NULL after backward */
     bool add_gradient; /* this micro-batch is not the first: gradients accumulate */
-    int64_t bucket;    /* OP_ALL_REDUCE: which; -1: the loss */
+    int64_t bucket;    /* OP_ALL_REDUCE, OP_SCATTER_GRADIENTS, OP_GATHER_WEIGHTS: which */
+    int64_t item;      /* of the schedule; -1 after backward */
 };
 
 /* A walk over the whole step, in the order of execution. */

@@ -10,28 +10,36 @@ enum stage { STAGE_FORWARD, STAGE_BACKWARD, STAGE_BUCKETS, STAGE_TAIL, STAGE_END
 struct tail_stretch {
     enum op_kind kind;
     enum phase phase;
-    bool present, per_instance;
+    bool present;
+    enum { ONCE, PER_INSTANCE, PER_BUCKET } times;
 };
 
-enum { TAIL_STRETCHES = 6 };
+enum { TAIL_STRETCHES = 9 };
 
 static void list_tail(const struct program *p, struct tail_stretch out[TAIL_STRETCHES])
 {
-    bool replicas = p->bucket_count > 0, shared = p->layout.tp > 1;
+    const struct layout *l = &p->layout;
+    bool reduces = l->dp > 1 || l->pp > 1, shards = l->zero && l->dp > 1;
     const struct tail_stretch list[TAIL_STRETCHES] = {
-        {OP_ALL_REDUCE, PHASE_REDUCE, replicas, false},
-        {OP_WAIT, PHASE_REDUCE, replicas, false},
-        {OP_REDUCE_NORMS, PHASE_REDUCE, p->layout.sequence_parallel, false},
-        {OP_SQUARE_SUM, PHASE_OPTIMIZER, true, true},
-        {OP_REDUCE_SQUARES, PHASE_OPTIMIZER, shared, false},
-        {OP_ADAMW, PHASE_OPTIMIZER, true, true},
+        {OP_REDUCE_LOSS, PHASE_REDUCE, reduces, ONCE},
+        {OP_WAIT, PHASE_REDUCE, reduces, ONCE},
+        {OP_REDUCE_NORMS, PHASE_REDUCE, l->sequence_parallel, ONCE},
+        {OP_REDUCE_TIED, PHASE_REDUCE, p->tied_copy, ONCE},
+        {OP_SQUARE_SUM, PHASE_OPTIMIZER, true, PER_INSTANCE},
+        {OP_REDUCE_SQUARES, PHASE_OPTIMIZER, l->tp > 1 || l->pp > 1 || shards, ONCE},
+        {OP_ADAMW, PHASE_OPTIMIZER, true, PER_INSTANCE},
+        {OP_GATHER_WEIGHTS, PHASE_OPTIMIZER, shards, PER_BUCKET},
+        {OP_WAIT, PHASE_OPTIMIZER, shards, ONCE},
     };
     memcpy(out, list, sizeof list);
 }
 
 static int64_t stretch_length(const struct program *p, const struct tail_stretch *stretch)
 {
-    return !stretch->present ? 0 : stretch->per_instance ? p->instances : 1;
+    return !stretch->present                ? 0
+           : stretch->times == PER_INSTANCE ? p->instances
+           : stretch->times == PER_BUCKET   ? p->bucket_count
+                                            : 1;
 }
 
 /* Ids of the tail come after those of all micro-batches: buckets, then the stretches. */
@@ -66,7 +74,8 @@ static int64_t tail_instance(const struct program *p, int64_t at)
     if (at < p->bucket_count)
         return p->buckets[at].first;
     at -= p->bucket_count;
-    return tail[find_stretch(p, tail, &at)].per_instance ? at : -1;
+    const struct tail_stretch *found = &tail[find_stretch(p, tail, &at)];
+    return found->times == PER_INSTANCE ? at : found->times == PER_BUCKET ? p->buckets[at].first : -1;
 }
 
 int64_t program_op_instance(const struct program *p, int64_t id)
@@ -114,8 +123,13 @@ static bool emit_block_op(struct program_cursor *c, int from, int to, enum phase
 static struct step_op tail_op(enum op_kind kind, enum phase phase, int64_t instance, int64_t bucket,
                               int64_t id)
 {
-    return (struct step_op){
-        .id = id, .kind = kind, .phase = phase, .instance = instance, .micro_batch = -1, .bucket = bucket};
+    return (struct step_op){.id = id,
+                            .kind = kind,
+                            .phase = phase,
+                            .instance = instance,
+                            .micro_batch = -1,
+                            .bucket = bucket,
+                            .item = -1};
 }
 
 /* Buckets whose last gradient the instance just finished. */
@@ -125,7 +139,8 @@ static bool emit_bucket(struct program_cursor *c, struct step_op *out)
     bool last = c->micro_batch == p->micro_batches - 1;
     if (!last || c->next_bucket >= p->bucket_count || p->buckets[c->next_bucket].first != c->instance)
         return false;
-    *out = tail_op(OP_ALL_REDUCE, PHASE_REDUCE, c->instance, c->next_bucket, tail_base(p) + c->next_bucket);
+    *out = tail_op(p->layout.zero ? OP_SCATTER_GRADIENTS : OP_ALL_REDUCE, PHASE_REDUCE, c->instance,
+                   c->next_bucket, tail_base(p) + c->next_bucket);
     c->next_bucket++;
     return true;
 }
@@ -138,7 +153,8 @@ static bool emit_tail(struct program_cursor *c, struct step_op *out)
     int found = find_stretch(p, tail, &at);
     if (found == TAIL_STRETCHES)
         return false;
-    *out = tail_op(tail[found].kind, tail[found].phase, tail[found].per_instance ? at : -1, -1, id);
+    *out = tail_op(tail[found].kind, tail[found].phase, tail_instance(p, p->bucket_count + c->position - 1),
+                   tail[found].times == PER_BUCKET ? at : -1, id);
     return true;
 }
 

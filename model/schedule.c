@@ -11,7 +11,7 @@
 /* Beyond any step that trains; keeps every count and tag far from overflow. */
 enum { MOST_CHUNKS = 1 << 20, MOST_PAIRS = 1 << 22 };
 
-static const char *const kind_names[SCHEDULE_KINDS] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+static const char *const kind_names[SCHEDULE_KINDS] = {"1f1b", "gpipe", "interleaved", "zb-h1"};
 
 const char *schedule_name(enum schedule_kind kind)
 {

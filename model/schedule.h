@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 enum schedule_kind {
-    SCHEDULE_GPIPE,       /* all forward, then all backward (Huang et al. 2019) */
     SCHEDULE_1F1B,        /* one forward, one backward (Narayanan et al. 2019) */
+    SCHEDULE_GPIPE,       /* all forward, then all backward (Huang et al. 2019) */
     SCHEDULE_INTERLEAVED, /* the same over several chunks per stage (Narayanan et al. 2021), as Megatron-LM orders them */
     SCHEDULE_ZB_H1,       /* 1F1B whose weight gradients fill the bubble (Qi et al. 2024, "Zero Bubble") */
     SCHEDULE_KINDS,

@@ -115,10 +115,10 @@ static struct work update_work(const struct program *p, const struct step_op *op
 static struct work reduce_work(const struct program *p, const struct step_op *op)
 {
     struct work work = {0};
-    if (op->kind != OP_ALL_REDUCE || op->bucket < 0)
+    if (op->bucket < 0)
         return work;
     double bytes = (double)p->buckets[op->bucket].bytes;
-    work.bytes_sent = 2 * share_sent(p->layout.dp) * bytes;
+    work.bytes_sent = (op->kind == OP_ALL_REDUCE ? 2 : 1) * share_sent(p->layout.dp) * bytes;
     work.bytes_moved = 2 * bytes;
     return work;
 }

@@ -42,7 +42,7 @@ static void add_point(struct calibration_kind *kind, const struct calibration_po
 /* Collectives run beside the operations that start and await them, so their recorded times mean something else. */
 static bool is_timed(int kind)
 {
-    return kind < OP_KINDS && kind != OP_ALL_REDUCE && kind != OP_WAIT;
+    return kind < OP_KINDS && kind != OP_ALL_REDUCE && kind != OP_REDUCE_LOSS && kind != OP_WAIT;
 }
 
 static struct calibration_point point_of(const struct store_cost *cost)

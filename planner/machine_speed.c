@@ -215,7 +215,7 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
     double seconds;
     if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &seconds))
         return seconds / rank_share(speed, speed->calibration->threads, ranks);
-    if (kind == OP_ALL_REDUCE)
+    if (kind == OP_ALL_REDUCE || kind == OP_REDUCE_LOSS)
         return reduce_seconds(speed, work, ranks);
     double share = rank_share(speed, speed->threads, ranks);
     double compute_rate = kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD

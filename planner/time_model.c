@@ -39,7 +39,7 @@ void time_model_open(const struct program *program, const struct machine_speed *
     for (int i = 0; i < program->bucket_count; i++)
         frame->bucket_s[i] = tail_seconds(program, speed, OP_ALL_REDUCE, program->buckets[i].first, i);
     if (program->bucket_count)
-        frame->loss_reduce_s = tail_seconds(program, speed, OP_ALL_REDUCE, -1, -1);
+        frame->loss_reduce_s = tail_seconds(program, speed, OP_REDUCE_LOSS, -1, -1);
     for (int i = 0; i < program->run_count; i++) {
         const struct run *run = &program->runs[i];
         double seconds = tail_seconds(program, speed, OP_SQUARE_SUM, run->first, -1) +

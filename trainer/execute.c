@@ -299,24 +299,28 @@ static int run_cross_entropy(const struct call *c, struct error *err)
     return c->e->parts.kernels->cross_entropy(&c->e->context, &args, err);
 }
 
-/* Gradients of the bucket's instances, or the loss. */
+/* Gradients of the bucket's instances. */
 static int run_all_reduce(const struct call *c, struct error *err)
 {
     const struct executor *e = c->e;
     const struct program *p = e->parts.program;
+    const struct bucket *bucket = &p->buckets[c->s->bucket];
+    enum dtype dtype = wide_dtype(precision_dtype(p->layout.precision));
     int count = 0;
-    struct placed t = program_scalar(p, SCALAR_LOSS);
-    if (c->s->bucket < 0) {
-        e->spans[count++] = (struct comm_span){address(e, &t), 1};
-    } else {
-        const struct bucket *bucket = &p->buckets[c->s->bucket];
-        for (int64_t i = bucket->first; i <= bucket->last; i++)
-            for (int k = 0; k < program_block(p, i)->parameter_count; k++) {
-                t = program_state(p, i, k, STATE_GRADIENT);
-                e->spans[count++] = (struct comm_span){address(e, &t), elements(&t)};
-            }
-    }
-    return comm_start_all_reduce(e->parts.comm, e->spans, count, t.dtype, COMM_SUM, NULL, err);
+    for (int64_t i = bucket->first; i <= bucket->last; i++)
+        for (int k = 0; k < program_block(p, i)->parameter_count; k++) {
+            struct placed t = program_state(p, i, k, STATE_GRADIENT);
+            e->spans[count++] = (struct comm_span){address(e, &t), elements(&t)};
+        }
+    return comm_start_all_reduce(e->parts.comm, e->spans, count, dtype, COMM_SUM, NULL, err);
+}
+
+static int run_reduce_loss(const struct call *c, struct error *err)
+{
+    const struct executor *e = c->e;
+    struct placed t = program_scalar(e->parts.program, SCALAR_LOSS);
+    struct comm_span span = {address(e, &t), 1};
+    return comm_start_all_reduce(e->parts.comm, &span, 1, t.dtype, COMM_SUM, NULL, err);
 }
 
 static int run_wait(const struct call *c, struct error *err)
@@ -399,6 +403,7 @@ static const runner runners[OP_KINDS] = {
     [OP_SWIGLU_GRAD] = run_swiglu_grad,
     [OP_CROSS_ENTROPY] = run_cross_entropy,
     [OP_ALL_REDUCE] = run_all_reduce,
+    [OP_REDUCE_LOSS] = run_reduce_loss,
     [OP_WAIT] = run_wait,
     [OP_SQUARE_SUM] = run_square_sum,
     [OP_ADAMW] = run_adamw,

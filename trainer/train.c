@@ -18,7 +18,8 @@
 
 /* The whole run, shared by its ranks. */
 struct run_state {
-    const struct program *program;
+    const struct pipeline *pipeline;
+    const struct layout *layout;
     const struct train_settings *settings;
     const struct train_listener *listener;
     struct data *data;
@@ -31,6 +32,7 @@ struct run_state {
 
 struct rank {
     struct run_state *run;
+    const struct program *program; /* of its stage */
     int number;
     struct comm *comm;
     pthread_t thread;
@@ -86,17 +88,21 @@ static int check_runs(const struct program *program, struct error *err)
                      (long long)program->layout.tp);
 }
 
-int train_check_data(const struct program *program, const struct train_settings *settings, struct error *err)
+int train_check_data(const struct pipeline *pipeline, const struct train_settings *settings,
+                     struct error *err)
 {
     struct data *data;
+    const struct program *program = pipeline->stages[0];
     if (check_runs(program, err) || open_data(program, settings, 1, &data, err))
         return -1;
     data_close(data);
     return 0;
 }
 
-static int check_fits(const struct program *program, const struct train_settings *settings, struct error *err)
+static int check_fits(const struct pipeline *pipeline, const struct train_settings *settings,
+                      struct error *err)
 {
+    const struct program *program = pipeline->stages[pipeline_worst(pipeline)];
     char need[UNITS_TEXT], have[UNITS_TEXT];
     if (settings->policy != MEMORY_ARENA || settings->capacity_bytes <= 0 ||
         program->arena_bytes <= settings->capacity_bytes)
@@ -115,7 +121,7 @@ static void rank_failed(struct rank *rank, const struct error *err)
     if (!run->failed || (run->error.kind == ERROR_STOPPED && err->kind != ERROR_STOPPED)) {
         run->failed = true;
         run->error = *err;
-        if (err->kind != ERROR_STOPPED && run->program->layout.dp > 1)
+        if (err->kind != ERROR_STOPPED && run->layout->dp > 1)
             error_prefix(&run->error, "rank %d", rank->number);
     }
     pthread_mutex_unlock(&run->lock);
@@ -124,13 +130,13 @@ static void rank_failed(struct rank *rank, const struct error *err)
 
 static struct state_access rank_states(const struct rank *rank)
 {
-    return (struct state_access){rank->run->program, rank->device, rank->memory};
+    return (struct state_access){rank->program, rank->device, rank->memory};
 }
 
 static int resume(struct rank *rank, struct error *err)
 {
     const struct run_state *run = rank->run;
-    const struct layout *layout = &run->program->layout;
+    const struct layout *layout = run->layout;
     struct state_access access = rank_states(rank);
     struct checkpoint_info info;
     const char *folder = run->settings->resume_folder;
@@ -156,16 +162,16 @@ static int rank_open(struct rank *rank, struct error *err)
         return -1;
     if (listener->start) {
         pthread_mutex_lock(&run->lock);
-        int status = listener->start(listener->context, rank->number, rank->device, run->program, err);
+        int status = listener->start(listener->context, rank->number, rank->device, rank->program, err);
         rank->listened = !status;
         pthread_mutex_unlock(&run->lock);
         if (status)
             return -1;
     }
-    if (step_memory_open(run->program, rank->device, settings->policy, &rank->memory, err))
+    if (step_memory_open(rank->program, rank->device, settings->policy, &rank->memory, err))
         return -1;
     struct executor_parts parts = {
-        .program = run->program,
+        .program = rank->program,
         .device = rank->device,
         .kernels = settings->kernels,
         .comm = rank->comm,
@@ -187,7 +193,7 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
                         double seconds)
 {
     struct run_state *run = rank->run;
-    const struct layout *layout = &run->program->layout;
+    const struct layout *layout = run->layout;
     struct step_report report = {
         .rank = rank->number,
         .step = step,
@@ -245,7 +251,7 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
     }
     if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps)) {
         struct state_access access = rank_states(rank);
-        const struct layout *layout = &run->program->layout;
+        const struct layout *layout = run->layout;
         struct checkpoint_info info = {done, settings->seed, layout->global_batch, layout->seq_len};
         if (checkpoint_write(settings->checkpoint_folder, &access, &info, err))
             return -1;
@@ -330,7 +336,8 @@ static int run_ranks(struct run_state *run, struct error *err)
     if (status)
         goto done;
     for (int i = 0; i < ranks; i++)
-        list[i] = (struct rank){.run = run, .number = i, .comm = comms[i]};
+        list[i] = (struct rank){
+            .run = run, .program = pipeline_of_rank(run->pipeline, i), .number = i, .comm = comms[i]};
     for (; started < ranks; started++)
         if (pthread_create(&list[started].thread, NULL, rank_main, &list[started])) {
             struct error failure;
@@ -354,17 +361,19 @@ done:
     return status;
 }
 
-int train_run(const struct program *program, const struct train_settings *settings,
+int train_run(const struct pipeline *pipeline, const struct train_settings *settings,
               const struct train_listener *listener, struct train_result *result, struct error *err)
 {
     static const struct train_listener nobody = {0};
-    int ranks = (int)program->layout.dp;
+    const struct program *program = pipeline->stages[0];
+    int ranks = (int)layout_ranks(&program->layout);
     int cores = settings->threads > 0 ? settings->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     *result = (struct train_result){.ranks = ranks};
-    if (check_runs(program, err) || check_fits(program, settings, err))
+    if (check_runs(program, err) || check_fits(pipeline, settings, err))
         return -1;
     struct run_state run = {
-        .program = program,
+        .pipeline = pipeline,
+        .layout = &program->layout,
         .settings = settings,
         .listener = listener ? listener : &nobody,
         .threads_per_rank = (int)max_i64(1, cores / ranks),

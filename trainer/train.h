@@ -1,11 +1,11 @@
-/* Training runs: opens the data, starts a rank per data-parallel position (threads of this process), steps, validates,
- * writes checkpoints, and ends every rank when one fails. */
+/* Training runs: opens the data, starts the ranks (threads of this process), steps, validates, writes checkpoints, and ends
+ * every rank when one fails. */
 #ifndef MEMPLAN_TRAINER_TRAIN_H
 #define MEMPLAN_TRAINER_TRAIN_H
 
 #include "device/device.h"
 #include "kernels/kernels.h"
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "trainer/learning_rate.h"
 #include "trainer/step_memory.h"
 
@@ -62,14 +62,14 @@ struct train_result {
     int ranks;
 };
 
-/* Runs until settings->steps are done. Refused before anything is taken, with ERROR_MEMORY, when the arena does not fit the
+/* Runs until settings->steps are done. Refused before anything is taken, with ERROR_MEMORY, when an arena does not fit the
  * capacity. On failure the message is that of the rank that failed first, and result holds what was reached; clear it in
- * any case. `program` is shared by all ranks. */
-int train_run(const struct program *program, const struct train_settings *settings,
+ * any case. The programs of `pipeline` are shared by the ranks of a stage. */
+int train_run(const struct pipeline *pipeline, const struct train_settings *settings,
               const struct train_listener *listener, struct train_result *result, struct error *err);
 void train_result_clear(struct train_result *result);
 
 /* Opens the training data as train_run() does, to learn early whether it can. */
-int train_check_data(const struct program *program, const struct train_settings *settings, struct error *err);
+int train_check_data(const struct pipeline *pipeline, const struct train_settings *settings, struct error *err);
 
 #endif

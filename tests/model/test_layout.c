@@ -97,6 +97,10 @@ TEST(layout_json, "a layout written and read again is the same")
 {
     struct layout l = {.dp = 2,
                        .tp = 4,
+                       .pp = 2,
+                       .virtual_stages = 3,
+                       .schedule = SCHEDULE_INTERLEAVED,
+                       .zero = 1,
                        .sequence_parallel = true,
                        .micro_batch = 3,
                        .global_batch = 12,
@@ -109,10 +113,10 @@ TEST(layout_json, "a layout written and read again is the same")
     json_t *object_again = layout_to_json(&again);
     ASSERT(json_equal(object, object_again));
     json_decref(object_again);
-    json_object_set_new(object, "pp", json_integer(2));
+    json_object_set_new(object, "zero", json_integer(2));
     ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
-    ASSERT_HAS(err.text, "pp=2");
-    json_object_set_new(object, "pp", json_integer(1));
+    ASSERT_HAS(err.text, "zero is 2");
+    json_object_set_new(object, "zero", json_integer(1));
     json_object_set_new(object, "precision", json_string("int4"));
     ASSERT_INT(layout_from_json(object, "p.json", &again, &err), -1);
     ASSERT_HAS(err.text, "p.json: precision \"int4\"");

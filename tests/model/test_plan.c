@@ -156,7 +156,7 @@ TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's
     refuse("stages", "first_layer", "9223372036854775807", "from layer 9223372036854775807");
     refuse("stages", "recompute", "\"0=swiglu\"", "swiglu");
     refuse("stages", "recompute", "\"2=full\"", "layers of gpt2-tiny go from 0 to 1");
-    refuse("layout", "pp", "2", "pp=2");
+    refuse("layout", "pp", "3", "cuts the layers into 3 chunks");
     refuse("layout", "global_batch", "13", "multiple of dp 2 x micro-batch 3; try 18");
     refuse("layout", "precision", "\"fp8\"", "fp8");
     refuse("layout", "seq_len", "65", "at most 64");

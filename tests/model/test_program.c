@@ -366,7 +366,7 @@ TEST(program_order,
             last_micro_batch = s.micro_batch;
             last = s.phase;
         }
-        if (s.kind == OP_ALL_REDUCE && s.bucket >= 0) {
+        if (s.kind == OP_ALL_REDUCE) {
             ASSERT_INT(last_micro_batch, 1);
             ASSERT_INT(s.bucket, buckets);
             ASSERT_INT(s.instance, p->instances - 1 - buckets);

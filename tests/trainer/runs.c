@@ -85,6 +85,14 @@ struct program *runs_program(const char *model_text, const char *layout_text, co
     return program;
 }
 
+struct pipeline *runs_alone(const struct program *program)
+{
+    struct pipeline *alone = host_alloc(sizeof *alone + sizeof *alone->stages);
+    alone->count = 1;
+    alone->stages[0] = (struct program *)program;
+    return alone;
+}
+
 struct train_settings runs_settings(int64_t steps)
 {
     struct train_settings settings = train_defaults();
@@ -138,7 +146,9 @@ int runs_try(const struct program *program, const struct train_settings *setting
     witness.observer = (struct observer){.context = &witness, .memory = see_memory};
     struct train_listener listener = {.context = &witness, .start = see_start, .step = see_step};
     struct train_result result;
-    int status = train_run(program, settings, &listener, &result, err);
+    struct pipeline *alone = runs_alone(program);
+    int status = train_run(alone, settings, &listener, &result, err);
+    free(alone);
     ASSERT(result.ranks <= RUNS_RANKS_MAX);
     out->ranks = result.ranks;
     if (result.usage)

@@ -19,6 +19,9 @@ enum { RUNS_STEPS_MAX = 1000, RUNS_RANKS_MAX = 8, RUNS_PATH = 128 };
  * command line. The caller frees the program. */
 struct program *runs_program(const char *model, const char *layout, const char *recompute);
 
+/* A program that every rank runs, as a pipeline of one stage; it borrows the program, and ends with free(). */
+struct pipeline *runs_alone(const struct program *program);
+
 /* Few steps, a learning rate that shows, one thread per rank, poisoned memory. */
 struct train_settings runs_settings(int64_t steps);
 

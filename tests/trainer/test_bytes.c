@@ -203,7 +203,9 @@ TEST(bytes_stranger, "23 bytes that the program does not know of raise the measu
     struct train_settings settings = runs_settings(1);
     for (int policy = MEMORY_ARENA; policy <= MEMORY_TENSOR; policy++) {
         settings.policy = (enum memory_policy)policy;
-        ASSERT_OK(train_run(program, &settings, &listener, &result, &err));
+        struct pipeline *alone = runs_alone(program);
+        ASSERT_OK(train_run(alone, &settings, &listener, &result, &err));
+        free(alone);
         ASSERT_INT(result.usage[0].peak_bytes - program->peak_bytes, 23);
         for (int role = 0; role < ROLE_COUNT; role++)
             ASSERT_INT(result.usage[0].at_peak[role] - program->at_peak[role],

@@ -156,7 +156,9 @@ static void train_until_killed(const char *folder)
     struct train_result result;
     settings.checkpoint_folder = folder;
     settings.checkpoint_every = 1;
-    train_run(program, &settings, NULL, &result, NULL);
+    struct pipeline *alone = runs_alone(program);
+    train_run(alone, &settings, NULL, &result, NULL);
+    free(alone);
 }
 
 /* Starts a run that writes a checkpoint after every step, and kills it some time after the first one stands. */

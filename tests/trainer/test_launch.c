@@ -3,6 +3,7 @@
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
+#include <stdlib.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,9 @@ TEST(launch_arena,
     ASSERT_INT(history.usage[0].reserved_peak_bytes, settings.capacity_bytes);
 
     settings.capacity_bytes--;
-    ASSERT_INT(train_run(program, &settings, &listener, &result, &err), -1);
+    struct pipeline *alone = runs_alone(program);
+    ASSERT_INT(train_run(alone, &settings, &listener, &result, &err), -1);
+    free(alone);
     ASSERT_INT(err.kind, ERROR_MEMORY);
     ASSERT_HAS(err.text, "does not fit");
     ASSERT_INT(starts, 0);
@@ -93,7 +96,9 @@ static struct error fail_with(const struct program *program, const struct train_
     struct error err = {0};
     struct train_result result;
     int64_t start_ns = clock_ns();
-    ASSERT_INT(train_run(program, settings, listener, &result, &err), -1);
+    struct pipeline *alone = runs_alone(program);
+    ASSERT_INT(train_run(alone, settings, listener, &result, &err), -1);
+    free(alone);
     ASSERT((double)(clock_ns() - start_ns) < 5e9);
     train_result_clear(&result);
     return err;
@@ -215,7 +220,9 @@ TEST(launch_listener_alone, "the listener is called by one rank at a time")
     settings.checkpoint_folder = checkpoint;
     struct error err = {0};
     struct train_result result;
-    ASSERT_OK(train_run(program, &settings, &listener, &result, &err));
+    struct pipeline *alone = runs_alone(program);
+    ASSERT_OK(train_run(alone, &settings, &listener, &result, &err));
+    free(alone);
     ASSERT_INT(occupied.calls, 4 * (2 * 2 + 2));
     train_result_clear(&result);
     program_free(program);
@@ -259,7 +266,9 @@ TEST(launch_short_data, "data shorter than one sequence are refused with the len
     struct error err = runs_fail(program, &settings), early = {0};
     ASSERT_INT(err.kind, ERROR_INPUT);
     ASSERT_HAS(err.text, "short.txt holds 16 tokens, but one sequence of 17 needs 18");
-    ASSERT_INT(train_check_data(program, &settings, &early), -1);
+    struct pipeline *alone = runs_alone(program);
+    ASSERT_INT(train_check_data(alone, &settings, &early), -1);
+    free(alone);
     ASSERT_STR(early.text, err.text);
     program_free(program);
     runs_remove_folder(folder);

@@ -63,7 +63,9 @@ static int64_t resident_growth(const struct program *program, const struct train
     runs_train(tiny, &settings);
     reset_high_water();
     int64_t before = status_bytes("VmRSS");
-    ASSERT_OK(train_run(program, &settings, listener, &result, &err));
+    struct pipeline *alone = runs_alone(program);
+    ASSERT_OK(train_run(alone, &settings, listener, &result, &err));
+    free(alone);
     int64_t growth = status_bytes("VmHWM") - before;
     for (int rank = 0; rank < result.ranks; rank++)
         ASSERT_INT(result.usage[rank].peak_bytes, program->peak_bytes);
