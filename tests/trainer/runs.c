@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CHUNKS_MAX = 32 };
+
 /* A word of a spec that names a number: "layers=3". */
 struct field {
     const char *key;
@@ -56,41 +58,77 @@ static struct model parse_model(const char *text)
     return model;
 }
 
-static struct layout parse_layout(const char *text, const struct model *model)
+/* "1,2,1" to layers per chunk. */
+static void parse_chunks(const char *text, int64_t chunks[CHUNKS_MAX])
+{
+    for (int i = 0; text; i++, text = strchr(text, ',')) {
+        ASSERT(i < CHUNKS_MAX);
+        text += text[0] == ',';
+        chunks[i] = atoll(text);
+    }
+}
+
+/* Returns false when the word is no schedule. */
+static bool set_schedule(const char *word, struct layout *layout)
+{
+    struct error err;
+    return schedule_find(word, &layout->schedule, &err) == 0;
+}
+
+/* Fills chunks[0], and those behind it, only when the text names chunks. */
+static struct layout parse_layout(const char *text, const struct model *model, int64_t chunks[CHUNKS_MAX])
 {
     struct error err = {0};
     struct layout l = {0};
-    const struct field fields[] = {
-        {"dp", &l.dp},       {"micro", &l.micro_batch},   {"batch", &l.global_batch},
-        {"seq", &l.seq_len}, {"bucket", &l.bucket_bytes}, {0}};
+    int64_t zero = 0;
+    const struct field fields[] = {{"dp", &l.dp},
+                                   {"tp", &l.tp},
+                                   {"pp", &l.pp},
+                                   {"zero", &zero},
+                                   {"micro", &l.micro_batch},
+                                   {"batch", &l.global_batch},
+                                   {"seq", &l.seq_len},
+                                   {"bucket", &l.bucket_bytes},
+                                   {"virtual", &l.virtual_stages},
+                                   {0}};
     char copy[200], *rest = copy;
     snprintf(copy, sizeof copy, "%s", text);
-    for (char *word; (word = strsep(&rest, " "));)
-        if (word[0] && !set_field(word, fields))
+    for (char *word; (word = strsep(&rest, " "));) {
+        if (!strcmp(word, "sp"))
+            l.sequence_parallel = true;
+        else if (!strncmp(word, "chunks=", 7))
+            parse_chunks(word + 7, chunks);
+        else if (word[0] && !set_field(word, fields) && !set_schedule(word, &l))
             ASSERT_OK(precision_find(word, &l.precision, &err));
+    }
+    l.zero = (int)zero;
     ASSERT_OK(layout_complete(&l, model, &err));
     return l;
 }
 
-struct program *runs_program(const char *model_text, const char *layout_text, const char *recompute)
+struct pipeline *runs_pipeline(const char *model_text, const char *layout_text, const char *recompute)
 {
     struct error err = {0};
+    struct pipeline *pipeline;
+    int64_t chunks[CHUNKS_MAX] = {0};
     struct model model = parse_model(model_text);
-    struct layout layout = parse_layout(layout_text, &model);
-    struct program *program;
+    struct layout layout = parse_layout(layout_text, &model, chunks);
     uint32_t *masks = host_alloc((size_t)model.layers * sizeof *masks);
     ASSERT_OK(recompute_parse(recompute, &model, masks, &err));
-    ASSERT_OK(program_create(&model, &layout, masks, &program, &err));
+    struct program_spec spec = {
+        .model = &model, .layout = &layout, .recompute = masks, .chunk_layers = chunks[0] ? chunks : NULL};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
     free(masks);
-    return program;
+    return pipeline;
 }
 
-struct pipeline *runs_alone(const struct program *program)
+struct program *runs_program(const char *model, const char *layout, const char *recompute)
 {
-    struct pipeline *alone = host_alloc(sizeof *alone + sizeof *alone->stages);
-    alone->count = 1;
-    alone->stages[0] = (struct program *)program;
-    return alone;
+    struct pipeline *pipeline = runs_pipeline(model, layout, recompute);
+    ASSERT_INT(pipeline->count, 1);
+    struct program *program = pipeline->stages[0];
+    free(pipeline);
+    return program;
 }
 
 struct train_settings runs_settings(int64_t steps)
@@ -103,10 +141,13 @@ struct train_settings runs_settings(int64_t steps)
     return settings;
 }
 
-/* Counts the tensors of rank 0. */
+/* Counts the tensors of rank 0, and compares what the ranks report. */
 struct witness {
     struct history *history;
     int64_t living;
+    int64_t reported;       /* steps that some rank has reported */
+    struct step_report odd; /* one that differed from another rank's, when `disagree` */
+    bool disagree;
     struct observer observer;
 };
 
@@ -126,53 +167,71 @@ static int see_start(void *context, int rank, struct device *device, const struc
     return rank == 0 ? device_observe(device, &witness->observer, err) : 0;
 }
 
+/* Ranks report their steps in order, but not in step with each other. */
 static void see_step(void *context, const struct step_report *report)
 {
-    struct history *history = ((struct witness *)context)->history;
-    if (report->rank != 0)
-        return;
-    ASSERT(history->steps < RUNS_STEPS_MAX);
-    if (history->steps == 0)
+    struct witness *witness = context;
+    struct history *history = witness->history;
+    if (witness->reported == 0)
         history->first_step = report->step;
-    history->loss[history->steps] = report->loss;
-    history->grad_norm[history->steps++] = report->grad_norm;
+    int64_t at = report->step - history->first_step;
+    ASSERT(at >= 0 && at < RUNS_STEPS_MAX);
+    if (at == witness->reported) {
+        history->loss[at] = report->loss;
+        history->grad_norm[at] = report->grad_norm;
+        witness->reported++;
+    } else if (history->loss[at] != report->loss || history->grad_norm[at] != report->grad_norm) {
+        witness->disagree = true;
+        witness->odd = *report;
+    }
+    history->steps += report->rank == 0;
 }
 
-int runs_try(const struct program *program, const struct train_settings *settings, struct history *out,
+static int check_agree(const struct witness *witness, struct error *err)
+{
+    const struct step_report *odd = &witness->odd;
+    int64_t at = odd->step - witness->history->first_step;
+    if (!witness->disagree)
+        return 0;
+    return error_set(err,
+                     "step %lld: loss %.17g and gradient norm %.17g on rank %d, %.17g and %.17g on another",
+                     (long long)odd->step, odd->loss, odd->grad_norm, odd->rank, witness->history->loss[at],
+                     witness->history->grad_norm[at]);
+}
+
+int runs_try(const struct pipeline *pipeline, const struct train_settings *settings, struct history *out,
              struct error *err)
 {
-    *out = (struct history){0};
+    *out = (struct history){.model = pipeline->stages[0]->model};
     struct witness witness = {.history = out};
     witness.observer = (struct observer){.context = &witness, .memory = see_memory};
     struct train_listener listener = {.context = &witness, .start = see_start, .step = see_step};
     struct train_result result;
-    struct pipeline *alone = runs_alone(program);
-    int status = train_run(alone, settings, &listener, &result, err);
-    free(alone);
+    int status = train_run(pipeline, settings, &listener, &result, err);
     ASSERT(result.ranks <= RUNS_RANKS_MAX);
     out->ranks = result.ranks;
     if (result.usage)
         memcpy(out->usage, result.usage, (size_t)result.ranks * sizeof *result.usage);
     train_result_clear(&result);
-    return status;
+    return status ? status : check_agree(&witness, err);
 }
 
-struct history runs_train(const struct program *program, const struct train_settings *settings)
+struct history runs_train(const struct pipeline *pipeline, const struct train_settings *settings)
 {
     struct error err = {0};
     struct history history;
-    ASSERT_OK(runs_try(program, settings, &history, &err));
+    ASSERT_OK(runs_try(pipeline, settings, &history, &err));
     return history;
 }
 
-struct history runs_train_weights(const struct program *program, const struct train_settings *settings)
+struct history runs_train_weights(const struct pipeline *pipeline, const struct train_settings *settings)
 {
     char folder[RUNS_PATH];
     runs_open_folder(folder);
     struct train_settings writing = *settings;
     writing.checkpoint_folder = folder;
-    struct history history = runs_train(program, &writing);
-    history.weights = runs_read_weights(program, folder, &history.weight_count);
+    struct history history = runs_train(pipeline, &writing);
+    history.weights = runs_read_weights(&history.model, folder, &history.weight_count);
     runs_remove_folder(folder);
     return history;
 }
@@ -183,37 +242,50 @@ void runs_clear(struct history *history)
     history->weights = NULL;
 }
 
-struct error runs_fail(const struct program *program, const struct train_settings *settings)
+struct error runs_fail(const struct pipeline *pipeline, const struct train_settings *settings)
 {
     struct error err = {0};
     struct history history;
-    ASSERT_INT(runs_try(program, settings, &history, &err), -1);
+    ASSERT_INT(runs_try(pipeline, settings, &history, &err), -1);
     return err;
 }
 
-float *runs_read_weights(const struct program *program, const char *folder, int64_t *count)
+/* A program of one rank: it holds every parameter once. Of the layout nothing matters but that. */
+static struct program *whole_model(const struct model *model)
+{
+    struct error err = {0};
+    struct program *program;
+    struct layout layout = {.micro_batch = 1, .seq_len = 1};
+    ASSERT_OK(layout_complete(&layout, model, &err));
+    ASSERT_OK(program_create(model, &layout, NULL, &program, &err));
+    return program;
+}
+
+float *runs_read_weights(const struct model *model, const char *folder, int64_t *count)
 {
     struct error err = {0};
     struct device *device;
     struct step_memory *memory;
     struct checkpoint_info info;
+    struct program *program = whole_model(model);
     ASSERT_OK(device_open_cpu(0, false, &device, &err));
     ASSERT_OK(step_memory_open(program, device, MEMORY_ARENA, &memory, &err));
-    struct state_access access = {program, device, memory};
+    struct state_access access = {.program = program, .device = device, .memory = memory};
     ASSERT_OK(checkpoint_read(folder, &access, &info, &err));
-    float *weights = host_alloc((size_t)model_parameters(&program->model) * sizeof *weights);
+    float *weights = host_alloc((size_t)model_parameters(model) * sizeof *weights);
     *count = 0;
     for (int64_t i = 0; i < program->instances; i++) {
         const struct block *block = program_block(program, i);
         for (int k = 0; k < block->parameter_count; k++) {
             int64_t elements = block->parameters[k].count;
-            weights_read(&access, i, k, weights_exact_state(program), 0, elements, weights + *count);
+            weights_read(&access, i, k, STATE_WEIGHT, 0, elements, weights + *count);
             *count += elements;
         }
     }
-    ASSERT_INT(*count, model_parameters(&program->model));
+    ASSERT_INT(*count, model_parameters(model));
     step_memory_close(memory);
     device_close(device);
+    program_free(program);
     return weights;
 }
 
@@ -237,20 +309,55 @@ void runs_assert_same(const struct history *got, const struct history *expected)
     ASSERT_MSG(!bytes || !memcmp(got->weights, expected->weights, bytes), "final weights differ");
 }
 
-void runs_assert_near(const struct history *got, const struct history *expected, double tolerance)
+static double relative(double got, double expected)
 {
-    assert_comparable(got, expected);
-    for (int64_t i = 0; i < got->steps; i++)
-        ASSERT_MSG(fabs(got->loss[i] - expected->loss[i]) <= tolerance * expected->loss[i],
-                   "step %lld: loss %.9g is not near %.9g", (long long)i, got->loss[i], expected->loss[i]);
+    return got == expected ? 0 : fabs(got - expected) / fabs(expected);
+}
+
+struct distance runs_distance(const struct history *got, const struct history *expected)
+{
+    struct distance distance = {0};
     double apart = 0, norm = 0;
+    assert_comparable(got, expected);
+    for (int64_t i = 0; i < got->steps; i++) {
+        distance.loss = fmax(distance.loss, relative(got->loss[i], expected->loss[i]));
+        distance.grad_norm = fmax(distance.grad_norm, relative(got->grad_norm[i], expected->grad_norm[i]));
+    }
     for (int64_t i = 0; i < got->weight_count; i++) {
         double difference = (double)got->weights[i] - (double)expected->weights[i];
         apart += difference * difference;
         norm += (double)expected->weights[i] * (double)expected->weights[i];
     }
-    ASSERT_MSG(sqrt(apart) <= tolerance * sqrt(norm), "final weights are %g of their norm apart",
-               sqrt(apart / norm));
+    distance.weights = apart > 0 ? sqrt(apart / norm) : 0;
+    return distance;
+}
+
+void runs_assert_near(const struct history *got, const struct history *expected, double tolerance)
+{
+    struct distance d = runs_distance(got, expected);
+    ASSERT_MSG(d.loss <= tolerance, "losses are up to %g apart", d.loss);
+    ASSERT_MSG(d.grad_norm <= tolerance, "gradient norms are up to %g apart", d.grad_norm);
+    ASSERT_MSG(d.weights <= tolerance, "final weights are %g of their norm apart", d.weights);
+}
+
+#define ASSERT_BYTES(got, expected, what)                                                                    \
+    ASSERT_MSG((got) == (expected), "%s, rank %d: %s are %lld, not %lld", where, rank, what,                 \
+               (long long)(got), (long long)(expected))
+
+void runs_assert_bytes(const struct history *history, const struct pipeline *pipeline,
+                       enum memory_policy policy, const char *where)
+{
+    for (int rank = 0; rank < history->ranks; rank++) {
+        const struct program *program = pipeline_of_rank(pipeline, rank);
+        const struct device_usage *usage = &history->usage[rank];
+        ASSERT_BYTES(usage->peak_bytes, program->peak_bytes, "bytes at the peak");
+        for (int role = 0; role < ROLE_COUNT; role++)
+            ASSERT_BYTES(usage->at_peak[role], program->at_peak[role], role_name((enum role)role));
+        ASSERT_BYTES(usage->live_bytes, program->persistent_bytes, "bytes after the last step");
+        ASSERT_BYTES(usage->reserved_peak_bytes,
+                     policy == MEMORY_ARENA ? program->arena_bytes : program->peak_bytes,
+                     "bytes taken from the machine");
+    }
 }
 
 void runs_open_folder(char folder[RUNS_PATH])

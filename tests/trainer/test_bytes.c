@@ -30,7 +30,7 @@ static int64_t draw_number(struct draw *draw, int64_t least, int64_t most)
     return least + random_below(draw->stream, draw->place++, most - least + 1);
 }
 
-/* The three strings of runs_program(), and all of them for messages. */
+/* The three strings of runs_pipeline(), and all of them for messages. */
 struct configuration {
     char model[100], layout[100], recompute[100], text[320];
 };
@@ -101,42 +101,26 @@ static int64_t arena_limit(const struct program *program, int64_t most_tensors)
     return program->peak_bytes + max_i64(program->peak_bytes / 100, 64 * most_tensors);
 }
 
-#define ASSERT_BYTES(got, expected, what)                                                                    \
-    ASSERT_MSG((got) == (expected), "%s: %s are %lld, not %lld", where, what, (long long)(got),              \
-               (long long)(expected))
-
-static void assert_measured(const struct program *program, const struct device_usage *usage,
-                            enum memory_policy policy, const char *where)
-{
-    ASSERT_BYTES(usage->peak_bytes, program->peak_bytes, "bytes at the peak");
-    for (int role = 0; role < ROLE_COUNT; role++)
-        ASSERT_BYTES(usage->at_peak[role], program->at_peak[role], role_name((enum role)role));
-    ASSERT_BYTES(usage->live_bytes, program->persistent_bytes, "bytes after the last step");
-    ASSERT_BYTES(usage->reserved_peak_bytes,
-                 policy == MEMORY_ARENA ? program->arena_bytes : program->peak_bytes,
-                 "bytes taken from the machine");
-}
-
 /* Two steps: what the first leaves behind must not raise the second. */
 static void measure(const struct configuration *c)
 {
     struct error err = {0};
-    struct program *program = runs_program(c->model, c->layout, c->recompute);
+    struct pipeline *pipeline = runs_pipeline(c->model, c->layout, c->recompute);
     struct train_settings settings = runs_settings(2);
     for (int policy = MEMORY_ARENA; policy <= MEMORY_TENSOR; policy++) {
         settings.policy = (enum memory_policy)policy;
         struct history history;
-        ASSERT_MSG(runs_try(program, &settings, &history, &err) == 0, "%s: %s", c->text, err.text);
+        ASSERT_MSG(runs_try(pipeline, &settings, &history, &err) == 0, "%s: %s", c->text, err.text);
         ASSERT_INT(history.steps, 2);
         ASSERT(isfinite(history.loss[0]) && isfinite(history.loss[1]));
-        for (int rank = 0; rank < history.ranks; rank++)
-            assert_measured(program, &history.usage[rank], settings.policy, c->text);
+        runs_assert_bytes(&history, pipeline, settings.policy, c->text);
+        const struct program *program = pipeline->stages[0];
         ASSERT_MSG(program->arena_bytes <= arena_limit(program, history.most_tensors),
                    "%s: an arena of %lld for a peak of %lld in %lld tensors", c->text,
                    (long long)program->arena_bytes, (long long)program->peak_bytes,
                    (long long)history.most_tensors);
     }
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* Each loop is a process of its own; together they measure 100 configurations of each family. Under a sanitizer a
@@ -199,18 +183,17 @@ TEST(bytes_stranger, "23 bytes that the program does not know of raise the measu
     struct train_result result;
     int64_t extra = 23;
     struct train_listener listener = {.context = &extra, .start = take_more};
-    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=17", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "micro=1 seq=17", "none");
+    const struct program *program = pipeline->stages[0];
     struct train_settings settings = runs_settings(1);
     for (int policy = MEMORY_ARENA; policy <= MEMORY_TENSOR; policy++) {
         settings.policy = (enum memory_policy)policy;
-        struct pipeline *alone = runs_alone(program);
-        ASSERT_OK(train_run(alone, &settings, &listener, &result, &err));
-        free(alone);
+        ASSERT_OK(train_run(pipeline, &settings, &listener, &result, &err));
         ASSERT_INT(result.usage[0].peak_bytes - program->peak_bytes, 23);
         for (int role = 0; role < ROLE_COUNT; role++)
             ASSERT_INT(result.usage[0].at_peak[role] - program->at_peak[role],
                        role == ROLE_WORKSPACE ? 23 : 0);
         train_result_clear(&result);
     }
-    program_free(program);
+    pipeline_free(pipeline);
 }

@@ -19,20 +19,20 @@ enum { HALF = 5, WHOLE = 10 };
 /* The first half of a run, with its checkpoint in `folder`. */
 static void train_half(const char *model, const char *layout, const char *folder)
 {
-    struct program *program = runs_program(model, layout, "none");
+    struct pipeline *pipeline = runs_pipeline(model, layout, "none");
     struct train_settings settings = runs_settings(HALF);
     settings.checkpoint_folder = folder;
-    runs_train(program, &settings);
-    program_free(program);
+    runs_train(pipeline, &settings);
+    pipeline_free(pipeline);
 }
 
 static struct history train_whole(const char *model, const char *layout, const char *resume_folder)
 {
-    struct program *program = runs_program(model, layout, "none");
+    struct pipeline *pipeline = runs_pipeline(model, layout, "none");
     struct train_settings settings = runs_settings(WHOLE);
     settings.resume_folder = resume_folder;
-    struct history history = runs_train_weights(program, &settings);
-    program_free(program);
+    struct history history = runs_train_weights(pipeline, &settings);
+    pipeline_free(pipeline);
     return history;
 }
 
@@ -108,30 +108,30 @@ TEST(checkpoint_only_last, "a run leaves one checkpoint, its last, and no half o
 {
     char folder[RUNS_PATH], path[RUNS_PATH];
     runs_open_folder(folder);
-    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=5", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "micro=1 seq=5", "none");
     struct train_settings settings = runs_settings(7);
     settings.checkpoint_folder = folder;
     settings.checkpoint_every = 2;
-    runs_train(program, &settings);
+    runs_train(pipeline, &settings);
     ASSERT_INT(count_files(folder, ".partial", path), 0);
     ASSERT_INT(count_files(folder, ".json", path), 1);
     ASSERT_INT(count_files(folder, ".safetensors", path), 1);
     ASSERT_HAS(path, "/step-000007.safetensors");
-    program_free(program);
+    pipeline_free(pipeline);
     runs_remove_folder(folder);
 }
 
 static void train_again(const char *folder, uint64_t seed, const char *tensors)
 {
     char path[RUNS_PATH];
-    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=5", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "micro=1 seq=5", "none");
     struct train_settings settings = runs_settings(3);
     settings.seed = seed;
     settings.checkpoint_folder = folder;
-    runs_train(program, &settings);
+    runs_train(pipeline, &settings);
     ASSERT_INT(count_files(folder, ".safetensors", path), 1);
     ASSERT_HAS(path, tensors);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* Were the tensors replaced under the same name, a kill right after it would leave those of one run and the
@@ -151,14 +151,12 @@ static const char *const killed_layout = "micro=1 seq=5";
 
 static void train_until_killed(const char *folder)
 {
-    struct program *program = runs_program("gpt2-tiny layers=1", killed_layout, "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=1", killed_layout, "none");
     struct train_settings settings = runs_settings(1000000);
     struct train_result result;
     settings.checkpoint_folder = folder;
     settings.checkpoint_every = 1;
-    struct pipeline *alone = runs_alone(program);
-    train_run(alone, &settings, NULL, &result, NULL);
-    free(alone);
+    train_run(pipeline, &settings, NULL, &result, NULL);
 }
 
 /* Starts a run that writes a checkpoint after every step, and kills it some time after the first one stands. */
@@ -205,16 +203,16 @@ TEST(checkpoint_killed, "a run killed at any moment leaves a whole checkpoint, o
         char folder[RUNS_PATH];
         runs_open_folder(folder);
         kill_a_run(folder, random_below(moments, (uint64_t)i, 20000));
-        struct program *program = runs_program("gpt2-tiny layers=1", killed_layout, "none");
+        struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=1", killed_layout, "none");
         struct train_settings settings = runs_settings(read_step(folder));
-        struct history expected = runs_train_weights(program, &settings);
+        struct history expected = runs_train_weights(pipeline, &settings);
         int64_t count;
-        float *weights = runs_read_weights(program, folder, &count);
+        float *weights = runs_read_weights(&expected.model, folder, &count);
         ASSERT_INT(count, expected.weight_count);
         ASSERT_INT(memcmp(weights, expected.weights, (size_t)count * sizeof *weights), 0);
         free(weights);
         runs_clear(&expected);
-        program_free(program);
+        pipeline_free(pipeline);
         runs_remove_folder(folder);
     }
 }
@@ -223,13 +221,13 @@ TEST(checkpoint_killed, "a run killed at any moment leaves a whole checkpoint, o
 static const char *refusal(const char *model, const char *layout, uint64_t seed, const char *folder)
 {
     static struct error err;
-    struct program *program = runs_program(model, layout, "none");
+    struct pipeline *pipeline = runs_pipeline(model, layout, "none");
     struct train_settings settings = runs_settings(WHOLE);
     settings.seed = seed;
     settings.resume_folder = folder;
-    err = runs_fail(program, &settings);
+    err = runs_fail(pipeline, &settings);
     ASSERT_INT(err.kind, ERROR_INPUT);
-    program_free(program);
+    pipeline_free(pipeline);
     return err.text;
 }
 
@@ -311,11 +309,11 @@ TEST(checkpoint_disk_full, "a disk that fills up while a checkpoint is written l
     half = before;
     half.rlim_cur = (rlim_t)info.st_size / 2;
     signal(SIGXFSZ, SIG_IGN);
-    struct program *program = runs_program("gpt2-tiny", layout, "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", layout, "none");
     struct train_settings settings = runs_settings(WHOLE);
     settings.resume_folder = settings.checkpoint_folder = folder;
     ASSERT_INT(setrlimit(RLIMIT_FSIZE, &half), 0);
-    struct error err = runs_fail(program, &settings);
+    struct error err = runs_fail(pipeline, &settings);
     ASSERT_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
     ASSERT_HAS(err.text, "step-000010.safetensors");
     ASSERT_HAS(err.text, "free some space");
@@ -326,6 +324,6 @@ TEST(checkpoint_disk_full, "a disk that fills up while a checkpoint is written l
     runs_assert_same(&resumed, &expected);
     runs_clear(&straight);
     runs_clear(&resumed);
-    program_free(program);
+    pipeline_free(pipeline);
     runs_remove_folder(folder);
 }

@@ -201,16 +201,16 @@ TEST(identities_overfit, "a small model learns one batch by heart")
     static const char *const models[] = {"gpt2-tiny", "llama-tiny", "block-tiny vocab=256"};
     for (int i = 0; i < 3; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
-            struct program *program =
-                runs_program(models[i], bf16 ? "micro=4 seq=11 bf16" : "micro=4 seq=11", "none");
+            struct pipeline *pipeline =
+                runs_pipeline(models[i], bf16 ? "micro=4 seq=11 bf16" : "micro=4 seq=11", "none");
             struct train_settings settings = runs_settings(150);
             settings.data_path = write_windows(folder, "0123", path);
             settings.rate.peak = 1e-2;
             settings.decay = 0;
-            struct history history = runs_train(program, &settings);
+            struct history history = runs_train(pipeline, &settings);
             ASSERT(history.loss[0] > 5);
             ASSERT_MSG(history.loss[149] < 0.05, "%s: the loss is still %g", models[i], history.loss[149]);
-            program_free(program);
+            pipeline_free(pipeline);
         }
     runs_remove_folder(folder);
 }

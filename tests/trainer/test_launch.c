@@ -25,38 +25,37 @@ TEST(launch_arena,
     int starts = 0;
     struct train_result result;
     struct train_listener listener = {.context = &starts, .start = count_start};
-    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 batch=4 seq=17", "0=full");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=2 micro=1 batch=4 seq=17", "0=full");
     struct train_settings settings = runs_settings(3);
-    settings.capacity_bytes = program->arena_bytes;
-    struct history history = runs_train(program, &settings);
+    settings.capacity_bytes = pipeline->stages[0]->arena_bytes;
+    struct history history = runs_train(pipeline, &settings);
     ASSERT_INT(history.steps, 3);
     ASSERT_INT(history.usage[0].reserved_peak_bytes, settings.capacity_bytes);
 
     settings.capacity_bytes--;
-    struct pipeline *alone = runs_alone(program);
-    ASSERT_INT(train_run(alone, &settings, &listener, &result, &err), -1);
-    free(alone);
+    ASSERT_INT(train_run(pipeline, &settings, &listener, &result, &err), -1);
     ASSERT_INT(err.kind, ERROR_MEMORY);
     ASSERT_HAS(err.text, "does not fit");
     ASSERT_INT(starts, 0);
     ASSERT_INT(result.steps_done, 0);
     train_result_clear(&result);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* One byte short: the tensor that would have made the peak does not come, and the message says whose fault it is. */
 TEST(launch_tensor,
      "tensor by tensor, the predicted peak is enough, and one byte less fails at a named tensor")
 {
-    struct program *program = runs_program("llama-tiny", "micro=2 batch=4 seq=17 bf16", "none");
+    struct pipeline *pipeline = runs_pipeline("llama-tiny", "micro=2 batch=4 seq=17 bf16", "none");
+    const struct program *program = pipeline->stages[0];
     struct train_settings settings = runs_settings(3);
     settings.policy = MEMORY_TENSOR;
-    settings.capacity_bytes = program->peak_bytes;
-    struct history history = runs_train(program, &settings);
+    settings.capacity_bytes = pipeline->stages[0]->peak_bytes;
+    struct history history = runs_train(pipeline, &settings);
     ASSERT_INT(history.steps, 3);
 
     settings.capacity_bytes--;
-    struct error err = runs_fail(program, &settings);
+    struct error err = runs_fail(pipeline, &settings);
     ASSERT_INT(err.kind, ERROR_MEMORY);
     char instance[PROGRAM_NAME];
     ASSERT_HAS(err.text, "step 0, ");
@@ -70,7 +69,7 @@ TEST(launch_tensor,
     ASSERT_HAS(err.text, "held: parameter ");
     ASSERT_HAS(err.text, "optimizer ");
     ASSERT_HAS(err.text, "activation ");
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* Rank 2's device has lost a byte to somebody else, so its step fails half way, while the others go on to wait for its
@@ -90,15 +89,13 @@ static int refuse_rank_3(void *context, int rank, struct device *device, const s
     return rank == 3 ? error_set(err, "no place to record in") : 0;
 }
 
-static struct error fail_with(const struct program *program, const struct train_settings *settings,
+static struct error fail_with(const struct pipeline *pipeline, const struct train_settings *settings,
                               const struct train_listener *listener)
 {
     struct error err = {0};
     struct train_result result;
     int64_t start_ns = clock_ns();
-    struct pipeline *alone = runs_alone(program);
-    ASSERT_INT(train_run(alone, settings, listener, &result, &err), -1);
-    free(alone);
+    ASSERT_INT(train_run(pipeline, settings, listener, &result, &err), -1);
     ASSERT((double)(clock_ns() - start_ns) < 5e9);
     train_result_clear(&result);
     return err;
@@ -107,16 +104,16 @@ static struct error fail_with(const struct program *program, const struct train_
 TEST(launch_one_rank_fails, "when one rank of four runs out of memory, all end at once with its message")
 {
     struct train_listener listener = {.start = crowd_rank_2};
-    struct program *program = runs_program("gpt2-tiny", "dp=4 micro=1 batch=8 seq=17 bucket=4096", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=4 micro=1 batch=8 seq=17 bucket=4096", "none");
     struct train_settings settings = runs_settings(3);
     settings.policy = MEMORY_TENSOR;
-    settings.capacity_bytes = program->peak_bytes;
-    struct error err = fail_with(program, &settings, &listener);
+    settings.capacity_bytes = pipeline->stages[0]->peak_bytes;
+    struct error err = fail_with(pipeline, &settings, &listener);
     ASSERT_INT(err.kind, ERROR_MEMORY);
     ASSERT_INT(strncmp(err.text, "rank 2: step 0, ", 16), 0);
     ASSERT_HAS(err.text, "runtime 1 B");
     ASSERT(!strstr(strstr(err.text, "rank") + 1, "rank"));
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* 2^39 micro-batches: a word for each tensor of each would take 2^48 bytes. */
@@ -150,16 +147,16 @@ TEST(launch_fails_while_reducing,
      "a rank that fails keeps its gradients until the other ranks' collectives have left them")
 {
     struct train_listener nobody = {0};
-    struct program *program =
-        runs_program("gpt2-small-bytes layers=8", "dp=2 micro=1 seq=2 bucket=25000000", "none");
+    struct pipeline *pipeline =
+        runs_pipeline("gpt2-small-bytes layers=8", "dp=2 micro=1 seq=2 bucket=25000000", "none");
     struct kernel_table kernels = kernels_cpu;
     kernels.embed_grad = fail_once_both_are_here;
     struct train_settings settings = runs_settings(1);
     settings.kernels = &kernels;
     settings.policy = MEMORY_TENSOR;
-    struct error err = fail_with(program, &settings, &nobody);
+    struct error err = fail_with(pipeline, &settings, &nobody);
     ASSERT_HAS(err.text, "backward embed embed_grad: the table is gone");
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* The other rank may be anywhere in its next step when rank 0 validates and writes. */
@@ -213,46 +210,44 @@ TEST(launch_listener_alone, "the listener is called by one rank at a time")
                                       .step = occupied_step,
                                       .validation = occupied_validation,
                                       .checkpoint = occupied_checkpoint};
-    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
     struct train_settings settings = runs_settings(4);
     settings.data_path = runs_write_file(folder, "a.txt", text, sizeof text, path);
     settings.validate_every = settings.checkpoint_every = 1;
     settings.checkpoint_folder = checkpoint;
     struct error err = {0};
     struct train_result result;
-    struct pipeline *alone = runs_alone(program);
-    ASSERT_OK(train_run(alone, &settings, &listener, &result, &err));
-    free(alone);
+    ASSERT_OK(train_run(pipeline, &settings, &listener, &result, &err));
     ASSERT_INT(occupied.calls, 4 * (2 * 2 + 2));
     train_result_clear(&result);
-    program_free(program);
+    pipeline_free(pipeline);
     runs_remove_folder(folder);
 }
 
 TEST(launch_one_rank_refuses, "when one rank of four cannot start, all end at once with its message")
 {
     struct train_listener listener = {.start = refuse_rank_3};
-    struct program *program = runs_program("gpt2-tiny", "dp=4 micro=1 seq=17", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=4 micro=1 seq=17", "none");
     struct train_settings settings = runs_settings(3);
-    struct error err = fail_with(program, &settings, &listener);
+    struct error err = fail_with(pipeline, &settings, &listener);
     ASSERT_STR(err.text, "rank 3: no place to record in");
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* AdamW moves every weight by about lr in its first step: 1e30 makes the second forward overflow. */
 TEST(launch_diverges, "a loss that is no number ends the run, and the message names the learning rate")
 {
-    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
     struct train_settings settings = runs_settings(10);
     settings.rate.peak = 1e30;
     struct error err = {0};
     struct history history;
-    ASSERT_INT(runs_try(program, &settings, &history, &err), -1);
+    ASSERT_INT(runs_try(pipeline, &settings, &history, &err), -1);
     ASSERT(history.steps < 10);
     ASSERT_HAS(err.text, "the loss is ");
     ASSERT_HAS(err.text, "nan");
     ASSERT_HAS(err.text, "--lr");
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* 16 letters and one window of 17 + 1. */
@@ -260,16 +255,14 @@ TEST(launch_short_data, "data shorter than one sequence are refused with the len
 {
     char folder[RUNS_PATH], path[RUNS_PATH];
     runs_open_folder(folder);
-    struct program *program = runs_program("gpt2-tiny", "micro=1 seq=17", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "micro=1 seq=17", "none");
     struct train_settings settings = runs_settings(1);
     settings.data_path = runs_write_file(folder, "short.txt", "sixteen letters.", 16, path);
-    struct error err = runs_fail(program, &settings), early = {0};
+    struct error err = runs_fail(pipeline, &settings), early = {0};
     ASSERT_INT(err.kind, ERROR_INPUT);
     ASSERT_HAS(err.text, "short.txt holds 16 tokens, but one sequence of 17 needs 18");
-    struct pipeline *alone = runs_alone(program);
-    ASSERT_INT(train_check_data(alone, &settings, &early), -1);
-    free(alone);
+    ASSERT_INT(train_check_data(pipeline, &settings, &early), -1);
     ASSERT_STR(early.text, err.text);
-    program_free(program);
+    pipeline_free(pipeline);
     runs_remove_folder(folder);
 }

@@ -9,9 +9,9 @@ enum { MODELS = 3 };
 static struct history train(const char *model, const char *layout, const char *recompute,
                             const struct train_settings *settings)
 {
-    struct program *program = runs_program(model, layout, recompute);
-    struct history history = runs_train_weights(program, settings);
-    program_free(program);
+    struct pipeline *pipeline = runs_pipeline(model, layout, recompute);
+    struct history history = runs_train_weights(pipeline, settings);
+    pipeline_free(pipeline);
     return history;
 }
 

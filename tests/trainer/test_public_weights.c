@@ -211,7 +211,7 @@ static struct reader reader_open(const struct program *program)
     struct reader r;
     ASSERT_OK(device_open_cpu(0, true, &r.device, &err));
     ASSERT_OK(step_memory_open(program, r.device, MEMORY_ARENA, &r.memory, &err));
-    r.access = (struct state_access){program, r.device, r.memory};
+    r.access = (struct state_access){.program = program, .device = r.device, .memory = r.memory};
     return r;
 }
 
@@ -339,11 +339,12 @@ TEST(public_run, "a run on two ranks begins with the published weights; one that
 {
     char folder[RUNS_PATH];
     publish(plain, model("gpt2-tiny"), folder);
-    struct program *program = runs_program("gpt2-tiny", "dp=2 micro=1 seq=8", "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny", "dp=2 micro=1 seq=8", "none");
+    const struct program *program = pipeline->stages[0];
     struct train_settings settings = runs_settings(1);
     settings.rate.peak = 0;
     settings.weights_path = folder;
-    struct history history = runs_train_weights(program, &settings);
+    struct history history = runs_train_weights(pipeline, &settings);
     const float *got = history.weights;
     for (int64_t i = 0; i < program->instances; i++)
         for (int k = 0; k < program_block(program, i)->parameter_count; k++) {
@@ -352,9 +353,9 @@ TEST(public_run, "a run on two ranks begins with the published weights; one that
                 ASSERT(*got++ == value_of(i, p->id, n));
         }
     settings.weights_path = "/nonexistent";
-    ASSERT_HAS(runs_fail(program, &settings).text, "cannot read /nonexistent");
+    ASSERT_HAS(runs_fail(pipeline, &settings).text, "cannot read /nonexistent");
     runs_clear(&history);
-    program_free(program);
+    pipeline_free(pipeline);
     runs_remove_folder(folder);
 }
 

@@ -48,11 +48,11 @@ static bool can_witness(void)
 
 /* How much the resident set grew at most during a run of two steps, of which the second finds every gradient in use. A
  * tiny run before it loads libraries and starts threads. */
-static int64_t resident_growth(const struct program *program, const struct train_listener *listener)
+static int64_t resident_growth(const struct pipeline *pipeline, const struct train_listener *listener)
 {
     struct error err = {0};
     struct train_result result;
-    struct program *tiny = runs_program("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
+    struct pipeline *tiny = runs_pipeline("gpt2-tiny", "dp=2 micro=1 seq=17", "none");
     struct train_settings settings = runs_settings(2);
     settings.policy = MEMORY_TENSOR;
     settings.threads = 2;
@@ -63,14 +63,12 @@ static int64_t resident_growth(const struct program *program, const struct train
     runs_train(tiny, &settings);
     reset_high_water();
     int64_t before = status_bytes("VmRSS");
-    struct pipeline *alone = runs_alone(program);
-    ASSERT_OK(train_run(alone, &settings, listener, &result, &err));
-    free(alone);
+    ASSERT_OK(train_run(pipeline, &settings, listener, &result, &err));
     int64_t growth = status_bytes("VmHWM") - before;
     for (int rank = 0; rank < result.ranks; rank++)
-        ASSERT_INT(result.usage[rank].peak_bytes, program->peak_bytes);
+        ASSERT_INT(result.usage[rank].peak_bytes, pipeline_of_rank(pipeline, rank)->peak_bytes);
     train_result_clear(&result);
-    program_free(tiny);
+    pipeline_free(tiny);
     return growth;
 }
 
@@ -78,14 +76,15 @@ static int64_t resident_growth(const struct program *program, const struct train
  * for the whole run is sure to be there at the same time. */
 static void assert_resident(const char *layout, const char *recompute, int64_t least_bytes)
 {
-    struct program *program = runs_program("gpt2-small-bytes", layout, recompute);
-    int64_t ranks = program->layout.dp, growth = resident_growth(program, NULL);
+    struct pipeline *pipeline = runs_pipeline("gpt2-small-bytes", layout, recompute);
+    const struct program *program = pipeline->stages[0];
+    int64_t ranks = program->layout.dp, growth = resident_growth(pipeline, NULL);
     int64_t most = ranks * program->peak_bytes;
     int64_t least = program->peak_bytes + (ranks - 1) * program->persistent_bytes;
     ASSERT(most >= least_bytes);
     ASSERT_MSG(growth >= least - most_below && growth <= most + most_above,
                "the ledger's peak is %lld, but the process grew by %lld", (long long)most, (long long)growth);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 TEST(resident_fp32, "the process grows by what the ledger counts, 182 MB of fp32 training")
@@ -126,9 +125,9 @@ TEST(resident_hoard, "32 MiB that nobody told the ledger of are noticed")
         SKIP("a sanitizer holds memory of its own, or /proc has no VmHWM");
     void *memory = NULL;
     struct train_listener listener = {.context = &memory, .start = hoard};
-    struct program *program = runs_program("gpt2-small-bytes", "micro=1 seq=256", "none");
-    int64_t unexplained = resident_growth(program, &listener) - program->peak_bytes;
+    struct pipeline *pipeline = runs_pipeline("gpt2-small-bytes", "micro=1 seq=256", "none");
+    int64_t unexplained = resident_growth(pipeline, &listener) - pipeline->stages[0]->peak_bytes;
     ASSERT_MSG(unexplained > (32 << 20) - most_below, "only %lld bytes", (long long)unexplained);
     free(memory);
-    program_free(program);
+    pipeline_free(pipeline);
 }
