@@ -45,7 +45,7 @@ enum op_kind {
     OP_SUM_PARTIAL,    /* y                               y: the sum over ranks */
     OP_MAX_PARTIAL,    /* y                               y: the largest over ranks */
     OP_RESIDUAL,       /* y residual bias?                y: + residual + bias */
-    OP_LOGIT_MAX,      /* logits                          max */
+    OP_LOGIT_MAX,      /* logits targets                  max */
     OP_LOGIT_SUMS,     /* logits targets max              sums */
     OP_CROSS_ENTROPY_SHARDED, /* logits targets max sums  logits loss */
     /* Between pipeline stages, and the copies that a backward in two halves needs. */

@@ -357,7 +357,7 @@ static void add_loss(struct builder *b, int logits, int targets, int loss)
     }
     int max = add_tensor(b, "logit_max", ROLE_COMMUNICATION, SPAN_LOCAL, b->wide, b->B, b->T, 0);
     int sums = add_tensor(b, "logit_sums", ROLE_COMMUNICATION, SPAN_LOCAL, b->wide, 2, b->B, b->T);
-    add_op(b, OP_LOGIT_MAX, 0, 1, IN(logits), 1, OUT(max));
+    add_op(b, OP_LOGIT_MAX, 0, 2, IN(logits, targets), 1, OUT(max));
     add_exchange(b, OP_MAX_PARTIAL, max, max);
     add_op(b, OP_LOGIT_SUMS, 0, 3, IN(logits, targets, max), 1, OUT(sums));
     add_exchange(b, OP_SUM_PARTIAL, sums, sums);
