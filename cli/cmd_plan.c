@@ -58,8 +58,8 @@ struct answer {
     struct device_speed speed;
     struct search_request request;
     struct search_result result;
-    struct plan plan;        /* borrows its masks from the result */
-    struct program *program; /* of the plan; NULL: nothing fits */
+    struct plan plan;          /* borrows its masks from the result */
+    struct pipeline *pipeline; /* of the plan; NULL: nothing fits */
 };
 
 static json_t *row_to_json(const struct search_row *row)
@@ -88,13 +88,13 @@ static json_t *to_json(const struct answer *a)
 {
     const struct search_result *r = &a->result;
     json_t *out = json_object();
-    json_object_set_new(out, "plan", a->program ? plan_to_json(&a->plan, a->program) : json_null());
+    json_object_set_new(out, "plan", a->pipeline ? plan_to_json(&a->plan, a->pipeline) : json_null());
     json_object_set_new(out, "candidates", json_integer(r->candidates));
     json_object_set_new(out, "feasible", json_integer(r->feasible));
     json_object_set_new(out, "search_seconds", json_real(r->search_seconds));
     json_object_set_new(out, "alternatives", rows_to_json(r->alternatives, r->alternative_count));
     json_object_set_new(out, "rejected", rows_to_json(r->rejected, r->rejected_count));
-    if (!a->program) {
+    if (!a->pipeline) {
         json_object_set_new(out, "short_bytes", json_integer(r->short_bytes));
         json_object_set_new(out, "enough_bytes", json_integer(r->enough_bytes));
     }
@@ -202,12 +202,12 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
     };
     snprintf(a->plan.device, sizeof a->plan.device, "%s", a->cluster.device.name);
     snprintf(a->plan.made_by, sizeof a->plan.made_by, "%s", command);
-    return plan_program(&a->plan, &a->program, err);
+    return plan_pipeline(&a->plan, &a->pipeline, err);
 }
 
 static int write_plan(const struct answer *a, const char *path, struct error *err)
 {
-    int status = output_json(plan_to_json(&a->plan, a->program), path, err);
+    int status = output_json(plan_to_json(&a->plan, a->pipeline), path, err);
     if (!status && strcmp(path, "-"))
         log_note("wrote %s; run it with: memplan train %s --data FILE", path, path);
     return status;
@@ -252,7 +252,7 @@ static int run(int argc, char **argv, struct error *err)
     if (a.model.note[0])
         log_note("note: %s", a.model.note);
     int status = make_plan(&a, &o, line, err);
-    program_free(a.program);
+    pipeline_free(a.pipeline);
     search_clear(&a.result);
     speed_close(&a.speed);
     return status;

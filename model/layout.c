@@ -52,12 +52,24 @@ static int check_tensor_parallel(const struct layout *l, const struct model *mod
         return -1;
     if (l->sequence_parallel && l->tp == 1)
         return error_set(err, "--sequence-parallel splits the work between tensor-parallel ranks; give --tp "
-                              "2 or more, or leave "
-                              "it out");
+                              "2 or more, or leave it out");
     if (l->tp > model->vocab)
         return error_set(err, "--tp %lld is more than the vocabulary %lld; use fewer ranks", (long long)l->tp,
                          (long long)model->vocab);
     return l->sequence_parallel ? check_divides(l, "the sequence length", l->seq_len, err) : 0;
+}
+
+/* Megatron-LM's order needs whole groups of micro-batches, one for each stage. */
+static int check_groups(const struct layout *l, struct error *err)
+{
+    int64_t group = l->dp * l->micro_batch * l->pp;
+    if (l->schedule != SCHEDULE_INTERLEAVED || l->virtual_stages == 1 || l->global_batch % group == 0)
+        return 0;
+    return error_set(err,
+                     "--virtual-stages %lld runs micro-batches in groups of --pp %lld, which the %lld of "
+                     "--global-batch %lld do not fill; try --global-batch %lld, or --virtual-stages 1",
+                     (long long)l->virtual_stages, (long long)l->pp, (long long)layout_micro_batches(l),
+                     (long long)l->global_batch, (long long)((l->global_batch / group + 1) * group));
 }
 
 static int complete_pipeline(struct layout *l, const struct model *model, struct error *err)
@@ -77,11 +89,11 @@ static int complete_pipeline(struct layout *l, const struct model *model, struct
         return error_set(
             err,
             "--pp %lld with --virtual-stages %lld cuts the layers into %lld chunks, and %s has %lld layers: "
-            "some would have none; use fewer",
+            "some stages would have none; use fewer",
             (long long)l->pp, (long long)l->virtual_stages, (long long)layout_chunks(l), model->name,
             (long long)model->layers);
     struct schedule_shape shape = layout_schedule(l);
-    return schedule_shape_check(&shape, err);
+    return check_groups(l, err) || schedule_shape_check(&shape, err) ? -1 : 0;
 }
 
 int64_t layout_chunks(const struct layout *l)
@@ -141,7 +153,10 @@ int layout_complete(struct layout *layout, const struct model *model, struct err
     if (check_tensor_parallel(&l, model, err) || complete_pipeline(&l, model, err))
         return -1;
     if (l.zero < 0 || l.zero > 1)
-        return error_set(err, "--zero %d: optimizer states are sharded (1) or not (0)", l.zero);
+        return error_set(
+            err,
+            "--zero %d is not there; use 1 to shard the optimizer states over the data-parallel ranks, or 0",
+            l.zero);
     *layout = l;
     return 0;
 }

@@ -38,31 +38,116 @@ static int check_version(const json_t *object, const char *where, struct error *
     return 0;
 }
 
-/* One stage in this version: all layers. */
+/* ---- stages: one entry per chunk of the pipeline, in its order ---- */
+
+/* Layers `first` .. `first + layers - 1`, which are chunk `number` of the pipeline. */
+struct stretch {
+    int64_t number, first, layers;
+};
+
+/* An entry may say where it stands; then that must be where it does. */
+static int check_place(const json_t *entry, const char *where, const struct stretch *stretch,
+                       const struct layout *layout, struct error *err)
+{
+    const int64_t stage = stretch->number % layout->pp, chunk = stretch->number / layout->pp;
+    int64_t said_stage = stage, said_chunk = chunk, said_first = stretch->first;
+    if (jsonfile_int_optional(entry, "stage", where, &said_stage, err) ||
+        jsonfile_int_optional(entry, "chunk", where, &said_chunk, err) ||
+        jsonfile_int_optional(entry, "first_layer", where, &said_first, err))
+        return -1;
+    if (said_stage != stage || said_chunk != chunk)
+        return error_set(err, "%s is stage %lld, chunk %lld, but in its place comes stage %lld, chunk %lld",
+                         where, (long long)said_stage, (long long)said_chunk, (long long)stage,
+                         (long long)chunk);
+    if (said_first != stretch->first)
+        return error_set(err, "%s begins with layer %lld, but its layers follow those before: %lld", where,
+                         (long long)said_first, (long long)stretch->first);
+    return 0;
+}
+
+/* The layers of one entry; *stretch holds the even split's and becomes the entry's own. */
+static int read_stretch(const json_t *entry, const char *where, const struct plan *plan,
+                        struct stretch *stretch, struct error *err)
+{
+    int64_t left = plan->model.layers - stretch->first;
+    if (check_place(entry, where, stretch, &plan->layout, err) ||
+        jsonfile_int_optional(entry, "layers", where, &stretch->layers, err))
+        return -1;
+    if (stretch->layers < 1)
+        return error_set(err, "%s has %lld layers; every stage needs at least one", where,
+                         (long long)stretch->layers);
+    bool last = stretch->number == layout_chunks(&plan->layout) - 1;
+    if (stretch->layers > left || (last && stretch->layers < left))
+        return error_set(err,
+                         "%s has %lld layers from layer %lld on, where %lld are left; all stages together "
+                         "must have the %lld of %s",
+                         where, (long long)stretch->layers, (long long)stretch->first, (long long)left,
+                         (long long)plan->model.layers, plan->model.name);
+    return 0;
+}
+
+/* Fills the masks of the entry's own layers; a text that drops something of others is refused. */
+static int read_recompute(const json_t *entry, const char *where, const struct stretch *stretch,
+                          struct plan *plan, struct error *err)
+{
+    const char *text = "none";
+    const struct model *model = &plan->model;
+    if (jsonfile_text_optional(entry, "recompute", where, &text, err))
+        return -1;
+    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks);
+    int status = recompute_parse(text, model, masks, err);
+    if (status)
+        error_prefix(err, "%s", where);
+    for (int64_t layer = 0; !status && layer < model->layers; layer++) {
+        bool own = layer >= stretch->first && layer < stretch->first + stretch->layers;
+        if (own)
+            plan->recompute[layer] = masks[layer];
+        else if (strchr(text, '=') && masks[layer])
+            status =
+                error_set(err, "%s: recompute \"%s\" names layer %lld, but its layers go from %lld to %lld",
+                          where, text, (long long)layer, (long long)stretch->first,
+                          (long long)(stretch->first + stretch->layers - 1));
+    }
+    free(masks);
+    return status;
+}
+
+static int read_stage(const json_t *entry, const char *file, struct stretch *stretch, struct plan *plan,
+                      struct error *err)
+{
+    char where[256];
+    snprintf(where, sizeof where, "%s: stages[%lld]", file, (long long)stretch->number);
+    if (!json_is_object(entry))
+        return error_set(err, "%s is not an object; it needs {\"layers\": ..., \"recompute\": ...}", where);
+    return read_stretch(entry, where, plan, stretch, err) || read_recompute(entry, where, stretch, plan, err)
+               ? -1
+               : 0;
+}
+
 static int read_stages(const json_t *object, const char *where, struct plan *plan, struct error *err)
 {
     json_t *stages;
+    const struct layout *layout = &plan->layout;
+    int64_t chunks = layout_chunks(layout);
     if (jsonfile_array(object, "stages", where, &stages, err))
         return -1;
-    if (json_array_size(stages) != 1)
-        return error_set(err, "%s: %zu pipeline stages; this version runs plans of 1 stage", where,
-                         json_array_size(stages));
-    const json_t *stage = json_array_get(stages, 0);
-    if (!json_is_object(stage))
-        return error_set(err, "%s: stages[0] is not an object; it needs {\"recompute\": ...}", where);
-    int64_t first = 0, layers = plan->model.layers;
-    const char *recompute = "none";
-    if (jsonfile_int_optional(stage, "first_layer", where, &first, err) ||
-        jsonfile_int_optional(stage, "layers", where, &layers, err) ||
-        jsonfile_text_optional(stage, "recompute", where, &recompute, err))
-        return -1;
-    if (first != 0 || layers != plan->model.layers)
+    if ((int64_t)json_array_size(stages) != chunks)
         return error_set(
-            err, "%s: stage 0 has %lld layers from layer %lld on, but a plan of 1 stage has all %lld from 0",
-            where, (long long)layers, (long long)first, (long long)plan->model.layers);
+            err,
+            "%s: %zu entries in \"stages\", but pp %lld with virtual_stages %lld cuts the layers into %lld",
+            where, json_array_size(stages), (long long)layout->pp, (long long)layout->virtual_stages,
+            (long long)chunks);
     plan->recompute = host_alloc((size_t)plan->model.layers * sizeof *plan->recompute);
-    if (recompute_parse(recompute, &plan->model, plan->recompute, err))
-        return error_prefix(err, "%s", where);
+    plan->chunk_layers = host_alloc((size_t)chunks * sizeof *plan->chunk_layers);
+    layout_spread_layers(layout, plan->model.layers, plan->chunk_layers);
+    struct stretch stretch = {0};
+    for (; stretch.number < chunks; stretch.number++) {
+        stretch.layers = plan->chunk_layers[stretch.number];
+        if (read_stage(json_array_get(stages, (size_t)stretch.number), where, &stretch, plan, err))
+            return -1;
+        plan->chunk_layers[stretch.number] = stretch.layers;
+        stretch.first += stretch.layers;
+    }
     return 0;
 }
 
@@ -117,22 +202,73 @@ int plan_read(const char *path, struct plan *out, struct error *err)
     return status;
 }
 
-json_t *plan_to_json(const struct plan *plan, const struct program *program)
+/* The recomputation of some layers, numbered as those of the model. */
+static json_t *recompute_to_json(const struct plan *plan, const struct stretch *stretch)
 {
-    struct text recompute = {0};
-    recompute_print(&plan->model, plan->recompute, &recompute);
-    json_t *stage =
-        json_pack("{s:i, s:i, s:I, s:s}", "stage", 0, "first_layer", 0, "layers",
-                  (json_int_t)plan->model.layers, "recompute", recompute.data ? recompute.data : "none");
-    text_free(&recompute);
-    json_t *predicted =
-        json_pack("{s:I, s:I, s:f}", "peak_bytes", (json_int_t)program->peak_bytes, "arena_bytes",
-                  (json_int_t)program->arena_bytes, "step_seconds", plan->step_seconds);
-    return json_pack("{s:i, s:o, s:o, s:o, s:s, s:[o], s:o, s:I, s:o}", "memplan_plan", PLAN_VERSION,
-                     "made_by", jsonfile_string(plan->made_by), "model", model_to_json(&plan->model),
-                     "layout", layout_to_json(&plan->layout), "schedule", "1f1b", "stages", stage, "device",
+    const uint32_t *own = plan->recompute + stretch->first;
+    struct text text = {0};
+    bool uniform = true;
+    for (int64_t i = 1; i < stretch->layers; i++)
+        uniform = uniform && own[i] == own[0];
+    if (uniform) {
+        recompute_print_set(&plan->model, own[0], &text);
+    } else {
+        uint32_t *masks = host_alloc((size_t)plan->model.layers * sizeof *masks);
+        memcpy(masks + stretch->first, own, (size_t)stretch->layers * sizeof *masks);
+        recompute_print(&plan->model, masks, &text);
+        free(masks);
+    }
+    json_t *out = json_string(text.data);
+    text_free(&text);
+    return out;
+}
+
+static json_t *stages_to_json(const struct plan *plan)
+{
+    const struct layout *layout = &plan->layout;
+    int64_t chunks = layout_chunks(layout);
+    int64_t *layers = host_alloc((size_t)chunks * sizeof *layers);
+    if (plan->chunk_layers)
+        memcpy(layers, plan->chunk_layers, (size_t)chunks * sizeof *layers);
+    else
+        layout_spread_layers(layout, plan->model.layers, layers);
+    json_t *out = json_array();
+    for (struct stretch stretch = {0}; stretch.number < chunks;
+         stretch.first += stretch.layers, stretch.number++) {
+        stretch.layers = layers[stretch.number];
+        json_t *entry = json_pack("{s:I}", "stage", (json_int_t)(stretch.number % layout->pp));
+        if (layout->virtual_stages > 1)
+            json_object_set_new(entry, "chunk", json_integer(stretch.number / layout->pp));
+        json_object_set_new(entry, "first_layer", json_integer(stretch.first));
+        json_object_set_new(entry, "layers", json_integer(stretch.layers));
+        json_object_set_new(entry, "recompute", recompute_to_json(plan, &stretch));
+        json_array_append_new(out, entry);
+    }
+    free(layers);
+    return out;
+}
+
+static json_t *predicted_to_json(const struct plan *plan, const struct pipeline *pipeline)
+{
+    const struct program *worst = pipeline->stages[pipeline_worst(pipeline)];
+    json_t *stages = json_array();
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct program *stage = pipeline->stages[i];
+        json_array_append_new(stages, json_pack("{s:i, s:I, s:I}", "stage", i, "peak_bytes",
+                                                (json_int_t)stage->peak_bytes, "arena_bytes",
+                                                (json_int_t)stage->arena_bytes));
+    }
+    return json_pack("{s:I, s:I, s:f, s:o}", "peak_bytes", (json_int_t)worst->peak_bytes, "arena_bytes",
+                     (json_int_t)worst->arena_bytes, "step_seconds", plan->step_seconds, "stages", stages);
+}
+
+json_t *plan_to_json(const struct plan *plan, const struct pipeline *pipeline)
+{
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "memplan_plan", PLAN_VERSION, "made_by",
+                     jsonfile_string(plan->made_by), "model", model_to_json(&plan->model), "layout",
+                     layout_to_json(&plan->layout), "stages", stages_to_json(plan), "device",
                      jsonfile_string(plan->device), "capacity_bytes", (json_int_t)plan->capacity_bytes,
-                     "predicted", predicted);
+                     "predicted", predicted_to_json(plan, pipeline));
 }
 
 static struct program_spec spec_of(const struct plan *plan)

@@ -1,9 +1,13 @@
 /* The plan file: everything `train` needs to run a configuration, and what was predicted for it. Readable JSON, versioned:
  *
  *     { "memplan_plan": 1, "made_by": "memplan plan ...", "model": {...}, "layout": {...},
- *       "stages": [ { "stage": 0, "first_layer": 0, "layers": 12, "recompute": "0-3=full" } ],
- *       "device": "cpu", "capacity_bytes": ..., "predicted": { "peak_bytes": ..., "arena_bytes": ..., "step_seconds": ... } }
- */
+ *       "stages": [ { "stage": 0, "first_layer": 0, "layers": 6, "recompute": "0-3=full" },
+ *                   { "stage": 1, "first_layer": 6, "layers": 6, "recompute": "none" } ],
+ *       "device": "cpu", "capacity_bytes": ..., "predicted": { "peak_bytes": ..., "arena_bytes": ..., "step_seconds": ...,
+ *       "stages": [ { "stage": 0, "peak_bytes": ..., "arena_bytes": ... }, ... ] } }
+ *
+ * `stages` lists the chunks of the pipeline in order, each with layers of its own; with several chunks per stage an entry
+ * has a "chunk" too. The peak and the arena beside `predicted.stages` are those of the stage that needs most. */
 #ifndef MEMPLAN_MODEL_PLAN_H
 #define MEMPLAN_MODEL_PLAN_H
 
@@ -34,8 +38,8 @@ void plan_clear(struct plan *plan);
  * plan that is not valid in itself is refused with "FILE: ...". */
 int plan_read(const char *path, struct plan *out, struct error *err);
 int plan_from_json(const json_t *object, const char *where, struct plan *out, struct error *err);
-/* New reference. `program` must be the plan's own (plan_program()): its peak is what "predicted" says. */
-json_t *plan_to_json(const struct plan *plan, const struct program *program);
+/* New reference. `pipeline` must be the plan's own (plan_pipeline()): its peaks are what "predicted" says. */
+json_t *plan_to_json(const struct plan *plan, const struct pipeline *pipeline);
 /* The step programs of the plan's stages. */
 int plan_pipeline(const struct plan *plan, struct pipeline **out, struct error *err);
 /* The step program of stage 0: of every rank when there is one stage. */

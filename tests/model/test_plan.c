@@ -11,6 +11,18 @@
 
 static struct error err;
 
+static int64_t whole(const json_t *object, const char *key)
+{
+    ASSERT(json_is_integer(json_object_get(object, key)));
+    return json_integer_value(json_object_get(object, key));
+}
+
+static void check_bytes(const json_t *object, const struct program *program)
+{
+    ASSERT_INT(whole(object, "peak_bytes"), program->peak_bytes);
+    ASSERT_INT(whole(object, "arena_bytes"), program->arena_bytes);
+}
+
 /* The plan of gpt2-tiny on 2 ranks, the first of its layers recomputed in full, as JSON. */
 static json_t *make_json(void)
 {
@@ -21,19 +33,18 @@ static json_t *make_json(void)
         .step_seconds = 0.125,
         .made_by = "memplan plan gpt2-tiny"};
     uint32_t masks[2];
-    struct program *program;
+    struct pipeline *pipeline;
     ASSERT_OK(model_read("gpt2-tiny", NULL, &plan.model, &err));
     ASSERT_OK(layout_complete(&plan.layout, &plan.model, &err));
     ASSERT_OK(recompute_parse("0=full", &plan.model, masks, &err));
     plan.recompute = masks;
-    ASSERT_OK(plan_program(&plan, &program, &err));
-    json_t *object = plan_to_json(&plan, program);
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *object = plan_to_json(&plan, pipeline);
     ASSERT(object != NULL);
-    ASSERT_INT(json_integer_value(json_object_get(json_object_get(object, "predicted"), "peak_bytes")),
-               program->peak_bytes);
-    ASSERT_INT(json_integer_value(json_object_get(json_object_get(object, "predicted"), "arena_bytes")),
-               program->arena_bytes);
-    program_free(program);
+    const json_t *predicted = json_object_get(object, "predicted");
+    check_bytes(predicted, pipeline->stages[0]);
+    check_bytes(json_array_get(json_object_get(predicted, "stages"), 0), pipeline->stages[0]);
+    pipeline_free(pipeline);
     return object;
 }
 
@@ -59,17 +70,17 @@ TEST(plan_round_trip, "a plan written to a file and read again is the same plan"
     close(mkstemp(path));
     json_t *object = make_json();
     struct plan plan;
-    struct program *program;
+    struct pipeline *pipeline;
     ASSERT_OK(jsonfile_write(object, path, &err));
     ASSERT_OK(plan_read(path, &plan, &err));
     unlink(path);
     check_plan(&plan);
-    ASSERT_OK(plan_program(&plan, &program, &err));
-    json_t *again = plan_to_json(&plan, program);
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *again = plan_to_json(&plan, pipeline);
     ASSERT(json_equal(object, again));
     json_decref(again);
     json_decref(object);
-    program_free(program);
+    pipeline_free(pipeline);
     plan_clear(&plan);
 }
 
@@ -78,23 +89,26 @@ TEST(plan_any_configuration, "100 random configurations survive the plan file wi
 {
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct configuration c;
-        struct program *program = configuration_program(seed, false, &c), *again;
+        struct program *program = configuration_program(seed, false, &c);
+        struct pipeline *pipeline, *again;
         struct plan plan = {.model = c.model,
                             .layout = c.layout,
                             .recompute = c.recompute,
                             .capacity_bytes = INT64_MAX,
                             .device = "cpu"},
                     copy;
-        json_t *object = plan_to_json(&plan, program);
+        ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+        json_t *object = plan_to_json(&plan, pipeline);
         ASSERT_OK(plan_from_json(object, "memory", &copy, &err));
-        ASSERT_OK(plan_program(&copy, &again, &err));
-        ASSERT_INT(again->peak_bytes, program->peak_bytes);
-        ASSERT_INT(again->arena_bytes, program->arena_bytes);
+        ASSERT_OK(plan_pipeline(&copy, &again, &err));
+        ASSERT_INT(again->stages[0]->peak_bytes, program->peak_bytes);
+        ASSERT_INT(again->stages[0]->arena_bytes, program->arena_bytes);
         ASSERT_INT(copy.capacity_bytes, INT64_MAX);
         ASSERT(!memcmp(copy.recompute, c.recompute, (size_t)c.model.layers * sizeof *copy.recompute));
         json_decref(object);
         plan_clear(&copy);
-        program_free(again);
+        pipeline_free(again);
+        pipeline_free(pipeline);
         program_free(program);
     }
 }
@@ -146,14 +160,18 @@ TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's
     refuse(NULL, "layout", NULL, "\"layout\"");
     refuse(NULL, "stages", NULL, "\"stages\"");
     refuse(NULL, "stages", "{}", "\"stages\"");
-    refuse(NULL, "stages", "[]", "0 pipeline stages");
-    refuse(NULL, "stages", "[{}, {}]", "2 pipeline stages; this version runs plans of 1 stage");
+    refuse(NULL, "stages", "[]",
+           "0 entries in \"stages\", but pp 1 with virtual_stages 1 cuts the layers into 1");
+    refuse(NULL, "stages", "[{}, {}]", "2 entries in \"stages\"");
     refuse(NULL, "stages", "[5]", "stages[0]");
     refuse(NULL, "predicted", "7", "\"predicted\"");
     refuse(NULL, "capacity_bytes", "-1", "capacity_bytes is -1");
     refuse(NULL, "device", "[]", "\"device\"");
-    refuse("stages", "layers", "1", "1 layers from layer 0");
-    refuse("stages", "first_layer", "9223372036854775807", "from layer 9223372036854775807");
+    refuse("stages", "layers", "1", "stages[0] has 1 layers from layer 0 on, where 2 are left");
+    refuse("stages", "layers", "3", "all stages together must have the 2 of gpt2-tiny");
+    refuse("stages", "layers", "0", "stages[0] has 0 layers; every stage needs at least one");
+    refuse("stages", "first_layer", "9223372036854775807", "begins with layer 9223372036854775807");
+    refuse("stages", "stage", "1", "stages[0] is stage 1, chunk 0, but in its place comes stage 0, chunk 0");
     refuse("stages", "recompute", "\"0=swiglu\"", "swiglu");
     refuse("stages", "recompute", "\"2=full\"", "layers of gpt2-tiny go from 0 to 1");
     refuse("layout", "pp", "3", "cuts the layers into 3 chunks");
@@ -176,17 +194,19 @@ TEST(plan_missing_file, "a plan that is not there is named")
 TEST(plan_odd_bytes, "a command line that is not UTF-8 does not keep the plan from being written")
 {
     struct configuration c;
-    struct program *program = configuration_program(1, false, &c);
+    struct pipeline *pipeline;
+    program_free(configuration_program(1, false, &c));
     struct plan plan = {.model = c.model,
                         .layout = c.layout,
                         .recompute = c.recompute,
                         .capacity_bytes = 1,
                         .device = "cpu",
                         .made_by = "memplan plan mod\xe8le.json"};
-    json_t *object = plan_to_json(&plan, program);
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *object = plan_to_json(&plan, pipeline);
     ASSERT_STR(json_string_value(json_object_get(object, "made_by")), "memplan plan mod?le.json");
     json_decref(object);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 /* ---- damage ---- */
@@ -230,7 +250,7 @@ static bool try_text(const char *text)
 {
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     struct plan plan;
-    struct program *program = NULL;
+    struct pipeline *pipeline = NULL;
     err = (struct error){0};
     if (!object || plan_from_json(object, "damaged.json", &plan, &err)) {
         if (object && !err.text[0])
@@ -238,9 +258,9 @@ static bool try_text(const char *text)
         json_decref(object);
         return false;
     }
-    if (plan_program(&plan, &program, &err) && !err.text[0])
+    if (plan_pipeline(&plan, &pipeline, &err) && !err.text[0])
         ck_abort_msg("no message for %s", text);
-    program_free(program);
+    pipeline_free(pipeline);
     plan_clear(&plan);
     json_decref(object);
     return true;
