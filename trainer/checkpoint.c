@@ -155,8 +155,8 @@ static void name_tensors(int64_t step, const char *standing, char out[NAME])
         snprintf(out, NAME, "step-%06lld-again.safetensors", (long long)step);
 }
 
-int checkpoint_write(const char *folder, const struct state_access *access,
-                     const struct checkpoint_info *info, struct error *err)
+static int write_alone(const char *folder, const struct state_access *access,
+                       const struct checkpoint_info *info, struct error *err)
 {
     char before[NAME], name[NAME], path[PATH];
     if (mkdir(folder, 0777) && errno != EEXIST)
@@ -180,6 +180,14 @@ int checkpoint_write(const char *folder, const struct state_access *access,
         unlink(path);
     }
     return status;
+}
+
+int checkpoint_write(const char *folder, const struct state_access *access,
+                     const struct checkpoint_info *info, struct comm *comm, struct error *err)
+{
+    if ((!comm || comm_rank(comm) == 0) && write_alone(folder, access, info, err))
+        return -1;
+    return comm ? comm_barrier(comm, err) : 0;
 }
 
 static int check_version(const json_t *object, const char *path, struct error *err)

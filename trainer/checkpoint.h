@@ -4,6 +4,7 @@
 #ifndef MEMPLAN_TRAINER_CHECKPOINT_H
 #define MEMPLAN_TRAINER_CHECKPOINT_H
 
+#include "comm/comm.h"
 #include "trainer/weights.h"
 
 #include <stdint.h>
@@ -15,9 +16,11 @@ struct checkpoint_info {
     int64_t global_batch, seq_len; /* the order of the data depends on them */
 };
 
-/* Makes the folder when it is missing; removes the tensors of the checkpoint before once the new one stands. */
+/* Makes the folder when it is missing; removes the tensors of the checkpoint before once the new one stands. Called by all
+ * ranks of `comm`, which is all of the layout's (NULL: this one is alone). When one fails, the others wait until the caller
+ * aborts the comm. */
 int checkpoint_write(const char *folder, const struct state_access *access, const struct checkpoint_info *info,
-                     struct error *err);
+                     struct comm *comm, struct error *err);
 /* Fills the states and *info. Refuses another model, a missing or ill-shaped tensor, a newer version. */
 int checkpoint_read(const char *folder, const struct state_access *access, struct checkpoint_info *info,
                     struct error *err);

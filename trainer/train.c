@@ -130,7 +130,12 @@ static void rank_failed(struct rank *rank, const struct error *err)
 
 static struct state_access rank_states(const struct rank *rank)
 {
-    return (struct state_access){rank->program, rank->device, rank->memory};
+    return (struct state_access){
+        .program = rank->program,
+        .device = rank->device,
+        .memory = rank->memory,
+        .place = layout_place_of(rank->run->layout, rank->number),
+    };
 }
 
 static int resume(struct rank *rank, struct error *err)
@@ -235,28 +240,33 @@ static bool due(int64_t step_done, int64_t every, int64_t total)
     return (every > 0 && step_done % every == 0) || step_done == total;
 }
 
-/* Rank 0 alone: replicas are equal. The others wait at the next collective. */
+static int write_checkpoint(struct rank *rank, int64_t done, struct error *err)
+{
+    struct run_state *run = rank->run;
+    struct state_access access = rank_states(rank);
+    struct checkpoint_info info = {done, run->settings->seed, run->layout->global_batch,
+                                   run->layout->seq_len};
+    if (checkpoint_write(run->settings->checkpoint_folder, &access, &info, rank->comm, err))
+        return -1;
+    if (rank->number == 0)
+        report_checkpoint(run, done);
+    return 0;
+}
+
+/* Rank 0 alone validates: replicas are equal. The others wait at the next collective. */
 static int after_step(struct rank *rank, int64_t done, struct error *err)
 {
     struct run_state *run = rank->run;
     const struct train_settings *settings = run->settings;
-    if (rank->number != 0)
-        return 0;
-    if (settings->validate_every && data_samples(run->data, DATA_VALIDATION) > 0 &&
+    if (rank->number == 0 && settings->validate_every && data_samples(run->data, DATA_VALIDATION) > 0 &&
         due(done, settings->validate_every, settings->steps)) {
         double loss;
         if (executor_validate(rank->executor, settings->validation_batches, &loss, err))
             return -1;
         report_validation(run, done, loss);
     }
-    if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps)) {
-        struct state_access access = rank_states(rank);
-        const struct layout *layout = run->layout;
-        struct checkpoint_info info = {done, settings->seed, layout->global_batch, layout->seq_len};
-        if (checkpoint_write(settings->checkpoint_folder, &access, &info, err))
-            return -1;
-        report_checkpoint(run, done);
-    }
+    if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps))
+        return write_checkpoint(rank, done, err);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #define MEMPLAN_TRAINER_WEIGHTS_H
 
 #include "device/device.h"
+#include "model/layout.h"
 #include "model/program.h"
 #include "trainer/step_memory.h"
 
@@ -13,6 +14,7 @@ struct state_access {
     const struct program *program;
     struct device *device;
     const struct step_memory *memory;
+    struct layout_place place; /* of the rank: which part of each parameter it holds */
 };
 
 /* Initial weights by (seed, parameter): the same for every layout, rank count and thread count; moments are zero. */

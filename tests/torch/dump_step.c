@@ -144,7 +144,7 @@ static void bench_close(struct bench *bench)
 
 static struct state_access bench_states(const struct bench *bench)
 {
-    return (struct state_access){bench->program, bench->device, bench->memory};
+    return (struct state_access){.program = bench->program, .device = bench->device, .memory = bench->memory};
 }
 
 static struct dump dump_create(const struct program *program)

@@ -36,7 +36,7 @@ void solo_open(struct solo *solo, struct program *program, const struct kernel_t
         .threads = 1,
     };
     solo->executor = executor_create(&parts);
-    solo->access = (struct state_access){program, solo->device, solo->memory};
+    solo->access = (struct state_access){.program = program, .device = solo->device, .memory = solo->memory};
     weights_initialize(&solo->access, 1, 1);
 }
 
