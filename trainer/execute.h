@@ -3,11 +3,11 @@
 #ifndef MEMPLAN_TRAINER_EXECUTE_H
 #define MEMPLAN_TRAINER_EXECUTE_H
 
-#include "comm/comm.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "model/program.h"
 #include "trainer/data.h"
+#include "trainer/groups.h"
 #include "trainer/step_memory.h"
 
 #include <stdint.h>
@@ -16,10 +16,11 @@ struct executor;
 
 /* Everything an executor works with; all borrowed, all must outlive it. */
 struct executor_parts {
-    const struct program *program;
+    const struct program *program; /* of the rank's stage */
+    int64_t rank;                  /* of the layout's */
     struct device *device;
     const struct kernel_table *kernels;
-    struct comm *comm;
+    struct groups groups; /* {0} for a rank alone */
     struct step_memory *memory;
     const struct data *data;
     int threads; /* OS threads that a kernel may use */
@@ -40,12 +41,12 @@ struct executor *executor_create(const struct executor_parts *parts);
 void executor_free(struct executor *executor); /* NULL is fine */
 
 /* One training step. `step` counts from 0 and decides which samples are read: those from step * global_batch on.
- * On failure err names the operation. */
+ * On failure, and when the loss or the gradient norm is no finite number, err names the step and the operation. */
 int executor_step(struct executor *executor, int64_t step, const struct update *update, struct step_result *out,
                   struct error *err);
 
-/* Mean loss over `batches` micro-batches of validation data, forward only, with the same memory; every rank computes
- * the same ones. */
+/* Mean loss over `batches` micro-batches of validation data, forward only, with the same memory. All ranks of a replica call
+ * it together. */
 int executor_validate(struct executor *executor, int64_t batches, double *loss, struct error *err);
 
 #endif

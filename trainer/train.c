@@ -8,10 +8,10 @@
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
 #include "trainer/execute.h"
+#include "trainer/groups.h"
 #include "trainer/public_weights.h"
 #include "trainer/weights.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,7 +34,9 @@ struct rank {
     struct run_state *run;
     const struct program *program; /* of its stage */
     int number;
-    struct comm *comm;
+    struct layout_place place;
+    struct comm *comm; /* all ranks */
+    struct groups groups;
     pthread_t thread;
     struct device *device;
     struct step_memory *memory;
@@ -76,16 +78,15 @@ static int open_data(const struct program *program, const struct train_settings 
     return data_open(&spec, out, err);
 }
 
-/* The program knows tensor parallelism; the executor does not run it yet. */
+/* The program knows pipelines; the executor does not run them yet. */
 static int check_runs(const struct program *program, struct error *err)
 {
-    if (program->layout.tp == 1)
+    if (program->layout.pp == 1)
         return 0;
     return error_set(err,
-                     "tp=%lld: this version trains data-parallel layouts only; use --tp 1, or `memplan "
-                     "predict` to ask what it "
-                     "would need",
-                     (long long)program->layout.tp);
+                     "pp=%lld: this version trains without pipeline stages only; use --pp 1, or `memplan "
+                     "predict` to ask what it would need",
+                     (long long)program->layout.pp);
 }
 
 int train_check_data(const struct pipeline *pipeline, const struct train_settings *settings,
@@ -121,7 +122,7 @@ static void rank_failed(struct rank *rank, const struct error *err)
     if (!run->failed || (run->error.kind == ERROR_STOPPED && err->kind != ERROR_STOPPED)) {
         run->failed = true;
         run->error = *err;
-        if (err->kind != ERROR_STOPPED && run->layout->dp > 1)
+        if (err->kind != ERROR_STOPPED && run->result->ranks > 1)
             error_prefix(&run->error, "rank %d", rank->number);
     }
     pthread_mutex_unlock(&run->lock);
@@ -134,7 +135,7 @@ static struct state_access rank_states(const struct rank *rank)
         .program = rank->program,
         .device = rank->device,
         .memory = rank->memory,
-        .place = layout_place_of(rank->run->layout, rank->number),
+        .place = rank->place,
     };
 }
 
@@ -173,13 +174,16 @@ static int rank_open(struct rank *rank, struct error *err)
         if (status)
             return -1;
     }
+    if (run->result->ranks > 1 && groups_open(rank->comm, rank->program, &rank->groups, err))
+        return -1;
     if (step_memory_open(rank->program, rank->device, settings->policy, &rank->memory, err))
         return -1;
     struct executor_parts parts = {
         .program = rank->program,
+        .rank = rank->number,
         .device = rank->device,
         .kernels = settings->kernels,
-        .comm = rank->comm,
+        .groups = rank->groups,
         .memory = rank->memory,
         .data = run->data,
         .threads = run->threads_per_rank,
@@ -208,7 +212,8 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
         .seconds = seconds,
         .tokens = layout->global_batch * layout->seq_len,
     };
-    comm_times(rank->comm, &report.communication_busy_s, &report.communication_waited_s);
+    if (rank->groups.data)
+        comm_times(rank->groups.data, &report.communication_busy_s, &report.communication_waited_s);
     pthread_mutex_lock(&run->lock);
     if (run->listener->step)
         run->listener->step(run->listener->context, &report);
@@ -253,18 +258,25 @@ static int write_checkpoint(struct rank *rank, int64_t done, struct error *err)
     return 0;
 }
 
-/* Rank 0 alone validates: replicas are equal. The others wait at the next collective. */
+static int validate(struct rank *rank, int64_t done, struct error *err)
+{
+    double loss;
+    if (executor_validate(rank->executor, rank->run->settings->validation_batches, &loss, err))
+        return -1;
+    if (rank->number == 0)
+        report_validation(rank->run, done, loss);
+    return 0;
+}
+
+/* Replica 0 alone validates: replicas are equal. The others wait at the next collective. */
 static int after_step(struct rank *rank, int64_t done, struct error *err)
 {
     struct run_state *run = rank->run;
     const struct train_settings *settings = run->settings;
-    if (rank->number == 0 && settings->validate_every && data_samples(run->data, DATA_VALIDATION) > 0 &&
-        due(done, settings->validate_every, settings->steps)) {
-        double loss;
-        if (executor_validate(rank->executor, settings->validation_batches, &loss, err))
-            return -1;
-        report_validation(run, done, loss);
-    }
+    if (rank->place.replica == 0 && settings->validate_every &&
+        data_samples(run->data, DATA_VALIDATION) > 0 &&
+        due(done, settings->validate_every, settings->steps) && validate(rank, done, err))
+        return -1;
     if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps))
         return write_checkpoint(rank, done, err);
     return 0;
@@ -292,10 +304,6 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
     if (executor_step(rank->executor, step, &update, &result, err))
         return -1;
     double seconds = (double)(clock_ns() - start_ns) * 1e-9;
-    if (!isfinite(result.loss) || !isfinite(result.grad_norm))
-        return error_set(
-            err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
-            (long long)step + 1, result.loss, result.grad_norm);
     report_step(rank, step, &result, update.lr, seconds);
     return after_step(rank, step + 1, err);
 }
@@ -305,6 +313,7 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
 static void rank_close(struct rank *rank)
 {
     struct run_state *run = rank->run;
+    groups_close(&rank->groups);
     comm_close(rank->comm);
     if (rank->device)
         run->result->usage[rank->number] = device_usage(rank->device);
@@ -347,12 +356,17 @@ static int run_ranks(struct run_state *run, struct error *err)
         goto done;
     for (int i = 0; i < ranks; i++)
         list[i] = (struct rank){
-            .run = run, .program = pipeline_of_rank(run->pipeline, i), .number = i, .comm = comms[i]};
+            .run = run,
+            .program = pipeline_of_rank(run->pipeline, i),
+            .number = i,
+            .place = layout_place_of(run->layout, i),
+            .comm = comms[i],
+        };
     for (; started < ranks; started++)
         if (pthread_create(&list[started].thread, NULL, rank_main, &list[started])) {
             struct error failure;
-            error_set(&failure, "cannot start a thread for rank %d of %d; use fewer ranks (--dp)", started,
-                      ranks);
+            error_set(&failure, "cannot start a thread for rank %d of %d; use fewer ranks (--dp, --tp)",
+                      started, ranks);
             rank_failed(&list[started], &failure);
             break;
         }

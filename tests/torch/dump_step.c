@@ -44,7 +44,6 @@ struct bench {
     struct program *program;
     struct data *data;
     struct device *device;
-    struct comm *comm;
     struct step_memory *memory;
     struct executor *executor;
 };
@@ -117,14 +116,12 @@ static int bench_open(struct bench *bench, struct error *err)
         .threads = THREADS,
     };
     if (data_open(&spec, &bench->data, err) || device_open_cpu(0, true, &bench->device, err) ||
-        comm_open_self(&bench->comm, err) ||
         step_memory_open(program, bench->device, MEMORY_ARENA, &bench->memory, err))
         return -1;
     bench->executor = executor_create(&(struct executor_parts){
         .program = program,
         .device = bench->device,
         .kernels = &kernels_cpu,
-        .comm = bench->comm,
         .memory = bench->memory,
         .data = bench->data,
         .threads = THREADS,
@@ -136,7 +133,6 @@ static void bench_close(struct bench *bench)
 {
     executor_free(bench->executor);
     step_memory_close(bench->memory);
-    comm_close(bench->comm);
     device_close(bench->device);
     data_close(bench->data);
     program_free(bench->program);

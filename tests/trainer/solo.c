@@ -25,12 +25,10 @@ void solo_open(struct solo *solo, struct program *program, const struct kernel_t
     ASSERT_OK(data_open(&spec, &solo->data, &err));
     ASSERT_OK(device_open_cpu(0, true, &solo->device, &err));
     ASSERT_OK(step_memory_open(program, solo->device, MEMORY_ARENA, &solo->memory, &err));
-    ASSERT_OK(comm_open_self(&solo->comm, &err));
     struct executor_parts parts = {
         .program = program,
         .device = solo->device,
         .kernels = kernels,
-        .comm = solo->comm,
         .memory = solo->memory,
         .data = solo->data,
         .threads = 1,
@@ -43,7 +41,6 @@ void solo_open(struct solo *solo, struct program *program, const struct kernel_t
 void solo_close(struct solo *solo)
 {
     executor_free(solo->executor);
-    comm_close(solo->comm);
     step_memory_close(solo->memory);
     device_close(solo->device);
     data_close(solo->data);

@@ -10,7 +10,6 @@ struct solo {
     struct data *data;
     struct device *device;
     struct step_memory *memory;
-    struct comm *comm;
     struct executor *executor;
     struct state_access access;
 };

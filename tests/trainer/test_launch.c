@@ -58,7 +58,7 @@ TEST(launch_tensor,
     struct error err = runs_fail(pipeline, &settings);
     ASSERT_INT(err.kind, ERROR_MEMORY);
     char instance[PROGRAM_NAME];
-    ASSERT_HAS(err.text, "step 0, ");
+    ASSERT_HAS(err.text, "step 1, ");
     ASSERT_HAS(err.text, phase_name(program->peak.phase));
     ASSERT_HAS(err.text, program_instance_name(program, program->peak.instance, instance));
     const struct block *block = program_block(program, program->peak.instance);
@@ -110,7 +110,7 @@ TEST(launch_one_rank_fails, "when one rank of four runs out of memory, all end a
     settings.capacity_bytes = pipeline->stages[0]->peak_bytes;
     struct error err = fail_with(pipeline, &settings, &listener);
     ASSERT_INT(err.kind, ERROR_MEMORY);
-    ASSERT_INT(strncmp(err.text, "rank 2: step 0, ", 16), 0);
+    ASSERT_INT(strncmp(err.text, "rank 2: step 1, ", 16), 0);
     ASSERT_HAS(err.text, "runtime 1 B");
     ASSERT(!strstr(strstr(err.text, "rank") + 1, "rank"));
     pipeline_free(pipeline);
