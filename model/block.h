@@ -1,11 +1,16 @@
-/* The parts a step is built from: embedding, one layer, head. A block is a table of tensors and a list of operations,
- * forward first and then backward; the step program repeats blocks over layers and micro-batches (program.h).
+/* The parts a step is built from: embedding, one layer, head, and the ends of a pipeline stage that receive and send. A block
+ * is a table of tensors and a list of operations, forward first and then backward; the step program repeats blocks over
+ * layers and micro-batches (program.h).
  *
  * Letters: B micro-batch, T sequence, C hidden, H heads, K key/value heads, D head size, F feed-forward, V vocabulary.
  *
  * Between blocks two tensors flow. `x`, a block's input, is made by the block before (its `out`) and kept for backward.
  * `d`, the gradient of the residual stream, is one tensor per micro-batch: the head makes it, every block changes it in
- * place, the embedding consumes it. */
+ * place, the embedding consumes it. Where a stage ends, the blocks that receive and send stand for the head and the
+ * embedding.
+ *
+ * Backward may be split into two halves that are not run together (ZB-H1): gradients of activations, for which the stage
+ * before waits, and those of weights, for which nobody does. */
 #ifndef MEMPLAN_MODEL_BLOCK_H
 #define MEMPLAN_MODEL_BLOCK_H
 
@@ -86,6 +91,16 @@ enum span {
     SPAN_LOCAL,    /* made and dead within the block, perhaps kept from forward to backward */
 };
 
+/* What outlives one pass over its block is kept in a frame, and each frame has a place of its own while its micro-batch
+ * needs it. */
+enum frame {
+    FRAME_NONE = -1,
+    FRAME_INPUT,   /* from forward to backward, or to its input half */
+    FRAME_WEIGHT,  /* from forward to the weight half */
+    FRAME_DELAYED, /* from the input half to the weight half */
+    FRAMES,
+};
+
 /* Every tensor starts on a multiple of this in the arena: a cache line, and what the device demands. */
 enum { ARENA_ALIGN = 64 };
 
@@ -103,9 +118,10 @@ struct tensor {
     int drop_bit;        /* which bit of a recompute mask drops this tensor (and all that its operation makes), or -1 */
     int first, last;     /* first and last operation that touches it; -1: none */
     bool saved;          /* alive from forward to backward */
+    enum frame frame;    /* that it is kept in */
     bool in_stream;      /* lies where d will lie: it dies before d is born */
     bool recomputed;     /* the second life of a tensor that recomputation dropped */
-    int64_t offset;      /* in the arena: from the block's frame; of `d`, from the stream's place */
+    int64_t offset;      /* from its frame; of `d`, from the stream's place; of what is not kept, see struct block */
 };
 
 struct op {
@@ -130,18 +146,23 @@ struct block {
     struct tensor tensors[BLOCK_TENSORS];
     int tensor_count;
     struct op ops[BLOCK_OPS];
-    int forward_count, op_count; /* ops[0..forward_count) forward, ops[forward_count..op_count) backward */
+    /* ops[0..forward_count) forward, [forward_count..input_count) backward or its input half, [input_count..op_count) the
+     * weight half. */
+    int forward_count, input_count, op_count;
     int input, output, stream;   /* tensor indices, or -1 */
     bool stream_ends;            /* d dies here: nothing before this block needs it */
+    bool apart;                /* as block_measure() was told */
     bool overflow;               /* a size does not fit 63 bits: the block is unusable */
 
     /* Found by block_weigh(). */
     int64_t saved_bytes; /* kept for backward, x included and out not */
-    struct block_peak forward, backward;
+    int64_t later_bytes; /* kept between the halves of backward */
+    struct block_peak forward, backward, weight;
 
-    /* Found by block_measure() only. */
-    int64_t frame_bytes;  /* room in the arena for what is saved; the next block's frame starts there */
-    int64_t extent;       /* highest byte used, from the start of the frame */
+    /* Found by block_measure() only. What is not kept lies in the holes of FRAME_INPUT or above it, and the output where the
+     * next block's x is. */
+    int64_t frame_bytes[FRAMES]; /* room for what is kept; the next block's frame starts there */
+    int64_t extent;              /* highest byte used, from the start of FRAME_INPUT */
     int64_t stream_floor; /* likewise while d, or what lies in its place, is alive: d must lie above */
 };
 
@@ -159,13 +180,22 @@ struct block_shape block_shape_of(const struct layout *layout);
 void block_build_embed(struct block *block, const struct model *model, struct block_shape shape);
 void block_build_layer(struct block *block, const struct model *model, struct block_shape shape, bool first);
 void block_build_head(struct block *block, const struct model *model, struct block_shape shape);
+/* In place of an embedding and of a head where a chunk of layers begins and ends inside the pipeline. */
+void block_build_receive(struct block *block, const struct model *model, struct block_shape shape);
+void block_build_send(struct block *block, const struct model *model, struct block_shape shape);
+
+/* Splits backward: gradients of weight matrices move to the weight half. Once, after recompute_apply(), and only layers: a
+ * head would keep its logits, and what an embedding does is nobody's input. What is made again is made in the input half. */
+void block_split_backward(struct block *block);
 
 /* Lives and peaks, for who compares blocks that are not going to be placed. Once, after recompute_apply(). */
 void block_weigh(struct block *block);
 
-/* Lives, peaks and places. Call once, after recompute_apply(); first for the head, whose x tells whether the last layer's
- * output lies in d's place (in_stream). */
-void block_measure(struct block *block);
+/* Lives, peaks and places. Call once, after recompute_apply() and block_split_backward(); first for the head, whose x tells
+ * whether the last layer's output lies in d's place (in_stream). `apart`: what lies above FRAME_INPUT may be moved, all of it
+ * together, since other micro-batches' frames may follow there; so nothing lies across the frame's end, nothing is lent
+ * d's place, and the output counts into the extent. */
+void block_measure(struct block *block, bool apart);
 
 /* Bytes of this block's tensors live during operation `op`, added to by_role; returns their sum. Weights, gradients and
  * the loss are not counted. */

@@ -198,6 +198,12 @@ static void add_op(struct builder *b, enum op_kind kind, unsigned flags, int in_
         op->outputs[i] = i < out_count ? out.at[i] : -1;
 }
 
+/* All that is left is backward, whole. */
+static void end_block(struct builder *b)
+{
+    b->block->input_count = b->block->op_count;
+}
+
 static void end_forward(struct builder *b)
 {
     b->block->forward_count = b->block->op_count;
@@ -332,6 +338,7 @@ void block_build_embed(struct block *block, const struct model *model, struct bl
         int out = add_output(&b, ROLE_INPUT);
         add_op(&b, OP_LOAD_FEATURES, 0, 0, IN(0), 1, OUT(out));
         end_forward(&b);
+        end_block(&b);
         return;
     }
     int wte = weight(&b, PARAM_WTE), wpe = weight(&b, PARAM_WPE);
@@ -345,6 +352,25 @@ void block_build_embed(struct block *block, const struct model *model, struct bl
     int d = enter(&b, add_stream(&b, true), "d_whole");
     int dwte = gradient(&b, PARAM_WTE), dwpe = gradient(&b, PARAM_WPE);
     add_op(&b, OP_EMBED_GRAD, model->tied ? OP_ADD_GRAD : 0, 2, IN(d, tokens), 2, OUT(dwte, dwpe));
+    end_block(&b);
+}
+
+void block_build_receive(struct block *block, const struct model *model, struct block_shape shape)
+{
+    struct builder b = builder_start(block, model, shape, PART_RECEIVE);
+    add_op(&b, OP_RECEIVE, 0, 0, IN(0), 1, OUT(add_output(&b, ROLE_ACTIVATION)));
+    end_forward(&b);
+    add_op(&b, OP_SEND, 0, 1, IN(add_stream(&b, true)), 0, OUT(0));
+    end_block(&b);
+}
+
+void block_build_send(struct block *block, const struct model *model, struct block_shape shape)
+{
+    struct builder b = builder_start(block, model, shape, PART_SEND);
+    add_op(&b, OP_SEND, 0, 1, IN(add_input(&b, ROLE_ACTIVATION)), 0, OUT(0));
+    end_forward(&b);
+    add_op(&b, OP_RECEIVE, 0, 0, IN(0), 1, OUT(add_stream(&b, false)));
+    end_block(&b);
 }
 
 /* The loss, and the gradient of the logits in their place. Ranks that share the vocabulary exchange a maximum and two sums
@@ -399,6 +425,7 @@ void block_build_head(struct block *block, const struct model *model, struct blo
     if (!encoder)
         add_norm_grad(&b, rms, d, x, norm_w, mean, rstd, d, gradient(&b, PARAM_FINAL_NORM),
                       gradient(&b, PARAM_FINAL_NORM_BIAS));
+    end_block(&b);
 }
 
 /* What the attention half of a layer leaves behind for its backward half. */
@@ -546,6 +573,7 @@ void block_build_layer(struct block *block, const struct model *model, struct bl
         build_post_norm(&b, first);
     else
         build_pre_norm(&b);
+    end_block(&b);
 }
 
 const char *op_kind_name(enum op_kind kind)

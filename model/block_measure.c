@@ -33,14 +33,19 @@ static void find_life(const struct block *block, struct tensor *t, int index)
                 t->first = i;
             t->last = i;
         }
-    t->saved = (t->span == SPAN_LOCAL || t->span == SPAN_INPUT) && t->first >= 0 &&
-               t->first < block->forward_count && t->last >= block->forward_count;
+    bool ours = (t->span == SPAN_LOCAL || t->span == SPAN_INPUT) && t->first >= 0;
+    bool from_forward = t->first < block->forward_count, to_weight = t->last >= block->input_count;
+    t->saved = ours && from_forward && t->last >= block->forward_count;
+    t->frame = t->saved && to_weight                                ? FRAME_WEIGHT
+               : t->saved                                           ? FRAME_INPUT
+               : ours && to_weight && t->first < block->input_count ? FRAME_DELAYED
+                                                                    : FRAME_NONE;
 }
 
 static bool begins_here(const struct block *block, const struct tensor *t)
 {
     return t->span == SPAN_LOCAL || t->span == SPAN_OUTPUT ||
-           (t->span == SPAN_STREAM && block->part == PART_HEAD);
+           (t->span == SPAN_STREAM && (block->part == PART_HEAD || block->part == PART_SEND));
 }
 
 static bool ends_here(const struct block *block, const struct tensor *t)
@@ -76,7 +81,7 @@ static bool counted_life(const struct block *block, const struct tensor *t, int 
     *from = begins_here(block, t) ? t->first : t->span == SPAN_STREAM ? block->forward_count : 0;
     *to = ends_here(block, t)      ? t->last
           : t->span == SPAN_OUTPUT ? block->forward_count - 1
-                                   : block->op_count - 1;
+                                   : block->input_count - 1;
     return true;
 }
 
@@ -118,6 +123,7 @@ struct item {
 struct packing {
     struct item items[BLOCK_TENSORS];
     int count, fixed; /* items[0..fixed) have their offsets */
+    int64_t boundary; /* no item lies across it; 0: there is none */
 };
 
 static bool overlaps_in_time(const struct item *a, const struct item *b)
@@ -125,12 +131,14 @@ static bool overlaps_in_time(const struct item *a, const struct item *b)
     return a->from <= b->to && b->from <= a->to;
 }
 
-/* The lowest offset where `item` meets nothing among placed[0..count) that is alive with it. */
-static int64_t lowest_gap(const struct item *item, struct item *const *placed, int count)
+/* The lowest offset where `item` meets nothing among placed[0..count) that is alive with it, nor the boundary. */
+static int64_t lowest_gap(const struct item *item, struct item *const *placed, int count, int64_t boundary)
 {
     int64_t offset = 0;
     for (bool moved = true; moved;) {
-        moved = false;
+        moved = offset < boundary && boundary < offset + item->size;
+        if (moved)
+            offset = boundary;
         for (int i = 0; i < count; i++) {
             const struct item *p = placed[i];
             if (overlaps_in_time(item, p) && offset < p->offset + p->size &&
@@ -153,7 +161,7 @@ static int64_t place_in_order(struct packing *packing, struct item *const *order
     for (int i = 0; i < packing->fixed; i++)
         placed[count++] = &packing->items[i];
     for (int i = 0; i < packing->count - packing->fixed; i++) {
-        order[i]->offset = lowest_gap(order[i], placed, count);
+        order[i]->offset = lowest_gap(order[i], placed, count, packing->boundary);
         placed[count++] = order[i];
     }
     for (int i = 0; i < count; i++)
@@ -257,23 +265,32 @@ static int64_t stream_bytes(const struct block *block)
 static void add_item(struct packing *packing, const struct block *block, int index, int from, int to)
 {
     const struct tensor *t = &block->tensors[index];
-    struct item item = {index, t->span == SPAN_OUTPUT, padded(t->bytes), 0, t->offset, from, to};
-    for (int op = from; op <= to && !item.above; op++)
+    bool held_above = t->span == SPAN_OUTPUT && !block->apart;
+    struct item item = {index, held_above, padded(t->bytes), 0, t->offset, from, to};
+    for (int op = from; op <= to && !item.above && !block->apart; op++)
         if (stream_in_use(block, op))
             item.above = stream_bytes(block);
     packing->items[packing->count++] = item;
 }
 
-/* Items of the phase [begin, end): first those whose offsets are decided, then the others. `d` has a place of its own. */
+/* In FRAME_INPUT, its holes, or above it? */
+static bool in_input_frame(const struct tensor *t)
+{
+    return t->frame == FRAME_NONE || t->frame == FRAME_INPUT;
+}
+
+/* Items of the phase [begin, end) in and above FRAME_INPUT: first those whose offsets are decided, then the others. `d` has
+ * a place of its own. */
 static void collect(const struct block *block, int begin, int end, struct packing *packing)
 {
     packing->count = 0;
+    packing->boundary = block->apart ? block->frame_bytes[FRAME_INPUT] : 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < block->tensor_count; i++) {
             const struct tensor *t = &block->tensors[i];
-            bool fixed = t->saved || t->span == SPAN_OUTPUT;
+            bool fixed = t->frame == FRAME_INPUT || t->span == SPAN_OUTPUT;
             int from, to;
-            if (fixed != (pass == 0) || t->span == SPAN_STREAM || t->in_stream ||
+            if (fixed != (pass == 0) || t->span == SPAN_STREAM || t->in_stream || !in_input_frame(t) ||
                 !counted_life(block, t, &from, &to))
                 continue;
             if (from < end && to >= begin)
@@ -293,39 +310,46 @@ static void pack_phase(struct block *block, int begin, int end, int64_t enough)
         block->tensors[packing.items[i].tensor].offset = packing.items[i].offset;
 }
 
-/* Saved tensors in [0, frame_bytes): x first, then in an order that leaves useful holes as backward frees them. */
-static void place_frame(struct block *block, compare order)
+/* What one frame keeps, in [0, frame_bytes): x first, then in an order that leaves useful holes as backward frees them. */
+static void place_kept(struct block *block, enum frame frame, compare order)
 {
     struct item items[BLOCK_TENSORS], *sorted[BLOCK_TENSORS];
     int count = 0;
     for (int i = 0; i < block->tensor_count; i++) {
         const struct tensor *t = &block->tensors[i];
-        if (t->saved && t->span != SPAN_INPUT && !t->in_stream) {
+        if (t->frame == frame && t->span != SPAN_INPUT && !t->in_stream) {
             items[count] = (struct item){i, false, padded(t->bytes), 0, 0, t->first, t->last};
             sorted[count] = &items[count];
             count++;
         }
     }
     qsort(sorted, (size_t)count, sizeof *sorted, order);
+    struct tensor *x = block->input >= 0 ? &block->tensors[block->input] : NULL;
     int64_t next = 0;
-    if (block->input >= 0 && !block->tensors[block->input].in_stream) {
-        block->tensors[block->input].offset = 0;
-        next = padded(block->tensors[block->input].bytes);
+    if (x && x->frame == frame && !x->in_stream) {
+        x->offset = 0;
+        next = padded(x->bytes);
     }
     for (int i = 0; i < count; i++) {
         block->tensors[sorted[i]->tensor].offset = next;
         next += sorted[i]->size;
     }
-    block->frame_bytes = next;
+    block->frame_bytes[frame] = next;
+}
+
+static void place_frames(struct block *block, compare order)
+{
+    for (int frame = 0; frame < FRAMES; frame++)
+        place_kept(block, (enum frame)frame, order);
     if (block->output >= 0)
-        block->tensors[block->output].offset = next;
+        block->tensors[block->output].offset = block->frame_bytes[FRAME_INPUT];
 }
 
 /* The largest tensor of the head that is dead when its backward makes d may have d's place. Without this the arena would
  * hold both, and the peak only one. */
 static void lend_stream_place(struct block *block)
 {
-    if (block->part != PART_HEAD)
+    if (block->part != PART_HEAD || block->apart)
         return;
     const struct tensor *d = &block->tensors[block->stream];
     struct tensor *lent = NULL;
@@ -339,17 +363,18 @@ static void lend_stream_place(struct block *block)
         lent->in_stream = true;
 }
 
-/* Does the tensor lie in the frame or above it? The output lies in the frame of the next block. */
-static bool framed(const struct tensor *t)
+/* Does the tensor lie in FRAME_INPUT or above it? The output lies in a frame of the next block, if that keeps it. */
+static bool framed(const struct block *block, const struct tensor *t)
 {
-    return t->span != SPAN_STREAM && t->span != SPAN_OUTPUT && !t->in_stream;
+    return t->span != SPAN_STREAM && (t->span != SPAN_OUTPUT || block->apart) && !t->in_stream &&
+           in_input_frame(t);
 }
 
 static int64_t framed_bytes(const struct block *block, int op)
 {
     int64_t bytes = 0;
     for (int i = 0; i < block->tensor_count; i++)
-        if (framed(&block->tensors[i]) && counted_at(block, &block->tensors[i], op))
+        if (framed(block, &block->tensors[i]) && counted_at(block, &block->tensors[i], op))
             bytes += padded(block->tensors[i].bytes);
     return bytes;
 }
@@ -359,23 +384,31 @@ static int64_t extent_at(const struct block *block, int op)
     int64_t extent = 0;
     for (int i = 0; i < block->tensor_count; i++) {
         const struct tensor *t = &block->tensors[i];
-        if (framed(t) && counted_at(block, t, op))
+        if (framed(block, t) && counted_at(block, t, op))
             extent = max_i64(extent, t->offset + padded(t->bytes));
     }
     return extent;
 }
 
+/* Room that d takes above the rest of a block: none when it lies elsewhere. */
+static int64_t stream_room(const struct block *block, int op)
+{
+    return !block->apart && stream_in_use(block, op) ? stream_bytes(block) : 0;
+}
+
 /* How high frame, temporaries and d above them reach, as they are placed now. */
 static int64_t find_reach(struct block *block)
 {
+    int64_t reach = 0;
     block->extent = block->stream_floor = 0;
     for (int op = 0; op < block->op_count; op++) {
         int64_t extent = extent_at(block, op);
         block->extent = max_i64(block->extent, extent);
         if (stream_in_use(block, op))
             block->stream_floor = max_i64(block->stream_floor, extent);
+        reach = max_i64(reach, extent + stream_room(block, op));
     }
-    return max_i64(block->extent, block->stream_floor + stream_bytes(block));
+    return reach;
 }
 
 /* What find_reach() cannot be below, however well the block is placed. */
@@ -383,8 +416,7 @@ static int64_t reach_bound(const struct block *block)
 {
     int64_t bound = 0;
     for (int op = 0; op < block->op_count; op++)
-        bound =
-            max_i64(bound, framed_bytes(block, op) + (stream_in_use(block, op) ? stream_bytes(block) : 0));
+        bound = max_i64(bound, framed_bytes(block, op) + stream_room(block, op));
     return bound;
 }
 
@@ -394,9 +426,9 @@ static void place(struct block *block)
     int64_t bound = reach_bound(block), enough = bound + bound / GOOD_ENOUGH, best_reach = INT64_MAX;
     struct block best;
     for (int i = 0; i < ORDERS && best_reach > enough; i++) {
-        place_frame(block, orders[i]);
+        place_frames(block, orders[i]);
         pack_phase(block, 0, block->forward_count, enough);
-        pack_phase(block, block->forward_count, block->op_count, enough);
+        pack_phase(block, block->forward_count, block->input_count, enough);
         int64_t found = find_reach(block);
         if (found < best_reach) {
             best_reach = found;
@@ -408,21 +440,27 @@ static void place(struct block *block)
 
 void block_weigh(struct block *block)
 {
-    block->saved_bytes = 0;
+    block->saved_bytes = block->later_bytes = 0;
     for (int i = 0; i < block->tensor_count; i++) {
-        find_life(block, &block->tensors[i], i);
-        if (block->tensors[i].saved)
-            block->saved_bytes += block->tensors[i].bytes;
+        struct tensor *t = &block->tensors[i];
+        find_life(block, t, i);
+        if (t->saved)
+            block->saved_bytes += t->bytes;
+        if (t->frame == FRAME_WEIGHT || t->frame == FRAME_DELAYED)
+            block->later_bytes += t->bytes;
+        assert(t->first < block->input_count || t->span == SPAN_WEIGHT || t->span == SPAN_GRADIENT);
     }
     assert(block->output < 0 || block->tensors[block->output].last < block->forward_count);
-    assert(block->input < 0 || block->tensors[block->input].saved);
+    assert(block->input < 0 || block->tensors[block->input].saved || block->part == PART_SEND);
     list_births_and_deaths(block);
     block->forward = find_peak(block, 0, block->forward_count);
-    block->backward = find_peak(block, block->forward_count, block->op_count);
+    block->backward = find_peak(block, block->forward_count, block->input_count);
+    block->weight = find_peak(block, block->input_count, block->op_count);
 }
 
-void block_measure(struct block *block)
+void block_measure(struct block *block, bool apart)
 {
+    block->apart = apart;
     block_weigh(block);
     place(block);
 }

@@ -1,5 +1,5 @@
 /* Building a program: distinct blocks, runs of equal layers, ids and places. */
-#include "model/program.h"
+#include "model/program_build.h"
 
 #include "base/arena.h"
 #include "base/checked.h"
@@ -21,12 +21,6 @@ const char *state_name(enum state state)
     return names[state];
 }
 
-static enum dtype state_dtype(const struct program *p, enum state state)
-{
-    enum dtype dtype = precision_dtype(p->layout.precision);
-    return state == STATE_WEIGHT ? dtype : wide_dtype(dtype);
-}
-
 bool program_has_state(const struct program *p, enum state state)
 {
     return state != STATE_MASTER || p->layout.precision == PRECISION_BF16;
@@ -37,19 +31,11 @@ static int state_kinds(const struct program *p)
     return program_has_state(p, STATE_MASTER) ? STATE_COUNT : STATE_COUNT - 1;
 }
 
-/* Arena bytes of one instance's parameters in one state. */
-static int64_t group_bytes(const struct program *p, const struct block *block, enum state state)
-{
-    int64_t bytes = 0, size = dtype_bytes(state_dtype(p, state));
-    for (int i = 0; i < block->parameter_count; i++)
-        bytes += round_up(block->parameters[i].count * size, ARENA_ALIGN);
-    return bytes;
-}
-
-static struct block *add_run(struct program *p, int64_t first, int64_t count)
+static struct block *add_run(struct program *p, int64_t count)
 {
     struct block *block = &p->blocks[p->block_count];
-    p->runs[p->run_count++] = (struct run){.block = p->block_count++, .first = first, .count = count};
+    p->runs[p->run_count++] = (struct run){.block = p->block_count++, .first = p->instances, .count = count};
+    p->instances += count;
     return block;
 }
 
@@ -61,43 +47,83 @@ static bool same_block(const struct program *p, int64_t layer)
     return !encoder_end && p->recompute[layer] == p->recompute[layer + 1];
 }
 
-/* A run per stretch of layers that share a block, and one each for embedding and head. */
+/* A run per stretch of layers that share a block, and one each for the ends of a chunk. */
 static void allocate_runs(struct program *p)
 {
-    int64_t count = 3;
-    for (int64_t layer = 0; layer + 1 < p->model.layers; layer++)
-        count += !same_block(p, layer);
+    int64_t count = 0;
+    for (int i = 0; i < p->chunk_count; i++) {
+        count += 3;
+        for (int64_t k = 0; k + 1 < p->chunks[i].layers; k++)
+            count += !same_block(p, p->chunks[i].first_layer + k);
+    }
     p->runs = host_alloc((size_t)count * sizeof *p->runs);
     p->blocks = host_alloc((size_t)count * sizeof *p->blocks);
 }
 
-static void build_runs(struct program *p)
+/* Layers [first, end), which share a block. */
+static void add_layers(struct program *p, int64_t first, int64_t end)
 {
-    struct block_shape shape = block_shape_of(&p->layout);
-    const struct model *model = &p->model;
-    struct block *embed = add_run(p, 0, 1);
-    block_build_embed(embed, model, shape);
-    recompute_apply(embed, 0);
-    for (int64_t layer = 0, next; layer < model->layers; layer = next) {
-        for (next = layer + 1; next < model->layers && same_block(p, next - 1);)
+    struct block *block = add_run(p, end - first);
+    p->runs[p->run_count - 1].first_layer = first;
+    block_build_layer(block, &p->block_model, block_shape_of(&p->layout),
+                      first == 0 && p->model.family == MODEL_ENCODER);
+    recompute_apply(block, p->recompute[first]);
+    if (p->layout.schedule == SCHEDULE_ZB_H1)
+        block_split_backward(block);
+}
+
+typedef void (*build_end)(struct block *, const struct model *, struct block_shape);
+
+static void add_end(struct program *p, build_end build)
+{
+    struct block *block = add_run(p, 1);
+    build(block, &p->block_model, block_shape_of(&p->layout));
+    recompute_apply(block, 0);
+}
+
+static void build_chunk(struct program *p, struct chunk *chunk)
+{
+    bool last = chunk->global + 1 == layout_chunks(&p->layout);
+    int64_t end = chunk->first_layer + chunk->layers;
+    chunk->first = p->instances;
+    add_end(p, chunk->global == 0 ? block_build_embed : block_build_receive);
+    for (int64_t layer = chunk->first_layer, next; layer < end; layer = next) {
+        for (next = layer + 1; next < end && same_block(p, next - 1);)
             next++;
-        struct block *block = add_run(p, layer + 1, next - layer);
-        block_build_layer(block, model, shape, layer == 0 && model->family == MODEL_ENCODER);
-        recompute_apply(block, p->recompute[layer]);
+        add_layers(p, layer, next);
     }
-    struct block *head = add_run(p, model->layers + 1, 1);
-    block_build_head(head, model, shape);
-    recompute_apply(head, 0);
+    add_end(p, last ? block_build_head : block_build_send);
+    chunk->count = p->instances - chunk->first;
+}
+
+/* The stage's chunks of the pipeline's. */
+static void list_chunks(struct program *p, const int64_t *chunk_layers)
+{
+    int64_t chunks = layout_chunks(&p->layout), first_layer = 0;
+    int64_t *layers = host_alloc((size_t)chunks * sizeof *layers);
+    if (chunk_layers)
+        memcpy(layers, chunk_layers, (size_t)chunks * sizeof *layers);
+    else
+        layout_spread_layers(&p->layout, p->model.layers, layers);
+    p->chunks = host_alloc((size_t)p->layout.virtual_stages * sizeof *p->chunks);
+    for (int64_t i = 0; i < chunks; i++) {
+        if (i % p->layout.pp == p->stage)
+            p->chunks[p->chunk_count++] =
+                (struct chunk){.global = i, .first_layer = first_layer, .layers = layers[i]};
+        first_layer += layers[i];
+    }
+    free(layers);
 }
 
 /* From the head down, since what the head lends decides where the last layer's output lies. */
 static void measure_blocks(struct program *p)
 {
-    struct block *head = &p->blocks[p->block_count - 1], *last = head - 1;
-    block_measure(head);
-    last->tensors[last->output].in_stream = head->tensors[head->input].in_stream;
+    bool apart = p->layout.pp > 1;
+    struct block *end = &p->blocks[p->block_count - 1], *last = end - 1;
+    block_measure(end, apart);
+    last->tensors[last->output].in_stream = end->tensors[end->input].in_stream;
     for (int i = 0; i < p->block_count - 1; i++)
-        block_measure(&p->blocks[i]);
+        block_measure(&p->blocks[i], apart);
 }
 
 /* Everything that grows with the model goes through here once, with room to spare, so that later sums cannot overflow. */
@@ -141,90 +167,61 @@ static void number_runs(struct program *p)
     p->ops_per_micro_batch = ops;
 }
 
-/* States kind by kind, so that gradients lie in one stretch; then scalars. Returns where frames begin. */
-static int64_t place_states(struct program *p)
-{
-    int64_t offset = 0;
-    for (int state = 0; state < STATE_COUNT; state++)
-        for (int i = 0; program_has_state(p, (enum state)state) && i < p->run_count; i++) {
-            struct run *run = &p->runs[i];
-            run->state_base[state] = offset;
-            offset += run->count * group_bytes(p, &p->blocks[run->block], (enum state)state);
-        }
-    for (int i = 0; i < SCALAR_COUNT; i++) {
-        p->scalar_offset[i] = offset;
-        offset += ARENA_ALIGN;
-    }
-    return offset;
-}
-
-/* The frames, each run's above the one before, and d above everything that lives with it. What d does not meet, most of
- * forward, may reach higher. */
-static void place_runs(struct program *p)
-{
-    int64_t offset = place_states(p), end = 0, stream = offset;
-    for (int i = 0; i < p->run_count; i++) {
-        struct run *run = &p->runs[i];
-        const struct block *block = &p->blocks[run->block];
-        run->frame_base = offset;
-        offset += run->count * block->frame_bytes;
-        int64_t top = offset - block->frame_bytes;
-        end = max_i64(end, top + block->extent);
-        stream = max_i64(stream, top + block->stream_floor);
-    }
-    const struct block *head = program_block(p, p->instances - 1);
-    p->stream_offset = stream;
-    p->arena_bytes = max_i64(end, stream + round_up(head->tensors[head->stream].bytes, ARENA_ALIGN));
-}
-
-/* Buckets fill from the head down, as backward finishes gradients, and close when they reach bucket_bytes. */
+/* Buckets fill from the end of a chunk down, as backward finishes gradients, and close when they reach bucket_bytes; the last
+ * chunk is finished first. */
 static void build_buckets(struct program *p)
 {
     if (p->layout.dp == 1)
         return;
     p->buckets = host_alloc((size_t)p->instances * sizeof *p->buckets);
-    struct bucket open = {0, p->instances - 1, 0};
-    for (int64_t instance = p->instances - 1; instance >= 0; instance--) {
-        open.bytes += group_bytes(p, program_block(p, instance), STATE_GRADIENT);
-        open.first = instance;
-        if (open.bytes >= p->layout.bucket_bytes || (instance == 0 && open.bytes > 0)) {
-            p->buckets[p->bucket_count++] = open;
-            open = (struct bucket){0, instance - 1, 0};
+    for (int i = p->chunk_count - 1; i >= 0; i--) {
+        const struct chunk *chunk = &p->chunks[i];
+        struct bucket open = {0, chunk->first + chunk->count - 1, 0};
+        for (int64_t instance = open.last; instance >= chunk->first; instance--) {
+            open.bytes += program_group_bytes(p, program_block(p, instance), STATE_GRADIENT);
+            open.first = instance;
+            if (open.bytes >= p->layout.bucket_bytes || (instance == chunk->first && open.bytes > 0)) {
+                p->buckets[p->bucket_count++] = open;
+                open = (struct bucket){0, instance - 1, 0};
+            }
         }
     }
 }
 
-static int create_whole(const struct model *model, const struct layout *layout, const uint32_t *recompute,
-                        struct program **out, struct error *err)
+static bool holds_part(const struct program *p, enum part part)
+{
+    return program_find_part(p, part) >= 0;
+}
+
+int program_create_stage(const struct program_spec *spec, struct program **out, struct error *err)
 {
     struct program *p = host_alloc(sizeof *p);
-    p->model = *model;
-    p->layout = *layout;
-    p->instances = model->layers + 2;
-    p->micro_batches = layout_micro_batches(layout);
-    p->recompute = host_alloc((size_t)model->layers * sizeof *p->recompute);
-    if (recompute)
-        memcpy(p->recompute, recompute, (size_t)model->layers * sizeof *p->recompute);
+    size_t layers = (size_t)spec->model->layers;
+    p->model = p->block_model = *spec->model;
+    p->layout = *spec->layout;
+    p->stage = spec->stage;
+    p->block_model.tied = p->model.tied && p->layout.pp == 1;
+    p->micro_batches = layout_micro_batches(spec->layout);
+    p->recompute = host_alloc(layers * sizeof *p->recompute);
+    if (spec->recompute)
+        memcpy(p->recompute, spec->recompute, layers * sizeof *p->recompute);
+    list_chunks(p, spec->chunk_layers);
     allocate_runs(p);
-    build_runs(p);
+    for (int i = 0; i < p->chunk_count; i++)
+        build_chunk(p, &p->chunks[i]);
+    p->tied_copy =
+        p->model.tied && p->layout.pp > 1 && (holds_part(p, PART_EMBED) || holds_part(p, PART_HEAD));
     if (check_sizes(p, err)) {
         program_free(p);
         return -1;
     }
     measure_blocks(p);
     number_runs(p);
-    place_runs(p);
+    program_place(p);
     build_buckets(p);
     program_find_peak(p);
     *out = p;
     return 0;
-}
-
-int program_create_stage(const struct program_spec *spec, struct program **out, struct error *err)
-{
-    if (spec->layout->pp > 1)
-        return error_set(err, "pp=%lld: pipelines are not built yet", (long long)spec->layout->pp);
-    return create_whole(spec->model, spec->layout, spec->recompute, out, err);
 }
 
 int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
@@ -242,6 +239,9 @@ void program_free(struct program *p)
     free(p->blocks);
     free(p->runs);
     free(p->buckets);
+    free(p->chunks);
+    for (int frame = 0; frame < FRAMES; frame++)
+        free(p->slots[frame]);
     free(p);
 }
 
@@ -263,69 +263,71 @@ const struct block *program_block(const struct program *p, int64_t instance)
     return &p->blocks[program_run(p, instance)->block];
 }
 
-int64_t program_layer(const struct program *p, int64_t instance)
-{
-    return instance > 0 && instance < p->instances - 1 ? instance - 1 : -1;
-}
-
 enum part program_part(const struct program *p, int64_t instance)
 {
     return program_block(p, instance)->part;
 }
 
+int64_t program_layer(const struct program *p, int64_t instance)
+{
+    const struct run *run = program_run(p, instance);
+    return p->blocks[run->block].part == PART_LAYER ? run->first_layer + instance - run->first : -1;
+}
+
 int64_t program_find_layer(const struct program *p, int64_t layer)
 {
-    (void)p;
-    return layer + 1;
+    for (int i = 0; i < p->chunk_count; i++) {
+        const struct chunk *chunk = &p->chunks[i];
+        if (layer >= chunk->first_layer && layer < chunk->first_layer + chunk->layers)
+            return chunk->first + 1 + layer - chunk->first_layer;
+    }
+    return -1;
 }
 
 int64_t program_find_part(const struct program *p, enum part part)
 {
-    return part == PART_EMBED ? 0 : part == PART_HEAD ? p->instances - 1 : -1;
-}
-
-struct parameter_name program_parameter(const struct program *p, int64_t instance, int index)
-{
-    const struct block *block = program_block(p, instance);
-    return (struct parameter_name){block->part, program_layer(p, instance), block->parameters[index].id,
-                                   false};
-}
-
-struct state_shard program_shard(const struct program *p, int64_t instance, int index, int64_t replica)
-{
-    (void)replica;
-    int64_t count = program_block(p, instance)->parameters[index].count;
-    return (struct state_shard){0, count, count};
-}
-
-struct placed program_buffer(const struct program *p, enum buffer buffer, int turn)
-{
-    (void)p;
-    (void)buffer;
-    (void)turn;
-    return (struct placed){.id = -1};
+    for (int i = 0; i < p->run_count; i++)
+        if (p->blocks[p->runs[i].block].part == part)
+            return p->runs[i].first;
+    return -1;
 }
 
 const char *program_instance_name(const struct program *p, int64_t instance, char *out)
 {
-    if (instance == 0)
+    enum part part = program_part(p, instance);
+    int64_t pp = p->layout.pp;
+    if (part == PART_EMBED)
         snprintf(out, PROGRAM_NAME, "embed");
-    else if (instance == p->instances - 1)
+    else if (part == PART_HEAD)
         snprintf(out, PROGRAM_NAME, "head");
+    else if (part == PART_LAYER)
+        snprintf(out, PROGRAM_NAME, "layer %lld", (long long)program_layer(p, instance));
+    else if (part == PART_RECEIVE)
+        snprintf(out, PROGRAM_NAME, "from stage %lld", (long long)((p->stage + pp - 1) % pp));
     else
-        snprintf(out, PROGRAM_NAME, "layer %lld", (long long)instance - 1);
+        snprintf(out, PROGRAM_NAME, "to stage %lld", (long long)((p->stage + 1) % pp));
     return out;
 }
 
-/* Ids: parameter states, then scalars, then the tensors of each micro-batch. */
+/* Ids: parameter states, then scalars, message buffers, then the tensors of each micro-batch. */
 static int64_t first_scalar_id(const struct program *p)
 {
     return p->parameter_tensors * state_kinds(p);
 }
 
+static int64_t first_buffer_id(const struct program *p)
+{
+    return first_scalar_id(p) + SCALAR_COUNT;
+}
+
+static int64_t first_passing_id(const struct program *p)
+{
+    return first_buffer_id(p) + (p->layout.pp > 1 ? 2 * BUFFER_KINDS : 0);
+}
+
 int64_t program_tensor_count(const struct program *p)
 {
-    return first_scalar_id(p) + SCALAR_COUNT + p->micro_batches * p->tensors_per_micro_batch;
+    return first_passing_id(p) + p->micro_batches * p->tensors_per_micro_batch;
 }
 
 /* Position of `state` among the states this program has. */
@@ -344,22 +346,48 @@ struct placed program_state(const struct program *p, int64_t instance, int index
     const struct run *run = program_run(p, instance);
     const struct block *block = &p->blocks[run->block];
     const struct parameter *parameter = &block->parameters[index];
-    int64_t place = instance - run->first, size = dtype_bytes(state_dtype(p, state));
-    int64_t offset = run->state_base[state] + place * group_bytes(p, block, state);
+    int64_t place = instance - run->first, size = dtype_bytes(program_state_dtype(p, state));
+    int64_t offset = run->state_base[state] + place * program_group_bytes(p, block, state);
     for (int i = 0; i < index; i++)
-        offset += round_up(block->parameters[i].count * size, ARENA_ALIGN);
+        offset += round_up(program_state_elements(p, &block->parameters[i], state) * size, ARENA_ALIGN);
+    int64_t elements = program_state_elements(p, parameter, state);
     int64_t parameter_number = run->parameter_base + place * block->parameter_count + index;
-    return (struct placed){
+    struct placed placed = {
         .id = parameter_number * state_kinds(p) + state_rank(p, state),
         .offset = offset,
-        .bytes = parameter->count * size,
+        .bytes = elements * size,
         .dims = {parameter->dims[0], parameter->dims[1]},
-        .dtype = state_dtype(p, state),
+        .dtype = program_state_dtype(p, state),
         .role = state_role(state),
         .name = parameter->name,
         .instance = instance,
         .micro_batch = -1,
     };
+    if (elements != parameter->count) {
+        placed.dims[0] = elements;
+        placed.dims[1] = 0;
+    }
+    return placed;
+}
+
+struct state_shard program_shard(const struct program *p, int64_t instance, int index, int64_t replica)
+{
+    const struct parameter *parameter = &program_block(p, instance)->parameters[index];
+    int64_t size = program_state_elements(p, parameter, STATE_MOMENT1);
+    if (size == parameter->count)
+        replica = 0;
+    int64_t first = min_i64(replica * size, parameter->count);
+    return (struct state_shard){first, min_i64(size, parameter->count - first), size};
+}
+
+struct parameter_name program_parameter(const struct program *p, int64_t instance, int index)
+{
+    const struct block *block = program_block(p, instance);
+    struct parameter_name name = {block->part, program_layer(p, instance), block->parameters[index].id,
+                                  false};
+    if (p->tied_copy && name.id == PARAM_HEAD)
+        name = (struct parameter_name){PART_EMBED, -1, PARAM_WTE, true};
+    return name;
 }
 
 struct placed program_scalar(const struct program *p, enum scalar scalar)
@@ -378,6 +406,26 @@ struct placed program_scalar(const struct program *p, enum scalar scalar)
     };
 }
 
+struct placed program_buffer(const struct program *p, enum buffer buffer, int turn)
+{
+    const struct block *end = &p->blocks[p->block_count - 1];
+    const struct tensor *x = &end->tensors[end->input];
+    static const char *const names[BUFFER_KINDS][2] = {{"receive buffer 0", "receive buffer 1"},
+                                                       {"send buffer 0", "send buffer 1"}};
+    struct placed placed = {
+        .id = first_buffer_id(p) + 2 * buffer + turn,
+        .offset = p->buffer_offset[buffer][turn],
+        .bytes = x->bytes,
+        .dtype = x->dtype,
+        .role = ROLE_COMMUNICATION,
+        .name = names[buffer][turn],
+        .instance = -1,
+        .micro_batch = -1,
+    };
+    memcpy(placed.dims, x->dims, sizeof placed.dims);
+    return placed;
+}
+
 /* A tensor that its own instance owns. */
 static struct placed own_tensor(const struct program *p, int64_t instance, int64_t micro_batch, int index)
 {
@@ -386,11 +434,9 @@ static struct placed own_tensor(const struct program *p, int64_t instance, int64
     const struct tensor *t = &block->tensors[index];
     int64_t place = instance - run->first;
     struct placed placed = {
-        .id = first_scalar_id(p) + SCALAR_COUNT + micro_batch * p->tensors_per_micro_batch +
-              run->tensor_base + place * block->tensor_count + index,
-        .offset = t->span == SPAN_STREAM || t->in_stream
-                      ? p->stream_offset
-                      : run->frame_base + place * block->frame_bytes + t->offset,
+        .id = first_passing_id(p) + micro_batch * p->tensors_per_micro_batch + run->tensor_base +
+              place * block->tensor_count + index,
+        .offset = program_offset(p, instance, micro_batch, index),
         .bytes = t->bytes,
         .dtype = t->dtype,
         .role = t->role,
@@ -415,8 +461,11 @@ struct placed program_tensor(const struct program *p, int64_t instance, int64_t 
         return program_scalar(p, SCALAR_LOSS);
     case SPAN_INPUT:
         return own_tensor(p, instance - 1, micro_batch, program_block(p, instance - 1)->output);
-    case SPAN_STREAM:
-        return own_tensor(p, p->instances - 1, micro_batch, program_block(p, p->instances - 1)->stream);
+    case SPAN_STREAM: {
+        const struct chunk *chunk = &p->chunks[program_chunk(p, instance)];
+        int64_t end = chunk->first + chunk->count - 1;
+        return own_tensor(p, end, micro_batch, program_block(p, end)->stream);
+    }
     default:
         return own_tensor(p, instance, micro_batch, index);
     }

@@ -58,7 +58,8 @@ struct run {
     int64_t parameter_base; /* number of parameters (tensors) before this run */
     int64_t tensor_base, op_base; /* of the instances before, within a micro-batch */
     int64_t state_base[STATE_COUNT]; /* arena offset of its first parameter's state */
-    int64_t frame_base;   /* arena offset of its first frame */
+    int64_t frame_base[FRAMES]; /* of its first instance, from the start of its chunk's slot */
+    int64_t moved_from; /* from this instance of the run on, what lies above the frames lies above all slots instead */
 };
 
 /* Gradients of the instances first .. last, all-reduced together. */
@@ -68,6 +69,7 @@ struct bucket {
 
 struct program {
     struct model model;
+    struct model block_model; /* the same, but untied where the pair of a tied embedding is on two stages */
     struct layout layout;
     uint32_t *recompute; /* mask per layer of the model */
     int64_t stage;       /* of the pipeline */
@@ -83,7 +85,11 @@ struct program {
     int64_t instances, micro_batches;
     int64_t parameter_tensors;         /* how many parameter tensors the rank holds */
     int64_t tensors_per_micro_batch, ops_per_micro_batch;
-    int64_t scalar_offset[SCALAR_COUNT], stream_offset;
+    int64_t scalar_offset[SCALAR_COUNT], buffer_offset[BUFFER_KINDS][2], stream_offset, moved_offset;
+    /* Where each chunk and micro-batch has its frames: [chunk * slot_micro_batches + micro_batch % slot_micro_batches], a
+     * slot with room for the frames of all instances of the chunk. */
+    int64_t *slots[FRAMES];
+    int64_t slot_micro_batches; /* 1 when one micro-batch ends before the next begins, else all */
 
     /* The answer. Bytes are those of tensors alive; arena_bytes is the placed peak: one allocation that holds them all. */
     int64_t persistent_bytes; /* parameters, gradients, optimizer, scalars: there before and after every step */
@@ -91,8 +97,9 @@ struct program {
     int64_t arena_bytes;
     struct program_peak {
         enum phase phase;
-        int64_t instance; /* where the peak is first reached */
-        int op;           /* in its block */
+        int64_t instance;    /* where the peak is first reached */
+        int64_t micro_batch; /* while this one is at work */
+        int op;              /* in its block */
     } peak;
 };
 
@@ -113,8 +120,8 @@ int program_create(const struct model *model, const struct layout *layout, const
                    struct program **out, struct error *err);
 void program_free(struct program *program); /* NULL is fine */
 
-/* Recomputes peak_bytes, at_peak and peak: arithmetic over blocks, whatever the number of layers and micro-batches.
- * program_create() has called it. */
+/* Recomputes peak_bytes, at_peak and peak: arithmetic over blocks, whatever the number of layers, and without a pipeline
+ * whatever that of micro-batches. program_create() has called it. */
 void program_find_peak(struct program *program);
 
 const struct run *program_run(const struct program *program, int64_t instance);
@@ -197,12 +204,18 @@ struct step_op {
 /* A walk over the whole step, in the order of execution. */
 struct program_cursor {
     const struct program *program;
-    int stage;
-    int64_t micro_batch, instance, position;
+    struct schedule_cursor schedule;
+    struct schedule_item item;
+    int64_t item_number; /* -1 before the first */
+    int64_t instance, position;
     int64_t next_bucket;
+    enum { WALK_ITEMS, WALK_BUCKETS, WALK_TAIL, WALK_END } stretch;
+    bool forward_only;
 };
 
 struct program_cursor program_walk(const struct program *program);
+/* One micro-batch forward through every chunk of the stage, as validation runs it: item c is chunk c. */
+struct program_cursor program_walk_forward(const struct program *program);
 bool program_next(struct program_cursor *cursor, struct step_op *out);
 
 #endif

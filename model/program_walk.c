@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* The stretches of a step. After the micro-batches come the tail's operations, one by one. */
-enum stage { STAGE_FORWARD, STAGE_BACKWARD, STAGE_BUCKETS, STAGE_TAIL, STAGE_END };
-
 /* The tail after the buckets: kinds in order, each once or once per instance. */
 struct tail_stretch {
     enum op_kind kind;
@@ -93,28 +90,53 @@ int64_t program_op_instance(const struct program *p, int64_t id)
 
 struct program_cursor program_walk(const struct program *program)
 {
-    return (struct program_cursor){.program = program, .stage = STAGE_FORWARD};
+    struct schedule_shape shape = layout_schedule(&program->layout);
+    struct program_cursor c = {.program = program,
+                               .schedule = schedule_walk(&shape, program->stage),
+                               .item_number = -1,
+                               .stretch = WALK_ITEMS};
+    return c;
 }
 
-static bool emit_block_op(struct program_cursor *c, int from, int to, enum phase phase, struct step_op *out)
+struct program_cursor program_walk_forward(const struct program *program)
+{
+    return (struct program_cursor){
+        .program = program, .item_number = -1, .stretch = WALK_ITEMS, .forward_only = true};
+}
+
+/* The operations of a block that belong to this work: [*from, *to). */
+static void find_ops(const struct block *block, enum schedule_work work, int *from, int *to)
+{
+    *from = work == SCHEDULE_FORWARD           ? 0
+            : work == SCHEDULE_BACKWARD_WEIGHT ? block->input_count
+                                               : block->forward_count;
+    *to = work == SCHEDULE_FORWARD          ? block->forward_count
+          : work == SCHEDULE_BACKWARD_INPUT ? block->input_count
+                                            : block->op_count;
+}
+
+static bool emit_block_op(struct program_cursor *c, struct step_op *out)
 {
     const struct program *p = c->program;
     const struct run *run = program_run(p, c->instance);
     const struct block *block = &p->blocks[run->block];
+    int from, to;
+    find_ops(block, c->item.work, &from, &to);
     int64_t index = from + c->position;
     if (index >= to)
         return false;
     *out = (struct step_op){
-        .id = c->micro_batch * p->ops_per_micro_batch + run->op_base +
+        .id = c->item.micro_batch * p->ops_per_micro_batch + run->op_base +
               (c->instance - run->first) * block->op_count + index,
         .kind = block->ops[index].kind,
-        .phase = phase,
+        .phase = c->item.work == SCHEDULE_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD,
         .instance = c->instance,
-        .micro_batch = c->micro_batch,
+        .micro_batch = c->item.micro_batch,
         .block = block,
         .op = &block->ops[index],
-        .add_gradient = c->micro_batch > 0,
+        .add_gradient = c->item.micro_batch > 0,
         .bucket = -1,
+        .item = c->item_number,
     };
     c->position++;
     return true;
@@ -132,12 +154,21 @@ static struct step_op tail_op(enum op_kind kind, enum phase phase, int64_t insta
                             .item = -1};
 }
 
+/* Does this work leave the gradients of its instances as the step needs them? */
+static bool finishes_gradients(const struct program_cursor *c)
+{
+    const struct program *p = c->program;
+    enum schedule_work last =
+        p->layout.schedule == SCHEDULE_ZB_H1 ? SCHEDULE_BACKWARD_WEIGHT : SCHEDULE_BACKWARD;
+    return c->item.work == last && c->item.micro_batch == p->micro_batches - 1;
+}
+
 /* Buckets whose last gradient the instance just finished. */
 static bool emit_bucket(struct program_cursor *c, struct step_op *out)
 {
     const struct program *p = c->program;
-    bool last = c->micro_batch == p->micro_batches - 1;
-    if (!last || c->next_bucket >= p->bucket_count || p->buckets[c->next_bucket].first != c->instance)
+    if (!finishes_gradients(c) || c->next_bucket >= p->bucket_count ||
+        p->buckets[c->next_bucket].first != c->instance)
         return false;
     *out = tail_op(p->layout.zero ? OP_SCATTER_GRADIENTS : OP_ALL_REDUCE, PHASE_REDUCE, c->instance,
                    c->next_bucket, tail_base(p) + c->next_bucket);
@@ -158,48 +189,52 @@ static bool emit_tail(struct program_cursor *c, struct step_op *out)
     return true;
 }
 
-/* Moves on to the next block in this direction, or turns round at the head and at the embedding. */
+static bool next_item(struct program_cursor *c)
+{
+    if (!c->forward_only)
+        return schedule_next(&c->schedule, &c->item);
+    c->item = (struct schedule_item){.work = SCHEDULE_FORWARD, .chunk = (int)c->item_number + 1};
+    return c->item.chunk < c->program->chunk_count;
+}
+
+/* Moves on to the next block in the direction of the work, or begins the next item, or the tail. */
 static void advance(struct program_cursor *c)
 {
     const struct program *p = c->program;
     c->position = 0;
-    if (c->stage == STAGE_FORWARD) {
-        if (c->instance == p->instances - 1)
-            c->stage = STAGE_BACKWARD;
-        else
-            c->instance++;
+    c->stretch = WALK_ITEMS;
+    if (c->item_number >= 0) {
+        const struct chunk *chunk = &p->chunks[c->item.chunk];
+        bool forward = c->item.work == SCHEDULE_FORWARD;
+        if (c->instance != (forward ? chunk->first + chunk->count - 1 : chunk->first)) {
+            c->instance += forward ? 1 : -1;
+            return;
+        }
+    }
+    if (!next_item(c)) {
+        c->stretch = c->forward_only ? WALK_END : WALK_TAIL;
         return;
     }
-    if (c->instance > 0) {
-        c->instance--;
-        c->stage = STAGE_BACKWARD;
-    } else if (c->micro_batch + 1 < p->micro_batches) {
-        c->micro_batch++;
-        c->stage = STAGE_FORWARD;
-    } else {
-        c->stage = STAGE_TAIL;
-    }
+    c->item_number++;
+    const struct chunk *chunk = &p->chunks[c->item.chunk];
+    c->instance = c->item.work == SCHEDULE_FORWARD ? chunk->first : chunk->first + chunk->count - 1;
 }
 
 bool program_next(struct program_cursor *c, struct step_op *out)
 {
-    while (c->stage != STAGE_END) {
-        if (c->stage == STAGE_TAIL) {
+    if (c->item_number < 0)
+        advance(c);
+    while (c->stretch != WALK_END) {
+        if (c->stretch == WALK_TAIL) {
             if (emit_tail(c, out))
                 return true;
-            c->stage = STAGE_END;
+            c->stretch = WALK_END;
             break;
         }
-        const struct block *block = program_block(c->program, c->instance);
-        if (c->stage == STAGE_FORWARD) {
-            if (emit_block_op(c, 0, block->forward_count, PHASE_FORWARD, out))
-                return true;
-        } else if (c->stage == STAGE_BACKWARD) {
-            if (emit_block_op(c, block->forward_count, block->op_count, PHASE_BACKWARD, out))
-                return true;
-            c->stage = STAGE_BUCKETS;
-        }
-        if (c->stage == STAGE_BUCKETS && emit_bucket(c, out))
+        if (c->stretch == WALK_ITEMS && emit_block_op(c, out))
+            return true;
+        c->stretch = WALK_BUCKETS;
+        if (emit_bucket(c, out))
             return true;
         advance(c);
     }

@@ -109,6 +109,7 @@ void recompute_apply(struct block *block, uint32_t mask)
             if (op->outputs[k] >= 0)
                 r.overwritten[op->outputs[k]] = true;
     }
+    block->input_count = block->op_count;
 }
 
 /* Names and bits do not depend on sizes, so the smallest shape serves. */

@@ -234,7 +234,7 @@ static void check_saved(const struct block *none, struct block *block)
     for (int t = 0; t < none->tensor_count; t++)
         if (none->tensors[t].drop_bit >= 0 && (block->dropped >> none->tensors[t].drop_bit & 1))
             expected -= none->tensors[t].bytes;
-    block_measure(block);
+    block_measure(block, false);
     if (block->saved_bytes != expected)
         ck_abort_msg("set %x keeps %lld bytes, expected %lld", block->dropped, (long long)block->saved_bytes,
                      (long long)expected);
@@ -248,7 +248,7 @@ static void check_sets_in_shape(const struct model *m, struct block_shape shape,
     simulate(&plain, true, &expected);
     none = plain;
     recompute_apply(&none, 0);
-    block_measure(&none);
+    block_measure(&none, false);
     for (uint32_t mask = 0; mask <= recompute_full(m); mask++) {
         struct block block;
         block_build_layer(&block, m, shape, first);

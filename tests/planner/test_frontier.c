@@ -22,7 +22,7 @@ static struct measured measure(const struct program *program, uint32_t mask,
     struct block block;
     block_build_layer(&block, &program->model, block_shape_of(layout), false);
     recompute_apply(&block, mask);
-    block_measure(&block);
+    block_measure(&block, false);
     return (struct measured){block.saved_bytes, max_i64(block.forward.bytes, block.backward.bytes),
                              time_model_block(program, &block, speed).recompute};
 }

@@ -1,0 +1,20 @@
+/* What program_create_stage() is made of besides its own file. */
+#ifndef MEMPLAN_MODEL_PROGRAM_BUILD_H
+#define MEMPLAN_MODEL_PROGRAM_BUILD_H
+
+#include "model/program.h"
+
+/* Places states, buffers, frames and what lies above them, once the blocks are measured. */
+void program_place(struct program *program);
+/* Elements that lie in memory of one state of a parameter. */
+int64_t program_state_elements(const struct program *program, const struct parameter *parameter,
+                               enum state state);
+enum dtype program_state_dtype(const struct program *program, enum state state);
+/* Arena bytes of one instance's parameters in one state. */
+int64_t program_group_bytes(const struct program *program, const struct block *block, enum state state);
+/* Arena offset of a tensor that the instance itself owns. */
+int64_t program_offset(const struct program *program, int64_t instance, int64_t micro_batch, int index);
+/* Which chunk of the stage an instance is in. */
+int program_chunk(const struct program *program, int64_t instance);
+
+#endif
