@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "trainer/catalogue.h"
 #include "trainer/safetensors.h"
 
 #include <errno.h>
@@ -15,7 +16,8 @@
 enum { CHECKPOINT_VERSION = 1, PIECE = 1 << 20, NAME = 80, PATH = 4096 };
 
 /* The three states of a parameter that are kept, and what they are called after the parameter's name. */
-static const char *const suffixes[] = {"", ".moment1", ".moment2"};
+enum { KEPT = 3 };
+static const char *const suffixes[KEPT] = {"", ".moment1", ".moment2"};
 
 static enum state kept_state(const struct program *program, int which)
 {
@@ -23,107 +25,159 @@ static enum state kept_state(const struct program *program, int which)
 }
 
 /* "embed.wte", "layers.3.qkv", "layers.3.qkv.moment1", "head.final_norm". */
-static void tensor_name(const struct program *program, int64_t instance, int index, int which, char out[NAME])
+static void tensor_name(const struct catalogue *catalogue, int64_t number, int which, char out[NAME])
 {
-    const char *name = program_block(program, instance)->parameters[index].name;
-    if (instance == 0 || instance == program->instances - 1)
-        snprintf(out, NAME, "%s.%s%s", instance ? "head" : "embed", name, suffixes[which]);
+    struct parameter_name name = catalogue_name(catalogue, number);
+    const char *own = catalogue_parameter(catalogue, number)->name;
+    if (name.part == PART_LAYER)
+        snprintf(out, NAME, "layers.%lld.%s%s", (long long)name.layer, own, suffixes[which]);
     else
-        snprintf(out, NAME, "layers.%lld.%s%s", (long long)instance - 1, name, suffixes[which]);
+        snprintf(out, NAME, "%s.%s%s", name.part == PART_EMBED ? "embed" : "head", own, suffixes[which]);
 }
 
-/* Calls `visit` for every tensor of a checkpoint in the order of the file; stops at the first failure. */
-struct visitor {
-    int (*visit)(struct visitor *, int64_t instance, int index, int which, struct error *);
+/* Writing: one file of whole tensors. Every rank knows from the model where in it each element goes, so none has to send
+ * anything to another. */
+
+/* One rank's share of the work. */
+struct writing {
     const struct state_access *access;
-    struct safetensors_entry *entries;
-    struct arena *names;
-    int count;
+    struct comm *comm; /* NULL: alone */
+    struct catalogue catalogue;
+    char before[NAME],
+        name[NAME]; /* files of tensors, in the folder; rank 0 alone knows `before`, "" when there is none */
     struct safetensors_writer *writer;
-    struct safetensors *file;
     float *buffer; /* PIECE elements */
 };
 
-static int visit_all(struct visitor *v, struct error *err)
+static bool writes_first(const struct writing *w)
 {
-    const struct program *p = v->access->program;
-    for (int64_t instance = 0; instance < p->instances; instance++)
-        for (int k = 0; k < program_block(p, instance)->parameter_count; k++)
-            for (int which = 0; which < 3; which++)
-                if (v->visit(v, instance, k, which, err))
+    return !w->comm || comm_rank(w->comm) == 0;
+}
+
+/* Which of several equal copies is the one that is written? */
+static bool is_mine(const struct writing *w, int64_t instance, int index, enum state state)
+{
+    const struct program *program = w->access->program;
+    const struct layout_place *place = &w->access->place;
+    enum sharing sharing = program_block(program, instance)->parameters[index].sharing;
+    bool sharded = program->layout.zero && state >= STATE_MASTER;
+    return !program_parameter(program, instance, index).copy && (sharing != SHARED_NOT || place->part == 0) &&
+           (sharded || place->replica == 0);
+}
+
+/* Elements first .. of a rank's part, which stand in the buffer, to where they lie in the whole. Of a matrix that is shared
+ * by columns that is a call per row, and rows are hundreds of bytes or more: about as fast as memory is copied. */
+static int write_piece(const struct writing *w, int64_t instance, int index, int entry, int64_t first,
+                       int64_t count, struct error *err)
+{
+    const struct program *program = w->access->program;
+    const struct parameter *p = &program_block(program, instance)->parameters[index];
+    for (int64_t done = 0, stretch; done < count; done += stretch) {
+        int64_t whole, size = sizeof *w->buffer;
+        stretch = parameters_stretch(p, program->layout.tp, w->access->place.part, first + done, &whole);
+        stretch = min_i64(stretch, count - done);
+        if (whole >= 0 &&
+            safetensors_write_at(w->writer, entry, whole * size, w->buffer + done, stretch * size, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_state(const struct writing *w, int64_t instance, int index, int which, struct error *err)
+{
+    const struct program *program = w->access->program;
+    enum state state = kept_state(program, which);
+    if (!is_mine(w, instance, index, state))
+        return 0;
+    int64_t number = catalogue_number(&w->catalogue, program_parameter(program, instance, index));
+    struct weights_range held = weights_held(w->access, instance, index, state);
+    for (int64_t done = 0, count; done < held.count; done += count) {
+        count = min_i64(PIECE, held.count - done);
+        weights_read(w->access, instance, index, state, held.first + done, count, w->buffer);
+        if (write_piece(w, instance, index, (int)(number * KEPT + which), held.first + done, count, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_states(const struct writing *w, struct error *err)
+{
+    const struct program *program = w->access->program;
+    for (int64_t instance = 0; instance < program->instances; instance++)
+        for (int k = 0; k < program_block(program, instance)->parameter_count; k++)
+            for (int which = 0; which < KEPT; which++)
+                if (write_state(w, instance, k, which, err))
                     return -1;
     return 0;
 }
 
-static int list_entry(struct visitor *v, int64_t instance, int index, int which, struct error *err)
+/* Of every parameter of the model, in the order of the catalogue. */
+static struct safetensors_entry *list_entries(const struct catalogue *catalogue, struct arena *arena)
 {
-    (void)err;
-    char name[NAME];
-    tensor_name(v->access->program, instance, index, which, name);
-    const struct parameter *p = &program_block(v->access->program, instance)->parameters[index];
-    v->entries[v->count++] = (struct safetensors_entry){
-        .name = arena_strdup(v->names, name),
-        .dtype = DTYPE_F32,
-        .dim_count = p->dims[1] ? 2 : 1,
-        .dims = {p->dims[0], p->dims[1]},
-    };
-    return 0;
-}
-
-static int write_tensor(struct visitor *v, int64_t instance, int index, int which, struct error *err)
-{
-    int64_t total = program_block(v->access->program, instance)->parameters[index].count;
-    for (int64_t first = 0; first < total; first += PIECE) {
-        int64_t count = min_i64(PIECE, total - first);
-        weights_read(v->access, instance, index, kept_state(v->access->program, which), first, count,
-                     v->buffer);
-        if (safetensors_write(v->writer, v->buffer, count * (int64_t)sizeof(float), err))
-            return -1;
+    int64_t count = catalogue_count(catalogue);
+    struct safetensors_entry *entries = arena_array(arena, (size_t)(count * KEPT), sizeof *entries);
+    for (int64_t i = 0; i < count * KEPT; i++) {
+        char name[NAME];
+        const struct parameter *p = catalogue_parameter(catalogue, i / KEPT);
+        tensor_name(catalogue, i / KEPT, (int)(i % KEPT), name);
+        entries[i] = (struct safetensors_entry){
+            .name = arena_strdup(arena, name),
+            .dtype = DTYPE_F32,
+            .dim_count = p->full_dims[1] ? 2 : 1,
+            .dims = {p->full_dims[0], p->full_dims[1]},
+        };
     }
-    return 0;
+    return entries;
 }
 
-static int read_tensor(struct visitor *v, int64_t instance, int index, int which, struct error *err)
+/* Rank 0 makes the file, then tells the others its name. */
+static int open_writer(struct writing *w, const char *folder, struct error *err)
 {
-    char name[NAME];
-    tensor_name(v->access->program, instance, index, which, name);
-    const struct safetensors_tensor *t = safetensors_find(v->file, name);
-    int64_t total = program_block(v->access->program, instance)->parameters[index].count;
-    if (!t || t->elements != total)
-        return error_set(
-            err,
-            "the checkpoint's tensor %s has %lld elements and should have %lld; it belongs to another model",
-            name, t ? (long long)t->elements : 0, (long long)total);
-    for (int64_t first = 0; first < total; first += PIECE) {
-        int64_t count = min_i64(PIECE, total - first);
-        if (safetensors_read_f32(v->file, t, first, count, v->buffer, err))
-            return -1;
-        weights_write(v->access, instance, index, kept_state(v->access->program, which), first, count,
-                      v->buffer);
-    }
-    return 0;
-}
-
-static int write_tensors(const char *path, const struct state_access *access, struct error *err)
-{
-    struct visitor v = {.visit = list_entry, .access = access, .names = arena_create()};
-    v.entries = host_alloc((size_t)access->program->parameter_tensors * 3 * sizeof *v.entries);
-    v.buffer = host_alloc(PIECE * sizeof *v.buffer);
-    visit_all(&v, err);
+    char path[PATH];
+    struct arena *arena = arena_create();
     struct safetensors_note note = {"format", "pt"};
-    int status = safetensors_create(path, v.entries, v.count, &note, 1, &v.writer, err);
-    if (!status) {
-        v.visit = write_tensor;
-        status = visit_all(&v, err);
-        if (status)
-            safetensors_abort(v.writer);
-        else
-            status = safetensors_commit(v.writer, err);
+    struct safetensors_entry *entries = list_entries(&w->catalogue, arena);
+    int count = (int)(catalogue_count(&w->catalogue) * KEPT), status = 0;
+    struct comm_span span = {w->name, NAME / dtype_bytes(DTYPE_I32)};
+    if (writes_first(w)) {
+        snprintf(path, sizeof path, "%s/%s", folder, w->name);
+        status = safetensors_create(path, entries, count, &note, 1, &w->writer, err) ||
+                 safetensors_reserve(w->writer, err);
     }
-    free(v.buffer);
-    free(v.entries);
-    arena_free(v.names);
-    return status;
+    if (!status && w->comm)
+        status = comm_start_broadcast(w->comm, &span, 1, DTYPE_I32, 0, NULL, err) || comm_wait(w->comm, err);
+    if (!status && !writes_first(w)) {
+        snprintf(path, sizeof path, "%s/%s", folder, w->name);
+        status = safetensors_join(path, entries, count, &note, 1, &w->writer, err);
+    }
+    arena_free(arena);
+    return status ? -1 : 0;
+}
+
+/* The tensors are on the disk, under their name, when rank 0 returns. */
+static int close_writer(struct writing *w, struct error *err)
+{
+    bool first = writes_first(w);
+    struct safetensors_writer *writer = w->writer;
+    if (!first) {
+        w->writer = NULL;
+        if (safetensors_leave(writer, err))
+            return -1;
+    }
+    if (w->comm && comm_barrier(w->comm, err))
+        return -1;
+    w->writer = NULL;
+    return first ? safetensors_commit(writer, err) : 0;
+}
+
+static int write_tensors(struct writing *w, const char *folder, struct error *err)
+{
+    w->buffer = host_alloc(PIECE * sizeof *w->buffer);
+    int status = open_writer(w, folder, err) || write_states(w, err) || close_writer(w, err);
+    if (status)
+        safetensors_abort(w->writer);
+    free(w->buffer);
+    return status ? -1 : 0;
 }
 
 static void json_path(const char *folder, char out[PATH])
@@ -155,28 +209,32 @@ static void name_tensors(int64_t step, const char *standing, char out[NAME])
         snprintf(out, NAME, "step-%06lld-again.safetensors", (long long)step);
 }
 
-static int write_alone(const char *folder, const struct state_access *access,
-                       const struct checkpoint_info *info, struct error *err)
+/* Rank 0: the folder, and the names in it. */
+static int prepare_folder(struct writing *w, const char *folder, int64_t step, struct error *err)
 {
-    char before[NAME], name[NAME], path[PATH];
     if (mkdir(folder, 0777) && errno != EEXIST)
         return error_set(err, "%s: cannot make this folder for checkpoints: %s; choose another --checkpoint",
                          folder, strerror(errno));
-    standing_tensors(folder, before);
-    name_tensors(info->step, before, name);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (write_tensors(path, access, err))
-        return -1;
+    standing_tensors(folder, w->before);
+    name_tensors(step, w->before, w->name);
+    return 0;
+}
+
+/* Rank 0: from here on the new checkpoint stands. */
+static int name_checkpoint(const struct writing *w, const char *folder, const struct checkpoint_info *info,
+                           struct error *err)
+{
+    char path[PATH];
     json_path(folder, path);
     json_t *object =
         json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o}", "memplan_checkpoint", CHECKPOINT_VERSION, "step",
                   (json_int_t)info->step, "seed", (json_int_t)info->seed, "global_batch",
-                  (json_int_t)info->global_batch, "seq_len", (json_int_t)info->seq_len, "tensors", name,
-                  "model", model_to_json(&access->program->model));
+                  (json_int_t)info->global_batch, "seq_len", (json_int_t)info->seq_len, "tensors", w->name,
+                  "model", model_to_json(&w->access->program->model));
     int status = jsonfile_write(object, path, err);
     json_decref(object);
-    if (!status && before[0]) {
-        snprintf(path, sizeof path, "%s/%s", folder, before);
+    if (!status && w->before[0]) {
+        snprintf(path, sizeof path, "%s/%s", folder, w->before);
         unlink(path);
     }
     return status;
@@ -185,7 +243,11 @@ static int write_alone(const char *folder, const struct state_access *access,
 int checkpoint_write(const char *folder, const struct state_access *access,
                      const struct checkpoint_info *info, struct comm *comm, struct error *err)
 {
-    if ((!comm || comm_rank(comm) == 0) && write_alone(folder, access, info, err))
+    struct writing w = {.access = access, .comm = comm, .catalogue = catalogue_of(&access->program->model)};
+    bool first = writes_first(&w);
+    if (first && prepare_folder(&w, folder, info->step, err))
+        return -1;
+    if (write_tensors(&w, folder, err) || (first && name_checkpoint(&w, folder, info, err)))
         return -1;
     return comm ? comm_barrier(comm, err) : 0;
 }
@@ -266,6 +328,63 @@ static int read_info(const json_t *object, const char *path, struct checkpoint_i
     return 0;
 }
 
+/* A state that is being read from a checkpoint's file. */
+struct reading {
+    const struct safetensors *file;
+    const struct catalogue *catalogue;
+    int which;
+};
+
+static void read_window(const void *context, const struct weights_window *w, float *out)
+{
+    const struct reading *r = context;
+    char name[NAME];
+    tensor_name(r->catalogue, catalogue_number(r->catalogue, w->name), r->which, name);
+    const struct safetensors_tensor *t = safetensors_find(r->file, name);
+    int64_t lines = w->columns == w->row_length ? 1 : w->rows, length = w->rows * w->columns / lines;
+    for (int64_t i = 0; i < lines; i++)
+        safetensors_read_f32(r->file, t, (w->row + i) * w->row_length + w->column, length, out + i * length,
+                             NULL);
+}
+
+/* Also of what other ranks read: a file that is refused is refused by all. */
+static int check_tensors(const struct safetensors *file, const struct catalogue *catalogue, struct error *err)
+{
+    for (int64_t i = 0; i < catalogue_count(catalogue) * KEPT; i++) {
+        char name[NAME];
+        float nothing;
+        tensor_name(catalogue, i / KEPT, (int)(i % KEPT), name);
+        const struct safetensors_tensor *t = safetensors_find(file, name);
+        int64_t total = catalogue_parameter(catalogue, i / KEPT)->full_count;
+        if (!t || t->elements != total)
+            return error_set(err,
+                             "the checkpoint's tensor %s has %lld elements and should have %lld; it belongs "
+                             "to another model",
+                             name, t ? (long long)t->elements : 0, (long long)total);
+        if (safetensors_read_f32(file, t, 0, 0, &nothing, err)) /* refuses a dtype of no floats */
+            return -1;
+    }
+    return 0;
+}
+
+static int read_tensors(const char *path, const struct state_access *access, struct error *err)
+{
+    struct catalogue catalogue = catalogue_of(&access->program->model);
+    struct safetensors *file;
+    if (safetensors_open(path, &file, err))
+        return -1;
+    int status = check_tensors(file, &catalogue, err);
+    if (status)
+        error_prefix(err, "%s", path);
+    for (int which = 0; !status && which < KEPT; which++) {
+        struct reading reading = {file, &catalogue, which};
+        struct weights_source source = {read_window, &reading};
+        weights_fill(access, kept_state(access->program, which), &source, 1);
+    }
+    safetensors_close(file);
+    return status;
+}
+
 int checkpoint_read(const char *folder, const struct state_access *access, struct checkpoint_info *info,
                     struct error *err)
 {
@@ -275,21 +394,13 @@ int checkpoint_read(const char *folder, const struct state_access *access, struc
     json_path(folder, path);
     if (jsonfile_read(path, &object, err))
         return -1;
-    struct visitor v = {.visit = read_tensor, .access = access};
-    int status = -1;
-    if (check_version(object, path, err) || check_model(object, path, &access->program->model, err) ||
-        read_info(object, path, info, &tensors, err))
-        goto done;
-    snprintf(path, sizeof path, "%s/%s", folder, tensors);
-    if (safetensors_open(path, &v.file, err))
-        goto done;
-    v.buffer = host_alloc(PIECE * sizeof *v.buffer);
-    status = visit_all(&v, err);
-    if (status)
-        error_prefix(err, "%s", path);
-    free(v.buffer);
-    safetensors_close(v.file);
-done:
+    int status = check_version(object, path, err) ||
+                 check_model(object, path, &access->program->model, err) ||
+                 read_info(object, path, info, &tensors, err);
+    if (!status) {
+        snprintf(path, sizeof path, "%s/%s", folder, tensors);
+        status = read_tensors(path, access, err);
+    }
     json_decref(object);
-    return status;
+    return status ? -1 : 0;
 }

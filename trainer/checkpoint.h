@@ -1,6 +1,7 @@
-/* A checkpoint is a folder: step-000050.safetensors (every parameter in fp32 with its two Adam moments) and
- * checkpoint.json, which says what it belongs to and names that file. The JSON is renamed into place last, so a run that is
- * killed at any moment leaves the checkpoint before it, whole. It can be read under any layout of the same model. */
+/* A checkpoint is a folder: step-000050.safetensors (every parameter of the model, whole, in fp32 with its two Adam
+ * moments) and checkpoint.json, which says what it belongs to and names that file. The JSON is renamed into place last, so a
+ * run that is killed at any moment leaves the checkpoint before it, whole. All ranks write to the one file, each what it
+ * holds, so ranks on several machines need a file system that they share; and any layout of the same model can read it. */
 #ifndef MEMPLAN_TRAINER_CHECKPOINT_H
 #define MEMPLAN_TRAINER_CHECKPOINT_H
 
@@ -16,12 +17,14 @@ struct checkpoint_info {
     int64_t global_batch, seq_len; /* the order of the data depends on them */
 };
 
-/* Makes the folder when it is missing; removes the tensors of the checkpoint before once the new one stands. Called by all
- * ranks of `comm`, which is all of the layout's (NULL: this one is alone). When one fails, the others wait until the caller
- * aborts the comm. */
+/* Makes the folder when it is missing; removes the tensors of the checkpoint before once the new one stands. All ranks of
+ * the layout call it, with the same folder and info; `comm` is theirs, by rank of the layout (NULL: there is one rank). When
+ * it returns 0, the checkpoint stands. When it fails on one rank, the checkpoint before stands; the other ranks wait until
+ * that one's caller aborts the comm, and then fail too. */
 int checkpoint_write(const char *folder, const struct state_access *access, const struct checkpoint_info *info,
                      struct comm *comm, struct error *err);
-/* Fills the states and *info. Refuses another model, a missing or ill-shaped tensor, a newer version. */
+/* Fills the states that the rank holds, and *info; each rank for itself. Refuses another model, a missing or ill-shaped
+ * tensor, a newer version. */
 int checkpoint_read(const char *folder, const struct state_access *access, struct checkpoint_info *info,
                     struct error *err);
 

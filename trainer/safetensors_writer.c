@@ -1,6 +1,6 @@
-/* The writing half of safetensors.h: the header first, then appended bytes, all in a draft that takes the file's place
- * when it is complete. A draft that a crash left behind is as large as a checkpoint: its name is fixed, so that the next
- * one replaces it. */
+/* The writing half of safetensors.h: the header first, then appended bytes, or bytes at places from several writers, all in
+ * a draft that takes the file's place when it is complete. A draft that a crash left behind is as large as a checkpoint: its
+ * name is fixed, so that the next one replaces it; and so that others find it. */
 #include "trainer/safetensors.h"
 
 #include "base/arena.h"
@@ -10,10 +10,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 
@@ -23,49 +26,108 @@ struct safetensors_writer {
     struct arena *arena;
     const char *path;
     struct file_draft draft;
+    bool joined;            /* the draft is another writer's */
+    char *header;           /* as it stands in the file; owned */
+    int64_t header_bytes;   /* the data begin there */
     int64_t written, total; /* bytes of data */
     int entry_count;
     const char **names;
     int64_t *ends; /* where each entry's data end */
 };
 
-static json_t *header_describe(struct safetensors_writer *writer, const struct safetensors_entry *entries,
-                               struct error *err);
-static int header_add_notes(json_t *header, const struct safetensors_note *notes, int note_count,
-                            struct error *err);
-static int header_write(struct safetensors_writer *writer, const json_t *header, struct error *err);
+static int writer_plan(const char *path, const struct safetensors_entry *entries, int entry_count,
+                       const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
+                       struct error *err);
+
+static void writer_free(struct safetensors_writer *writer)
+{
+    free(writer->header);
+    arena_free(writer->arena);
+}
+
+/* Says which draft could not be made, written or finished, and ends in errno's words. */
+static int fail(const struct safetensors_writer *writer, const char *what, struct error *err)
+{
+    return error_set(err, "cannot write %s of %s: %s; free some space or choose another folder", what,
+                     writer->draft.name, strerror(errno));
+}
 
 int safetensors_create(const char *path, const struct safetensors_entry *entries, int entry_count,
                        const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
                        struct error *err)
 {
-    struct arena *arena = arena_create();
-    struct safetensors_writer *writer = arena_alloc(arena, sizeof *writer);
-    writer->arena = arena;
-    writer->path = arena_strdup(arena, path);
-    writer->entry_count = entry_count;
-    writer->names = arena_array(arena, (size_t)entry_count, sizeof *writer->names);
-    writer->ends = arena_array(arena, (size_t)entry_count, sizeof *writer->ends);
-    json_t *header = header_describe(writer, entries, err);
-    if (!header || header_add_notes(header, notes, note_count, err))
-        goto free_header;
+    struct safetensors_writer *writer;
+    if (writer_plan(path, entries, entry_count, notes, note_count, &writer, err))
+        return -1;
     if (file_draft_open(&writer->draft, writer->path, ".partial")) {
         error_set(err, "cannot write %s: %s; choose a folder that exists and that you may write to",
                   writer->draft.name, strerror(errno));
-        goto free_header;
+        writer_free(writer);
+        return -1;
     }
-    if (header_write(writer, header, err))
-        goto abort_draft;
-    json_decref(header);
+    if (file_write(writer->draft.file, writer->header, (size_t)writer->header_bytes)) {
+        fail(writer, "the header", err);
+        safetensors_abort(writer);
+        return -1;
+    }
     *out = writer;
     return 0;
+}
 
-abort_draft:
-    file_draft_abort(&writer->draft);
-free_header:
-    json_decref(header);
-    arena_free(arena);
-    return -1;
+int safetensors_reserve(struct safetensors_writer *writer, struct error *err)
+{
+    if (ftruncate(writer->draft.file, writer->header_bytes + writer->total))
+        return fail(writer, "the tensors", err);
+    writer->written = writer->total;
+    return 0;
+}
+
+/* Only ever opened for writing: a network file system then sends what was written and no more, so that writers on several
+ * machines do not spoil each other's bytes of a page. For the same reason nothing is mapped. */
+static int open_joined(struct safetensors_writer *writer, struct error *err)
+{
+    struct file_draft *draft = &writer->draft;
+    struct stat info;
+    snprintf(draft->name, sizeof draft->name, "%s.partial", writer->path);
+    draft->file = open(draft->name, O_WRONLY | O_CLOEXEC);
+    if (draft->file < 0)
+        return error_set(err,
+                         "cannot write %s, which another rank has made: %s; choose a folder that all ranks "
+                         "share and may write to",
+                         draft->name, strerror(errno));
+    if (!fstat(draft->file, &info) && info.st_size == writer->header_bytes + writer->total)
+        return 0;
+    close(draft->file);
+    return error_set(err,
+                     "%s is not the file that another rank has made; choose a folder that all ranks share",
+                     draft->name);
+}
+
+int safetensors_join(const char *path, const struct safetensors_entry *entries, int entry_count,
+                     const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
+                     struct error *err)
+{
+    struct safetensors_writer *writer;
+    if (writer_plan(path, entries, entry_count, notes, note_count, &writer, err))
+        return -1;
+    writer->joined = true;
+    if (open_joined(writer, err)) {
+        writer_free(writer);
+        return -1;
+    }
+    *out = writer;
+    return 0;
+}
+
+int safetensors_leave(struct safetensors_writer *writer, struct error *err)
+{
+    int status = fsync(writer->draft.file);
+    if (status)
+        fail(writer, "the tensors", err);
+    if (close(writer->draft.file) && !status)
+        status = fail(writer, "the tensors", err);
+    writer_free(writer);
+    return status;
 }
 
 /* The entry that the next byte belongs to, for messages. */
@@ -91,8 +153,34 @@ int safetensors_write(struct safetensors_writer *writer, const void *bytes, int6
     return 0;
 }
 
+/* pwrite() until all is written. */
+static int write_at(int file, const char *bytes, int64_t count, int64_t place)
+{
+    for (int64_t done = 0; done < count;) {
+        ssize_t wrote = pwrite(file, bytes + done, (size_t)(count - done), place + done);
+        if (wrote >= 0)
+            done += wrote;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+int safetensors_write_at(struct safetensors_writer *writer, int entry, int64_t first, const void *bytes,
+                         int64_t byte_count, struct error *err)
+{
+    int64_t begin = entry ? writer->ends[entry - 1] : 0;
+    assert(entry >= 0 && entry < writer->entry_count && first >= 0);
+    assert(byte_count <= writer->ends[entry] - begin - first);
+    if (write_at(writer->draft.file, bytes, byte_count, writer->header_bytes + begin + first))
+        return error_set(err, "cannot write tensor %s to %s: %s; free some space or choose another folder",
+                         writer->names[entry], writer->draft.name, strerror(errno));
+    return 0;
+}
+
 int safetensors_commit(struct safetensors_writer *writer, struct error *err)
 {
+    assert(!writer->joined);
     if (writer->written != writer->total) {
         error_set(err,
                   "%s: tensor %s is not complete, %" PRId64 " of %" PRId64 " bytes came; write every tensor",
@@ -104,7 +192,7 @@ int safetensors_commit(struct safetensors_writer *writer, struct error *err)
     if (result)
         error_set(err, "cannot finish %s: %s; free some space or choose another folder", writer->path,
                   strerror(errno));
-    arena_free(writer->arena);
+    writer_free(writer);
     return result;
 }
 
@@ -112,8 +200,11 @@ void safetensors_abort(struct safetensors_writer *writer)
 {
     if (!writer)
         return;
-    file_draft_abort(&writer->draft);
-    arena_free(writer->arena);
+    if (writer->joined)
+        close(writer->draft.file);
+    else
+        file_draft_abort(&writer->draft);
+    writer_free(writer);
 }
 
 static int entry_bytes(const char *path, const struct safetensors_entry *entry, int64_t *bytes,
@@ -189,21 +280,39 @@ static int header_add_notes(json_t *header, const struct safetensors_note *notes
 }
 
 /* Spaces after the JSON are part of the header: they put the data on a multiple of DATA_ALIGN. */
-static int header_write(struct safetensors_writer *writer, const json_t *header, struct error *err)
+static void header_format(struct safetensors_writer *writer, const json_t *header)
 {
     char *json = json_dumps(header, JSON_COMPACT);
     int64_t json_bytes = (int64_t)strlen(json);
-    int64_t all_bytes = round_up(LENGTH_BYTES + json_bytes, DATA_ALIGN);
-    char *all = host_alloc((size_t)all_bytes);
-    uint64_t header_bytes = (uint64_t)(all_bytes - LENGTH_BYTES);
-    memcpy(all, &header_bytes, LENGTH_BYTES);
-    memset(all + LENGTH_BYTES, ' ', header_bytes);
-    memcpy(all + LENGTH_BYTES, json, (size_t)json_bytes);
-    int result = file_write(writer->draft.file, all, (size_t)all_bytes);
-    if (result)
-        error_set(err, "cannot write the header of %s: %s; free some space or choose another folder",
-                  writer->draft.name, strerror(errno));
-    free(all);
+    writer->header_bytes = round_up(LENGTH_BYTES + json_bytes, DATA_ALIGN);
+    writer->header = host_alloc((size_t)writer->header_bytes);
+    uint64_t length = (uint64_t)(writer->header_bytes - LENGTH_BYTES);
+    memcpy(writer->header, &length, LENGTH_BYTES);
+    memset(writer->header + LENGTH_BYTES, ' ', length);
+    memcpy(writer->header + LENGTH_BYTES, json, (size_t)json_bytes);
     free(json);
-    return result;
+}
+
+/* A writer that knows its header, where everything goes, and no file yet. */
+static int writer_plan(const char *path, const struct safetensors_entry *entries, int entry_count,
+                       const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
+                       struct error *err)
+{
+    struct arena *arena = arena_create();
+    struct safetensors_writer *writer = arena_alloc(arena, sizeof *writer);
+    writer->arena = arena;
+    writer->path = arena_strdup(arena, path);
+    writer->entry_count = entry_count;
+    writer->names = arena_array(arena, (size_t)entry_count, sizeof *writer->names);
+    writer->ends = arena_array(arena, (size_t)entry_count, sizeof *writer->ends);
+    json_t *header = header_describe(writer, entries, err);
+    int status = header && !header_add_notes(header, notes, note_count, err) ? 0 : -1;
+    if (status) {
+        arena_free(arena);
+    } else {
+        header_format(writer, header);
+        *out = writer;
+    }
+    json_decref(header);
+    return status;
 }
