@@ -38,11 +38,67 @@ static double attention_flops(const struct program *p, const struct op *op)
     return products * 2 * square * (double)p->model.head_size * (op->flags & OP_CAUSAL ? 0.5 : 1);
 }
 
-/* What a rank sends of a vector that `ranks` ranks reduce and scatter, or gather: all but its own part. Twice that is an
- * all-reduce. */
-static double share_sent(int64_t ranks)
+bool work_communicates(enum op_kind kind)
 {
-    return (double)(ranks - 1) / (double)ranks;
+    switch (kind) {
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_SUM_PARTIAL:
+    case OP_MAX_PARTIAL:
+    case OP_RECEIVE:
+    case OP_SEND:
+    case OP_ALL_REDUCE:
+    case OP_SCATTER_GRADIENTS:
+    case OP_REDUCE_LOSS:
+    case OP_WAIT:
+    case OP_REDUCE_NORMS:
+    case OP_REDUCE_TIED:
+    case OP_REDUCE_SQUARES:
+    case OP_GATHER_WEIGHTS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Of a vector of V bytes, an all-reduce over n ranks moves 2 V and sends 2 (n-1)/n V. Its halves, which scatter the sum or
+ * gather the parts, move the vector and one part, (n+1)/n V, and send (n-1)/n V. */
+double work_sent(enum op_kind kind, double bytes_moved, int64_t ranks)
+{
+    bool half = kind == OP_ALL_GATHER || kind == OP_REDUCE_SCATTER || kind == OP_SCATTER_GRADIENTS ||
+                kind == OP_GATHER_WEIGHTS;
+    return bytes_moved * (double)(ranks - 1) / (double)(half ? ranks + 1 : ranks);
+}
+
+/* rank = (stage * dp + replica) * tp + part */
+struct work_group work_group_of(const struct layout *l, enum op_kind kind)
+{
+    int64_t stage = l->dp * l->tp, all = layout_ranks(l);
+    struct work_group parts = {l->tp, 1, l->tp}, replicas = {l->dp, l->tp, stage};
+    switch (kind) {
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_SUM_PARTIAL:
+    case OP_MAX_PARTIAL:
+        return parts;
+    case OP_REDUCE_NORMS:
+        return l->sequence_parallel ? parts : (struct work_group){0};
+    case OP_ALL_REDUCE:
+        return replicas;
+    case OP_SCATTER_GRADIENTS:
+    case OP_GATHER_WEIGHTS:
+        return l->zero ? replicas : (struct work_group){0};
+    case OP_RECEIVE:
+    case OP_SEND:
+    case OP_REDUCE_TIED:
+        return l->pp > 1 ? (struct work_group){2, stage, all} : (struct work_group){0};
+    case OP_REDUCE_LOSS:
+        return (struct work_group){l->dp * l->pp, l->tp, all};
+    case OP_REDUCE_SQUARES:
+        return (struct work_group){l->zero ? all : l->tp * l->pp, 1, all};
+    default:
+        return (struct work_group){0};
+    }
 }
 
 static struct work block_work(const struct program *p, const struct block *block, const struct op *op)
@@ -50,7 +106,7 @@ static struct work block_work(const struct program *p, const struct block *block
     struct work work = {.bytes_moved = bytes_touched(block, op)};
     const struct tensor *in0 = op->inputs[0] >= 0 ? &block->tensors[op->inputs[0]] : NULL;
     const struct tensor *in1 = op->inputs[1] >= 0 ? &block->tensors[op->inputs[1]] : NULL;
-    const struct tensor *out = &block->tensors[op->outputs[0]];
+    const struct tensor *out = op->outputs[0] >= 0 ? &block->tensors[op->outputs[0]] : NULL;
     int64_t rows = p->layout.micro_batch * p->layout.seq_len;
     switch (op->kind) {
     case OP_MATMUL:
@@ -80,11 +136,16 @@ static struct work block_work(const struct program *p, const struct block *block
     }
     case OP_ALL_GATHER:
     case OP_REDUCE_SCATTER:
-        work.bytes_sent = share_sent(p->layout.tp) * (double)max_i64(in0->bytes, out->bytes);
-        break;
     case OP_SUM_PARTIAL:
     case OP_MAX_PARTIAL:
-        work.bytes_sent = 2 * share_sent(p->layout.tp) * (double)out->bytes;
+        work.bytes_sent = work_sent(op->kind, work.bytes_moved, p->layout.tp);
+        break;
+    case OP_SEND:
+        work.bytes_sent = (double)in0->bytes;
+        work.bytes_moved *= 2; /* the buffer's side */
+        break;
+    case OP_RECEIVE:
+        work.bytes_moved *= 2;
         break;
     default:
         work.m = dims_rows(out->dims);
@@ -93,16 +154,21 @@ static struct work block_work(const struct program *p, const struct block *block
     return work;
 }
 
+/* With ZeRO a rank's shard is all that it updates. The copy of a tied embedding is updated and not counted in the norm. */
 static struct work update_work(const struct program *p, const struct step_op *op)
 {
     struct work work = {0};
     const struct block *block = program_block(p, op->instance);
     for (int i = 0; i < block->parameter_count; i++) {
-        work.m += block->parameters[i].count;
+        if (op->kind == OP_SQUARE_SUM && program_parameter(p, op->instance, i).copy)
+            continue;
+        int64_t count = program_shard(p, op->instance, i, 0).padded_count;
+        work.m += count;
         for (int state = 0; state < STATE_COUNT; state++) {
             if (!program_has_state(p, (enum state)state))
                 continue;
-            double bytes = (double)program_state(p, op->instance, i, (enum state)state).bytes;
+            enum dtype dtype = program_state(p, op->instance, i, (enum state)state).dtype;
+            double bytes = (double)count * (double)dtype_bytes(dtype);
             if (state == STATE_GRADIENT)
                 work.bytes_moved += bytes;
             else if (op->kind == OP_ADAMW)
@@ -112,34 +178,113 @@ static struct work update_work(const struct program *p, const struct step_op *op
     return work;
 }
 
-static struct work reduce_work(const struct program *p, const struct step_op *op)
+/* Weights of a bucket's instances. */
+static double weight_bytes(const struct program *p, const struct bucket *bucket)
+{
+    double bytes = 0;
+    for (int i = 0; i < p->run_count; i++) {
+        const struct run *run = &p->runs[i];
+        int64_t count =
+            min_i64(run->first + run->count - 1, bucket->last) - max_i64(run->first, bucket->first) + 1;
+        for (int k = 0; count > 0 && k < p->blocks[run->block].parameter_count; k++)
+            bytes += (double)count * (double)program_state(p, run->first, k, STATE_WEIGHT).bytes;
+    }
+    return bytes;
+}
+
+static bool is_norm(enum parameter_id id)
+{
+    return id == PARAM_NORM1 || id == PARAM_NORM1_BIAS || id == PARAM_NORM2 || id == PARAM_NORM2_BIAS ||
+           id == PARAM_FINAL_NORM || id == PARAM_FINAL_NORM_BIAS;
+}
+
+/* Gradients, or with ZeRO a rank's shards of them: of the norms, or of the tied embedding. */
+static double gradient_bytes(const struct program *p, enum op_kind kind)
+{
+    double bytes = 0;
+    for (int i = 0; i < p->run_count; i++) {
+        const struct run *run = &p->runs[i];
+        const struct block *block = &p->blocks[run->block];
+        for (int k = 0; k < block->parameter_count; k++) {
+            struct parameter_name name = program_parameter(p, run->first, k);
+            if (kind == OP_REDUCE_NORMS ? !is_norm(name.id) : name.id != PARAM_WTE)
+                continue;
+            int64_t size = dtype_bytes(program_state(p, run->first, k, STATE_GRADIENT).dtype);
+            bytes += (double)(run->count * program_shard(p, run->first, k, 0).padded_count * size);
+        }
+    }
+    return bytes;
+}
+
+static double reduce_bytes_moved(const struct program *p, const struct step_op *op, int64_t ranks)
+{
+    double part_and_whole = 1 + 1 / (double)ranks;
+    switch (op->kind) {
+    case OP_ALL_REDUCE:
+        return 2 * (double)p->buckets[op->bucket].bytes;
+    case OP_SCATTER_GRADIENTS:
+        return part_and_whole * (double)p->buckets[op->bucket].bytes;
+    case OP_GATHER_WEIGHTS:
+        return part_and_whole * weight_bytes(p, &p->buckets[op->bucket]);
+    case OP_REDUCE_LOSS:
+        return 2 * (double)program_scalar(p, SCALAR_LOSS).bytes;
+    case OP_REDUCE_SQUARES:
+        return 2 * (double)program_scalar(p, SCALAR_SQUARE_SUM).bytes;
+    case OP_REDUCE_NORMS:
+    case OP_REDUCE_TIED:
+        return 2 * gradient_bytes(p, op->kind);
+    default:
+        return 0; /* OP_WAIT */
+    }
+}
+
+static struct work reduce_work(const struct program *p, const struct step_op *op, struct work_group group)
 {
     struct work work = {0};
-    if (op->bucket < 0)
-        return work;
-    double bytes = (double)p->buckets[op->bucket].bytes;
-    work.bytes_sent = (op->kind == OP_ALL_REDUCE ? 2 : 1) * share_sent(p->layout.dp) * bytes;
-    work.bytes_moved = 2 * bytes;
+    if (group.ranks > 1) {
+        work.bytes_moved = reduce_bytes_moved(p, op, group.ranks);
+        work.bytes_sent = work_sent(op->kind, work.bytes_moved, group.ranks);
+    }
     return work;
 }
 
 struct work work_of(const struct program *program, const struct step_op *op)
 {
-    if (op->op)
-        return block_work(program, op->block, op->op);
-    if (op->kind == OP_SQUARE_SUM || op->kind == OP_ADAMW)
-        return update_work(program, op);
-    return reduce_work(program, op);
+    struct work_group group = work_group_of(&program->layout, op->kind);
+    struct work work = op->op ? block_work(program, op->block, op->op)
+                       : op->kind == OP_SQUARE_SUM || op->kind == OP_ADAMW ? update_work(program, op)
+                                                                           : reduce_work(program, op, group);
+    work.group = group;
+    return work;
+}
+
+/* Parameters of an instance that count into N: not the tied embedding where its copy is the matrix of the head. */
+static int64_t counted_parameters(const struct program *p, const struct block *block)
+{
+    int64_t count = 0;
+    for (int i = 0; i < block->parameter_count; i++) {
+        const struct parameter *parameter = &block->parameters[i];
+        if (!(p->tied_copy && block->part == PART_EMBED && parameter->id == PARAM_WTE))
+            count += parameter->full_count;
+    }
+    return count;
 }
 
 double work_model_flops(const struct program *program)
 {
     const struct model *m = &program->model;
+    int64_t parameters = 0, layers = 0;
+    for (int i = 0; i < program->run_count; i++) {
+        const struct run *run = &program->runs[i];
+        const struct block *block = &program->blocks[run->block];
+        parameters += run->count * counted_parameters(program, block);
+        layers += block->part == PART_LAYER ? run->count : 0;
+    }
     double tokens = (double)program->micro_batches * (double)program->layout.micro_batch *
                     (double)program->layout.seq_len;
     double width = (double)m->heads * (double)m->head_size;
     double attention = m->family == MODEL_ENCODER ? 12 : 6;
-    double flops = 6 * (double)model_parameters(m) * tokens +
-                   attention * (double)m->layers * width * (double)program->layout.seq_len * tokens;
+    double flops = 6 * (double)parameters * tokens +
+                   attention * (double)layers * width * (double)program->layout.seq_len * tokens;
     return flops / (double)program->layout.tp;
 }

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "model/layout.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,10 +40,19 @@ static void add_point(struct calibration_kind *kind, const struct calibration_po
 
 /* -------------------------------------------------------------------------------------------------------------- fit */
 
-/* Collectives run beside the operations that start and await them, so their recorded times mean something else. */
+/* What ranks do together runs beside the operations that start and await it, or waits for whoever comes last: its recorded
+ * time is not the machine's. */
 static bool is_timed(int kind)
 {
-    return kind < OP_KINDS && kind != OP_ALL_REDUCE && kind != OP_REDUCE_LOSS && kind != OP_WAIT;
+    return kind < OP_KINDS && !work_communicates((enum op_kind)kind);
+}
+
+/* Started, and left to run beside other operations until they are waited for. What else ranks do together is done where it
+ * stands. */
+static bool runs_beside(int kind)
+{
+    return kind == OP_ALL_REDUCE || kind == OP_SCATTER_GRADIENTS || kind == OP_GATHER_WEIGHTS ||
+           kind == OP_REDUCE_LOSS || kind == OP_WAIT;
 }
 
 static struct calibration_point point_of(const struct store_cost *cost)
@@ -80,12 +90,19 @@ static void merge_point(struct calibration_kind *kind, const struct calibration_
     add_point(kind, point);
 }
 
-/* Returns the seconds of all operations of the run, each taken as its median. */
-static double fit_costs(const struct store_cost *costs, int64_t count, struct calibration *out)
+/* Seconds of all operations of a run, each taken as its median: of this rank's own, and where it exchanged with others. */
+struct fitted_seconds {
+    double own, exchanged;
+};
+
+static struct fitted_seconds fit_costs(const struct store_cost *costs, int64_t count, struct calibration *out)
 {
-    double fastest[OP_KINDS] = {0}, usual[OP_KINDS] = {0}, total = 0;
+    double fastest[OP_KINDS] = {0}, usual[OP_KINDS] = {0};
+    struct fitted_seconds seconds = {0};
     for (int64_t i = 0; i < count; i++) {
         int kind = find_kind(costs[i].kind);
+        if (kind < OP_KINDS && !is_timed(kind) && !runs_beside(kind))
+            seconds.exchanged += costs[i].median_s * (double)costs[i].count;
         struct calibration_point point = point_of(&costs[i]);
         if (!is_timed(kind) || !(point.seconds > 0) || !(amount(point.flops, point.bytes) > 0))
             continue;
@@ -95,9 +112,9 @@ static double fit_costs(const struct store_cost *costs, int64_t count, struct ca
     }
     for (int kind = 0; kind < OP_KINDS; kind++) {
         out->kinds[kind].spread = fastest[kind] > 0 ? usual[kind] / fastest[kind] - 1 : 0;
-        total += usual[kind];
+        seconds.own += usual[kind];
     }
-    return total;
+    return seconds;
 }
 
 static int by_value(const void *a, const void *b)
@@ -126,10 +143,10 @@ static double communication_seconds(const struct store_step *steps, int64_t coun
     return median(busy, found);
 }
 
-/* What a step takes besides its operations, and the long tail that medians leave out. `operations_s`: of all ranks and
- * of all steps in which operations were timed. */
+/* What a step takes besides its operations, and the long tail that medians leave out. `operations`: of all ranks and of all
+ * steps in which operations were timed. */
 static double fit_step_ratio(const struct store_run *run, const struct store_step *steps, int64_t count,
-                             double operations_s, struct arena *arena)
+                             struct fitted_seconds operations, struct arena *arena)
 {
     double *own = arena_array(arena, (size_t)count, sizeof *own);
     for (int64_t i = 0; i < count; i++)
@@ -138,17 +155,34 @@ static double fit_step_ratio(const struct store_run *run, const struct store_ste
     int64_t timed =
         run->event_steps > 0 && run->event_steps * run->ranks < count ? run->event_steps * run->ranks : count;
     double step_s = median(own, (size_t)count);
-    return step_s > 0 ? step_s * (double)timed / operations_s : 1;
+    double own_s = step_s * (double)timed - operations.exchanged;
+    return own_s > 0 ? own_s / operations.own : 1;
 }
 
-/* An all-reduce reads and writes its vector once and sends 2 (n-1)/n of it (work.h). */
-static double fit_communication(const struct store_operation *operations, int64_t count, int ranks,
-                                double seconds)
+/* Of a recording that does not say, all ranks are data-parallel. */
+static struct layout layout_of(const struct store_run *run)
+{
+    struct layout layout;
+    json_t *object = run->layout_json ? json_loads(run->layout_json, 0, NULL) : NULL;
+    if (!object || layout_from_json(object, "", &layout, NULL))
+        layout = (struct layout){.dp = run->ranks, .tp = 1, .pp = 1};
+    json_decref(object);
+    return layout;
+}
+
+/* Bytes that a rank hands to the collectives of its replicas in a step, over the seconds that they take. */
+static double fit_communication(const struct store_operation *operations, int64_t count,
+                                const struct layout *layout, double seconds)
 {
     double sent = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (find_kind(operations[i].kind) == OP_ALL_REDUCE)
-            sent += (double)operations[i].bytes_moved * (ranks - 1) / ranks;
+    for (int64_t i = 0; i < count; i++) {
+        int kind = find_kind(operations[i].kind);
+        if (!runs_beside(kind))
+            continue;
+        int64_t ranks = work_group_of(layout, (enum op_kind)kind).ranks;
+        if (ranks > 1)
+            sent += work_sent((enum op_kind)kind, (double)operations[i].bytes_moved, ranks);
+    }
     return seconds > 0 ? sent / seconds : 0;
 }
 
@@ -163,14 +197,15 @@ static int fit_run(struct store *store, const struct store_run *run, struct aren
         store_read_steps(store, run->run_id, arena, &steps, &step_count, err) ||
         store_read_operations(store, run->run_id, 0, arena, &operations, &operation_count, err))
         return -1;
-    double operations_s = fit_costs(costs, cost_count, out);
-    if (!(operations_s > 0))
+    struct fitted_seconds operations_s = fit_costs(costs, cost_count, out);
+    if (!(operations_s.own > 0))
         return error_set(
             err, "run %lld has no timed operations to calibrate from; record one with `memplan profile`",
             (long long)run->run_id);
     out->ranks = run->ranks;
     out->step_ratio = fit_step_ratio(run, steps, step_count, operations_s, arena);
-    out->comm_bytes_per_s = fit_communication(operations, operation_count, run->ranks,
+    struct layout layout = layout_of(run);
+    out->comm_bytes_per_s = fit_communication(operations, operation_count, &layout,
                                               communication_seconds(steps, step_count, arena));
     return 0;
 }

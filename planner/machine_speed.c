@@ -1,5 +1,6 @@
 #include "planner/machine_speed.h"
 
+#include "base/checked.h"
 #include "base/units.h"
 
 #include <ctype.h>
@@ -196,14 +197,34 @@ void machine_speed_use(struct machine_speed *speed, const struct calibration *ca
     }
 }
 
+/* Does every group of this kind have its ranks on one node? They are numbered node by node. */
+static bool within_node(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
+{
+    return ranks <= speed->ranks_per_node ||
+           (group->extent > 0 && speed->ranks_per_node % group->extent == 0);
+}
+
+/* What one rank of the group can send. Between nodes, as many groups as have ranks on a node share its network. */
+static double link_rate(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
+{
+    double link = speed->comm_bytes_per_s.value * rank_share(speed, speed->threads, ranks);
+    if (within_node(speed, group, ranks))
+        return link;
+    int64_t sharing = min_i64(max_i64(group->stride, 1), speed->ranks_per_node);
+    return fmin(link, speed->net_bytes_per_s.value / (double)sharing);
+}
+
+double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
+                                     int64_t ranks)
+{
+    return work->bytes_sent / link_rate(speed, &work->group, ranks) + speed->overhead_s.value;
+}
+
 /* Links carry what is sent, and memory what is read and written; a calibrated rate has both limits in it. */
-static double reduce_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
+static double collective_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
 {
     double share = rank_share(speed, speed->threads, ranks);
-    double link = speed->comm_bytes_per_s.value * share;
-    if (ranks > speed->ranks_per_node)
-        link = fmin(link, speed->net_bytes_per_s.value);
-    double sent_s = work->bytes_sent / link;
+    double sent_s = work->bytes_sent / link_rate(speed, &work->group, ranks);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
     bool calibrated = speed->comm_bytes_per_s.source == SPEED_CALIBRATION;
     return (calibrated ? sent_s : fmax(sent_s, moved_s)) + speed->overhead_s.value;
@@ -215,8 +236,8 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
     double seconds;
     if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &seconds))
         return seconds / rank_share(speed, speed->calibration->threads, ranks);
-    if (kind == OP_ALL_REDUCE || kind == OP_REDUCE_LOSS)
-        return reduce_seconds(speed, work, ranks);
+    if (work_communicates(kind) && kind != OP_SEND && kind != OP_RECEIVE)
+        return collective_seconds(speed, work, ranks);
     double share = rank_share(speed, speed->threads, ranks);
     double compute_rate = kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD
                               ? speed->attention_flops_per_s.value

@@ -34,8 +34,8 @@ struct machine_speed {
     enum speed_source matmul_source;
     struct speed_value attention_flops_per_s; /* inside the attention operations */
     struct speed_value memory_bytes_per_s;
-    struct speed_value comm_bytes_per_s; /* sent by one rank of an all-reduce within a node */
-    struct speed_value net_bytes_per_s;  /* the same when ranks of several nodes take part */
+    struct speed_value comm_bytes_per_s; /* sent by one rank to others of its node */
+    struct speed_value net_bytes_per_s;  /* of a node to others, shared by its ranks that send at the same time */
     int64_t ranks_per_node;
     struct speed_value overhead_s; /* of every operation */
     double overlap; /* share of hidden communication that costs computation nothing: 1 on a card, 0 on shared cores */
@@ -58,9 +58,12 @@ void machine_speed_use(struct machine_speed *speed, const struct calibration *ca
 void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
                                struct machine_speed *out);
 
-/* Seconds of one operation on one of `ranks` ranks that work at the same time. */
+/* Seconds of one operation on one of `ranks` ranks that work at the same time, numbered node by node. Of a message to or from
+ * another stage, this is what the rank itself does, the copy to or from its buffer. */
 double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
                              int64_t ranks);
+/* Seconds that the message itself is on its way: `work` is that of OP_SEND. */
+double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks);
 
 /* Cores this process may use. */
 int machine_speed_cores(void);

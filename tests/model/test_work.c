@@ -118,19 +118,93 @@ TEST(work_update_bytes, "AdamW moves 28 bytes a parameter in fp32 and 32 in bf16
     program_free(p);
 }
 
-/* A ring of 4 ranks: each sends 2 x 3/4 of the vector (Patarasuk & Yuan 2009). All gradients: 124,439,808 floats. */
-TEST(work_sent, "all buckets together send 2 (n-1)/n of the gradients; nothing else sends")
+/* A ring of 4 ranks: each sends 2 x 3/4 of the vector (Patarasuk & Yuan 2009). All gradients: 124,439,808 floats; the loss
+ * is one more. */
+TEST(work_all_reduce, "all buckets together send 2 (n-1)/n of the gradients; besides, only the loss is sent")
 {
     struct program *p = create("gpt2-124m", (struct layout){.dp = 4});
-    double sent = 0;
+    double sent = 0, loss_sent = 0;
     struct program_cursor cursor = program_walk(p);
     for (struct step_op s; program_next(&cursor, &s);) {
         struct work w = work_of(p, &s);
-        ASSERT(w.bytes_sent == 0 || s.kind == OP_ALL_REDUCE);
-        sent += w.bytes_sent;
+        if (s.kind == OP_ALL_REDUCE) {
+            sent += w.bytes_sent;
+            ASSERT_INT(w.group.ranks, 4);
+        } else if (s.kind == OP_REDUCE_LOSS) {
+            loss_sent += w.bytes_sent;
+        } else {
+            ASSERT(w.bytes_sent == 0);
+        }
     }
     ASSERT(sent == 1.5 * 4 * 124439808.0);
+    ASSERT(loss_sent == 1.5 * 4);
     program_free(p);
+}
+
+/* gpt2-tiny: C = 32; B = 1, T = 8: (B, T, C) is 1024 bytes. */
+TEST(work_exchanges,
+     "tensor-parallel ranks send 2 (n-1)/n of what they sum, and (n-1)/n of what they gather or scatter")
+{
+    struct program *p = create("gpt2-tiny", (struct layout){.tp = 4, .micro_batch = 1, .seq_len = 8});
+    struct work w = first_work(p, 1, OP_SUM_PARTIAL);
+    ASSERT(w.bytes_moved == 2 * 1024 && w.bytes_sent == 1.5 * 1024);
+    ASSERT_INT(w.group.ranks, 4);
+    ASSERT_INT(w.group.stride, 1);
+    program_free(p);
+    p = create("gpt2-tiny",
+               (struct layout){.dp = 3, .tp = 4, .sequence_parallel = true, .micro_batch = 1, .seq_len = 8});
+    w = first_work(p, 1, OP_ALL_GATHER);
+    ASSERT(w.bytes_moved == 1024 + 256 && w.bytes_sent == 768);
+    w = first_work(p, 1, OP_REDUCE_SCATTER);
+    ASSERT(w.bytes_moved == 1024 + 256 && w.bytes_sent == 768);
+    /* Norms: 2 layers with two and a final one, weight and bias of 32 floats each. */
+    w = first_work(p, -1, OP_REDUCE_NORMS);
+    ASSERT(w.bytes_moved == 2 * 5 * 2 * 32 * 4 && w.bytes_sent == 1.5 * 5 * 2 * 32 * 4);
+    /* Of 12 ranks those at 0, 4 and 8 average their gradients, and three more such groups. */
+    w = first_work(p, -1, OP_REDUCE_LOSS);
+    ASSERT_INT(w.group.ranks, 3);
+    ASSERT_INT(w.group.stride, 4);
+    ASSERT_INT(w.group.extent, 12);
+    w = first_work(p, -1, OP_REDUCE_SQUARES);
+    ASSERT_INT(w.group.ranks, 4);
+    program_free(p);
+}
+
+/* Sums what all operations of a kind send. */
+static double sent_by(const struct program *p, enum op_kind kind)
+{
+    double sent = 0;
+    struct program_cursor cursor = program_walk(p);
+    for (struct step_op s; program_next(&cursor, &s);)
+        sent += s.kind == kind ? work_of(p, &s).bytes_sent : 0;
+    return sent;
+}
+
+/* 124,439,808 parameters: gradients in fp32, weights in bf16; all tensors are multiples of 4 elements and of 64 bytes. */
+TEST(work_zero, "with ZeRO gradients are scattered and weights gathered, in their own types")
+{
+    struct program *p = create("gpt2-124m", (struct layout){.dp = 4, .zero = 1, .precision = PRECISION_BF16});
+    ASSERT_NEAR(sent_by(p, OP_SCATTER_GRADIENTS), 0.75 * 4 * 124439808.0, 1);
+    ASSERT_NEAR(sent_by(p, OP_GATHER_WEIGHTS), 0.75 * 2 * 124439808.0, 1);
+    ASSERT(sent_by(p, OP_ALL_REDUCE) == 0);
+    program_free(p);
+}
+
+TEST_LOOP(work_parts, "tensor-parallel ranks compute equal shares of what one rank computes", 3)
+{
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    for (int sequence = 0; sequence < 2; sequence++) {
+        struct program *one = create(names[_i], (struct layout){.micro_batch = 2});
+        struct program *two =
+            create(names[_i], (struct layout){.tp = 2, .micro_batch = 2, .sequence_parallel = sequence});
+        struct sums whole = add_up(one), part = add_up(two);
+        ASSERT(2 * part.matmul == whole.matmul);
+        ASSERT(2 * part.attention == whole.attention);
+        ASSERT(2 * part.attention_grad == whole.attention_grad);
+        ASSERT(2 * work_model_flops(two) == work_model_flops(one));
+        program_free(one);
+        program_free(two);
+    }
 }
 
 /* 6 x 124,439,808 x 1024 + 6 x 12 x 768 x 1024 x 1024 = 764,558,180,352 + 57,982,058,496 */

@@ -49,6 +49,8 @@ TEST(time_of_optimizer, "the optimizer reads gradients twice, and reads and writ
 /* Gradient bytes of the embedding, a layer and the head of gpt2-tiny: fp32, C = 32, F = 128, V = 256, 64 positions.
  * A layer: 12 C^2 + 13 C = 12,704 parameters. All are multiples of 64 bytes. */
 enum { EMBED_BYTES = 4 * (256 + 64) * 32, LAYER_BYTES = 4 * 12704, HEAD_BYTES = 4 * 2 * 32 };
+/* The loss is summed too: one float. */
+enum { LOSS_BYTES = 4 };
 
 TEST(time_communication_last, "one bucket that holds everything is reduced after backward, in full view")
 {
@@ -58,7 +60,7 @@ TEST(time_communication_last, "one bucket that holds everything is reduced after
     layout.bucket_bytes = 1 << 30;
     speed.comm_bytes_per_s.value = 1e6; /* 2 ranks send 2 x 1/2 of the bytes */
     struct program *program = sample_program(&model, &layout, 0, 0, 0);
-    double bytes = EMBED_BYTES + 2 * LAYER_BYTES + HEAD_BYTES;
+    double bytes = EMBED_BYTES + 2 * LAYER_BYTES + HEAD_BYTES + LOSS_BYTES;
     struct step_time time = time_model_step(program, &speed);
     ASSERT_NEAR(time.exposed_communication, bytes / 1e6, 1e-9);
     ASSERT_NEAR(time.total, (FORWARD + BACKWARD) / 1e9 + bytes / 1e6, 1e-9);
@@ -76,11 +78,11 @@ TEST(time_communication_hidden,
         1e9; /* a layer: 50,816 bytes in 51 us, its backward 403,456 flops in 403 us */
     struct program *program = sample_program(&model, &layout, 0, 0, 0);
     /* The embedding's backward is no product and takes no time here, so the lowest layer's bucket cannot hide behind it. */
-    ASSERT_NEAR(time_model_step(program, &speed).exposed_communication, (LAYER_BYTES + EMBED_BYTES) / 1e9,
-                1e-12);
+    ASSERT_NEAR(time_model_step(program, &speed).exposed_communication,
+                (LAYER_BYTES + EMBED_BYTES + LOSS_BYTES) / 1e9, 1e-12);
     speed.overlap = 0;
     ASSERT_NEAR(time_model_step(program, &speed).exposed_communication,
-                (EMBED_BYTES + 2 * LAYER_BYTES + HEAD_BYTES) / 1e9, 1e-12);
+                (EMBED_BYTES + 2 * LAYER_BYTES + HEAD_BYTES + LOSS_BYTES) / 1e9, 1e-12);
     program_free(program);
 }
 
@@ -95,7 +97,7 @@ TEST(time_communication_queues, "buckets wait for each other when the link is sl
     /* The head's bucket is full after its backward of 262,144 flops; from there the link is never idle: 256 us later
      * the head's is done, layer 1's (full after 403 us more) is waited for, and then everything queues. */
     double layer_full = (2 * 131072 + 2 * 196608 + 2.5 * 4096) / 1e9;
-    double done = layer_full + (2 * LAYER_BYTES + EMBED_BYTES) / 1e6;
+    double done = layer_full + (2 * LAYER_BYTES + EMBED_BYTES + LOSS_BYTES) / 1e6;
     ASSERT_NEAR(time_model_step(program, &speed).exposed_communication, done - BACKWARD / 1e9, 1e-9);
     program_free(program);
 }
