@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_CLI_CAPACITY_H
 #define MEMPLAN_CLI_CAPACITY_H
 
+#include "base/text.h"
 #include "model/plan.h"
 #include "planner/cluster.h"
 #include "planner/machine_speed.h"
@@ -12,11 +13,16 @@
  * says, else the rank's share of the machine. With `automatic`, also chooses the cheapest recomputation that fits. */
 int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err);
 
-/* Chooses the cheapest recomputation with which the plan fits its capacity on such a device. */
-int capacity_choose_recompute(struct plan *plan, const struct rank_device *device, const struct machine_speed *speed,
-                              struct error *err);
+/* Chooses the cheapest recomputation with which every rank of the plan fits its capacity on such a device: layer by layer
+ * where ranks only share out the batch, else for each pipeline stage none, selective or full. */
+int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
+                              const struct machine_speed *speed, struct error *err);
 
-/* Adds to a refusal the nearest changes that would fit. */
-void capacity_advise(const struct program *program, int64_t capacity_bytes, struct error *err);
+/* Adds to the refusal of a run the nearest changes with which it would fit. */
+void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, struct error *err);
+/* Likewise, to `out`, for such a device: "try ...". Leaves it alone where nothing can be said. */
+void capacity_print_advice(const struct plan *plan, const struct pipeline *pipeline,
+                           const struct rank_device *device, const struct machine_speed *speed,
+                           struct text *out);
 
 #endif

@@ -1,4 +1,5 @@
 /* memplan predict: will a configuration fit, who holds the bytes, how long is a step; before anything runs. */
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/capacity.h"
@@ -6,11 +7,11 @@
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/speed.h"
-#include "planner/advice.h"
 #include "planner/prediction.h"
 #include "reports/breakdown.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct predict_options {
@@ -56,24 +57,52 @@ struct question {
     struct plan plan;
     struct cluster cluster; /* one machine with the plan's ranks */
     struct device_speed speed;
-    struct program *program;
-    struct prediction answer;
+    struct pipeline *pipeline;
+    struct prediction *answers; /* by stage */
+    int worst;                  /* the stage that needs most memory, which decides */
+    int slowest;                /* the stage with the longest step */
 };
+
+static const struct prediction *worst_answer(const struct question *q)
+{
+    return &q->answers[q->worst];
+}
+
+/* How many ranks run a stage's program: those from stage * this on. */
+static int64_t ranks_per_stage(const struct question *q)
+{
+    return layout_ranks(&q->plan.layout) / q->pipeline->count;
+}
+
+static json_t *stages_to_json(const struct question *q)
+{
+    json_t *out = json_array();
+    int64_t ranks = ranks_per_stage(q);
+    for (int i = 0; i < q->pipeline->count; i++) {
+        const struct prediction *a = &q->answers[i];
+        json_t *stage = json_pack("{s:i, s:I, s:I, s:I, s:I}", "stage", i, "first_rank",
+                                  (json_int_t)(i * ranks), "ranks", (json_int_t)ranks, "peak_bytes",
+                                  (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes);
+        for (int role = 0; role < ROLE_COUNT; role++)
+            json_object_set_new(stage, role_name((enum role)role), json_integer(a->by_role[role]));
+        json_array_append_new(out, stage);
+    }
+    return out;
+}
 
 static json_t *to_json(const struct question *q)
 {
-    const struct prediction *a = &q->answer;
-    json_t *stage = json_pack("{s:i, s:I}", "stage", 0, "peak_bytes", (json_int_t)a->peak_bytes);
-    for (int role = 0; role < ROLE_COUNT; role++)
-        json_object_set_new(stage, role_name((enum role)role), json_integer(a->by_role[role]));
-    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", a->time.forward, "backward",
-                             a->time.backward, "recompute", a->time.recompute, "exposed_communication",
-                             a->time.exposed_communication, "optimizer", a->time.optimizer);
-    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:[o]}", "fits", a->fits, "in_doubt",
+    const struct prediction *a = worst_answer(q);
+    const struct step_time *step = &q->answers[q->slowest].time;
+    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward",
+                             step->backward, "recompute", step->recompute, "exposed_communication",
+                             step->exposed_communication, "optimizer", step->optimizer);
+    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:i, s:o}", "fits", a->fits, "in_doubt",
                      a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
                      (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
                      (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
-                     "step_seconds", a->time.total, "step_parts", time, "stages", stage);
+                     "step_seconds", step->total, "step_parts", time, "worst_stage", q->worst, "stages",
+                     stages_to_json(q));
 }
 
 static const char *rates_source(const struct question *q)
@@ -84,11 +113,25 @@ static const char *rates_source(const struct question *q)
                                   : "from nominal rates; a --calibration of this machine comes closer";
 }
 
+/* Which ranks decide; nothing where all are alike. */
+static void add_worst(struct report *report, const struct question *q)
+{
+    int64_t ranks = ranks_per_stage(q), first = q->worst * ranks;
+    if (q->pipeline->count == 1)
+        return;
+    if (ranks == 1)
+        report_fact(report, "most needs", "stage %d, rank %lld", q->worst, (long long)first);
+    else
+        report_fact(report, "most needs", "stage %d, ranks %lld-%lld", q->worst, (long long)first,
+                    (long long)(first + ranks - 1));
+}
+
 static void add_verdict(struct report *report, const struct question *q)
 {
-    const struct prediction *a = &q->answer;
+    const struct prediction *a = worst_answer(q);
     char time[UNITS_TEXT], room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
     int64_t left = a->capacity_bytes - a->needed_bytes;
+    add_worst(report, q);
     report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s",
                 units_format_bytes(left < 0 ? -left : left, room), left < 0 ? "short" : "to spare",
                 a->in_doubt ? ", within the error of the runtime term" : "");
@@ -98,38 +141,38 @@ static void add_verdict(struct report *report, const struct question *q)
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     }
-    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
+    report_fact(report, "step", "%s (%s)", units_format_seconds(q->answers[q->slowest].time.total, time),
+                rates_source(q));
 }
 
 /* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
  * is too much, so that the answer for a large model comes at once. */
 static const char *find_advice(const struct question *q, struct arena *arena)
 {
-    struct advice_list list;
+    const struct prediction *a = worst_answer(q);
+    const struct program *program = q->pipeline->stages[q->worst];
     struct text text = {0};
     char states[UNITS_TEXT];
-    if (q->answer.fits)
+    if (a->fits)
         return NULL;
-    if (q->program->persistent_bytes > q->answer.capacity_bytes - q->answer.runtime.bytes)
-        return arena_printf(arena,
-                            "It does not fit; parameters, gradients and optimizer state alone take %s on "
-                            "every rank, whatever the "
-                            "batch: use a smaller model or a device with more memory.",
-                            units_format_bytes(q->program->persistent_bytes, states));
-    if (advice_find(q->program, &q->cluster.device, &q->speed.speed, &list, NULL))
-        return NULL;
-    advice_print(&list, &text);
-    const char *advice = arena_printf(arena, "It does not fit; %s.", text.data);
+    if (program->persistent_bytes > a->capacity_bytes - a->runtime.bytes)
+        return arena_printf(
+            arena,
+            "It does not fit; parameters, gradients and optimizer state alone take %s on a rank, whatever "
+            "the batch: split the model further (--tp, --pp), shard the optimizer state (--zero 1 with "
+            "--dp), or use a device with more memory.",
+            units_format_bytes(program->persistent_bytes, states));
+    capacity_print_advice(&q->plan, q->pipeline, &q->cluster.device, &q->speed.speed, &text);
+    const char *advice = text.data ? arena_printf(arena, "It does not fit; %s.", text.data) : NULL;
     text_free(&text);
-    advice_clear(&list);
     return advice;
 }
 
 static int print_answer(const struct question *q, struct error *err)
 {
     struct arena *arena = arena_create();
-    struct breakdown breakdown =
-        breakdown_of_program(q->program, q->cluster.device.name, q->answer.capacity_bytes, arena);
+    struct breakdown breakdown = breakdown_of_program(q->pipeline->stages[q->worst], q->cluster.device.name,
+                                                      worst_answer(q)->capacity_bytes, arena);
     const char *advice = find_advice(q, arena);
     if (advice)
         breakdown.advice = advice;
@@ -140,12 +183,24 @@ static int print_answer(const struct question *q, struct error *err)
     return status;
 }
 
+static void predict_stages(struct question *q)
+{
+    q->answers = host_alloc((size_t)q->pipeline->count * sizeof *q->answers);
+    q->worst = pipeline_worst(q->pipeline);
+    for (int i = 0; i < q->pipeline->count; i++) {
+        prediction_make(q->pipeline->stages[i], &q->cluster.device, &q->speed.speed, &q->answers[i]);
+        if (q->answers[i].time.total > q->answers[q->slowest].time.total)
+            q->slowest = i;
+    }
+}
+
 static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
 {
     struct cluster *c = &q->cluster;
     const char *device = o->device ? o->device : q->plan.device;
-    *c = (struct cluster){.nodes = 1, .ranks_per_node = q->plan.layout.dp};
-    if (cluster_read_device(device, q->plan.layout.dp, &c->device, err))
+    int64_t ranks = layout_ranks(&q->plan.layout);
+    *c = (struct cluster){.nodes = 1, .ranks_per_node = ranks};
+    if (cluster_read_device(device, ranks, &c->device, err))
         return -1;
     if (o->memory > 0)
         c->device.capacity_bytes = o->memory;
@@ -156,9 +211,9 @@ static int ask(struct question *q, const struct predict_options *o, bool automat
         return -1;
     if (automatic && capacity_choose_recompute(&q->plan, &c->device, &q->speed.speed, err))
         return -1;
-    if (plan_program(&q->plan, &q->program, err))
+    if (plan_pipeline(&q->plan, &q->pipeline, err))
         return -1;
-    prediction_make(q->program, &c->device, &q->speed.speed, &q->answer);
+    predict_stages(q);
     return 0;
 }
 
@@ -178,8 +233,9 @@ static int run(int argc, char **argv, struct error *err)
     if (!status)
         status = o.json ? output_json(to_json(&q), "-", err) : print_answer(&q, err);
     if (!status)
-        status = q.answer.fits ? 0 : 1;
-    program_free(q.program);
+        status = worst_answer(&q)->fits ? 0 : 1;
+    pipeline_free(q.pipeline);
+    free(q.answers);
     speed_close(&q.speed);
     plan_clear(&q.plan);
     return status;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "model/recompute.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,28 +31,6 @@ static int try_plan(const char *source, struct plan *out, struct error *err)
     return status;
 }
 
-/* What docs/design.md plans and this version does not run yet is refused by name, not ignored. */
-static int check_supported(const struct configuration_options *o, struct error *err)
-{
-    const struct {
-        const char *option;
-        int64_t value, supported;
-    } limits[] = {
-        {"tp", o->tp, 1}, {"pp", o->pp, 1}, {"virtual-stages", o->virtual_stages, 1}, {"zero", o->zero, 0}};
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (limits[i].value > limits[i].supported)
-            return error_set(
-                err,
-                "--%s %lld: this version splits work by data parallelism only; leave it at %lld and use "
-                "--dp",
-                limits[i].option, (long long)limits[i].value, (long long)limits[i].supported);
-    if (o->sequence_parallel)
-        return error_set(
-            err, "--sequence-parallel works between tensor-parallel ranks, which this version does not have; "
-                 "leave it out");
-    return 0;
-}
-
 /* A plan says what its model is; another one needs another plan. */
 static int check_no_overrides(const char *source, const struct model_overrides *o, struct error *err)
 {
@@ -62,32 +41,138 @@ static int check_no_overrides(const char *source, const struct model_overrides *
     return 0;
 }
 
+static void set_given(int64_t *field, int64_t given)
+{
+    if (given)
+        *field = given;
+}
+
+/* A schedule is for a number of chunks per stage, so another number begins with the default. */
+static int apply_pipeline(const struct configuration_options *o, struct layout *l, struct error *err)
+{
+    int64_t virtual_stages = o->virtual_stages ? o->virtual_stages : o->pp == 1 ? 1 : l->virtual_stages;
+    if (virtual_stages != l->virtual_stages)
+        l->schedule = SCHEDULE_1F1B;
+    l->virtual_stages = virtual_stages;
+    set_given(&l->pp, o->pp);
+    if (!o->pipeline_schedule)
+        return 0;
+    if (schedule_find(o->pipeline_schedule, &l->schedule, err))
+        return -1;
+    if (l->pp <= 1 && l->schedule != SCHEDULE_1F1B)
+        return error_set(
+            err,
+            "--pipeline-schedule %s says how the stages of a pipeline take turns, and --pp is 1; give --pp 2 "
+            "or more, or leave it out",
+            o->pipeline_schedule);
+    return 0;
+}
+
 static int apply_layout(const struct configuration_options *o, struct plan *plan, struct error *err)
 {
     struct layout *l = &plan->layout;
     if (o->dp || o->micro_batch)
         l->global_batch = o->global_batch;
-    if (o->dp)
-        l->dp = o->dp;
-    if (o->micro_batch)
-        l->micro_batch = o->micro_batch;
-    if (o->global_batch)
-        l->global_batch = o->global_batch;
-    if (o->seq_len)
-        l->seq_len = o->seq_len;
-    if (o->bucket_bytes)
-        l->bucket_bytes = o->bucket_bytes;
+    set_given(&l->dp, o->dp);
+    set_given(&l->tp, o->tp);
+    set_given(&l->micro_batch, o->micro_batch);
+    set_given(&l->global_batch, o->global_batch);
+    set_given(&l->seq_len, o->seq_len);
+    set_given(&l->bucket_bytes, o->bucket_bytes);
+    l->sequence_parallel = l->sequence_parallel || o->sequence_parallel;
+    if (o->zero)
+        l->zero = !strcmp(o->zero, "1");
     if (o->precision && precision_find(o->precision, &l->precision, err))
         return -1;
+    if (apply_pipeline(o, l, err))
+        return -1;
     return layout_complete(l, &plan->model, err);
+}
+
+/* ---- --stage-layers ---- */
+
+static int refuse_stage_layers(const struct plan *plan, const char *text, const char *why, struct error *err)
+{
+    int64_t chunks = layout_chunks(&plan->layout);
+    int64_t *even = host_alloc((size_t)chunks * sizeof *even);
+    layout_spread_layers(&plan->layout, plan->model.layers, even);
+    error_set(err, "--stage-layers %s: %s; an even split is ", text, why);
+    for (int64_t i = 0; i < chunks; i++)
+        error_append(err, i ? ",%" PRId64 : "%" PRId64, even[i]);
+    free(even);
+    return -1;
+}
+
+/* Fills out[0 .. room) and returns how many numbers there are, or -1: these are not numbers joined by commas. */
+static int64_t parse_numbers(const char *text, int64_t *out, int64_t room)
+{
+    int64_t count = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        int64_t number = strtoll(at, &end, 10);
+        if (end == at || *at == ' ' || (*end && *end != ','))
+            return -1;
+        if (count < room)
+            out[count] = number;
+        count++;
+        at = end;
+        if (!*at)
+            return count;
+    }
+}
+
+static int check_stage_layers(const struct plan *plan, const char *text, const int64_t *layers, int64_t count,
+                              struct error *err)
+{
+    const struct layout *l = &plan->layout;
+    int64_t chunks = layout_chunks(l), sum = 0;
+    char why[160];
+    if (count < 0)
+        return refuse_stage_layers(plan, text, "these are not whole numbers joined by commas", err);
+    if (count != chunks) {
+        snprintf(why, sizeof why,
+                 "it has %" PRId64 " numbers, and --pp %" PRId64 " with --virtual-stages %" PRId64
+                 " wants %" PRId64,
+                 count, l->pp, l->virtual_stages, chunks);
+        return refuse_stage_layers(plan, text, why, err);
+    }
+    for (int64_t i = 0; i < chunks; i++) {
+        if (layers[i] >= 1 && layers[i] <= plan->model.layers) {
+            sum += layers[i];
+            continue;
+        }
+        snprintf(why, sizeof why,
+                 "stage %" PRId64 " would have %" PRId64 " layers, and needs 1 at least and %" PRId64
+                 " at most",
+                 i % l->pp, layers[i], plan->model.layers - chunks + 1);
+        return refuse_stage_layers(plan, text, why, err);
+    }
+    if (sum == plan->model.layers)
+        return 0;
+    snprintf(why, sizeof why, "these are %" PRId64 " layers, and %s has %" PRId64, sum, plan->model.name,
+             plan->model.layers);
+    return refuse_stage_layers(plan, text, why, err);
+}
+
+/* `chunks_before`: those that plan->chunk_layers, unless it is NULL, is of. */
+static int apply_stage_layers(const char *text, int64_t chunks_before, struct plan *plan, struct error *err)
+{
+    int64_t chunks = layout_chunks(&plan->layout);
+    if (text || chunks != chunks_before) {
+        free(plan->chunk_layers);
+        plan->chunk_layers = NULL;
+    }
+    if (!text)
+        return 0;
+    plan->chunk_layers = host_alloc((size_t)chunks * sizeof *plan->chunk_layers);
+    int64_t count = parse_numbers(text, plan->chunk_layers, chunks);
+    return check_stage_layers(plan, text, plan->chunk_layers, count, err);
 }
 
 int configuration_resolve(const char *source, const struct configuration_options *options, struct plan *out,
                           bool *automatic, struct error *err)
 {
     struct plan plan = {.capacity_bytes = INT64_MAX, .device = "cpu"};
-    if (check_supported(options, err))
-        return -1;
     int is_plan = try_plan(source, &plan, err);
     if (is_plan < 0)
         return -1;
@@ -102,7 +187,9 @@ int configuration_resolve(const char *source, const struct configuration_options
     if (options->recompute && !*automatic &&
         recompute_parse(options->recompute, &plan.model, plan.recompute, err))
         goto fail;
-    if (apply_layout(options, &plan, err))
+    int64_t chunks_before = layout_chunks(&plan.layout);
+    if (apply_layout(options, &plan, err) ||
+        apply_stage_layers(options->stage_layers, chunks_before, &plan, err))
         goto fail;
     *out = plan;
     return 0;

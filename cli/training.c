@@ -26,6 +26,7 @@ struct training {
     const struct pipeline *pipeline;
     struct train_settings settings;
     struct recording *recording; /* NULL: none */
+    bool refused;                /* an arena is larger than what its rank has */
     bool broken_output;          /* stdout took no more */
     int64_t steps_done;          /* by this run */
 };
@@ -182,7 +183,7 @@ static void on_finish(void *context, int rank, struct device *device)
 {
     struct training *t = context;
     if (t->recording)
-        recording_finish(t->recording, rank, device, t->pipeline->stages[0], t->settings.policy);
+        recording_finish(t->recording, rank, device, pipeline_of_rank(t->pipeline, rank), t->settings.policy);
 }
 
 static void print_closing_line(struct training *t, const struct train_result *result)
@@ -191,19 +192,33 @@ static void print_closing_line(struct training *t, const struct train_result *re
     int64_t *arenas = host_alloc((size_t)result->ranks * sizeof *arenas);
     for (int i = 0; i < result->ranks; i++) {
         peaks[i] = result->usage[i].peak_bytes;
-        arenas[i] = t->settings.policy == MEMORY_ARENA ? t->pipeline->stages[0]->arena_bytes : 0;
+        arenas[i] = t->settings.policy == MEMORY_ARENA ? pipeline_of_rank(t->pipeline, i)->arena_bytes : 0;
     }
     print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
     free(peaks);
     free(arenas);
 }
 
-/* The ranks with the same peak as rank `first`; none when an earlier one has it too. */
-static int64_t collect_equal(const struct train_result *result, int first, int64_t *ranks)
+/* What a rank's peak was to be, and was. */
+struct peak {
+    int64_t stage, predicted_bytes, measured_bytes;
+};
+
+static struct peak peak_of(const struct training *t, const struct train_result *result, int rank)
+{
+    const struct program *program = pipeline_of_rank(t->pipeline, rank);
+    return (struct peak){program->stage, program->peak_bytes, result->usage[rank].peak_bytes};
+}
+
+/* The ranks whose peak is that of rank `first`; none when an earlier one has it too. */
+static int64_t collect_equal(const struct training *t, const struct train_result *result, int first,
+                             int64_t *ranks)
 {
     int64_t count = 0;
+    struct peak wanted = peak_of(t, result, first);
     for (int i = 0; i < result->ranks; i++) {
-        if (result->usage[i].peak_bytes != result->usage[first].peak_bytes)
+        struct peak peak = peak_of(t, result, i);
+        if (memcmp(&peak, &wanted, sizeof peak))
             continue;
         if (i < first)
             return 0;
@@ -212,19 +227,40 @@ static int64_t collect_equal(const struct train_result *result, int first, int64
     return count;
 }
 
-/* One line for all ranks with the same peak. */
-static void print_peaks(const struct train_result *result, int64_t predicted_bytes)
+/* One line for all ranks of a stage with the same peak. */
+static void print_peak(const struct training *t, const char *ranks, struct peak peak)
 {
-    char predicted[UNITS_TEXT], measured[UNITS_TEXT];
+    char predicted[UNITS_TEXT], measured[UNITS_TEXT], stage[32] = "";
+    if (t->pipeline->count > 1)
+        snprintf(stage, sizeof stage, ", stage %" PRId64, peak.stage);
+    printf("%s%s  peak %s measured, %s predicted, error %" PRId64 " bytes\n", ranks, stage,
+           units_format_bytes(peak.measured_bytes, measured),
+           units_format_bytes(peak.predicted_bytes, predicted), peak.measured_bytes - peak.predicted_bytes);
+}
+
+/* The ranks whose peak is the highest: not always rank 0. */
+static void print_worst(const struct training *t, const struct train_result *result, struct arena *arena,
+                        int64_t *ranks)
+{
+    int worst = 0;
+    for (int i = 1; i < result->ranks; i++)
+        if (result->usage[i].peak_bytes > result->usage[worst].peak_bytes)
+            worst = i;
+    int64_t count = collect_equal(t, result, worst, ranks);
+    if (count < result->ranks)
+        printf("most on %s\n", ranges_name(arena, "rank", ranks, count));
+}
+
+static void print_peaks(const struct training *t, const struct train_result *result)
+{
     struct arena *arena = arena_create();
     int64_t *ranks = arena_array(arena, (size_t)result->ranks, sizeof *ranks);
     for (int i = 0; i < result->ranks; i++) {
-        int64_t count = collect_equal(result, i, ranks), peak_bytes = result->usage[i].peak_bytes;
+        int64_t count = collect_equal(t, result, i, ranks);
         if (count)
-            printf("%s  peak %s measured, %s predicted, error %" PRId64 " bytes\n",
-                   ranges_name(arena, "rank", ranks, count), units_format_bytes(peak_bytes, measured),
-                   units_format_bytes(predicted_bytes, predicted), peak_bytes - predicted_bytes);
+            print_peak(t, ranges_name(arena, "rank", ranks, count), peak_of(t, result, i));
     }
+    print_worst(t, result, arena, ranks);
     arena_free(arena);
 }
 
@@ -236,14 +272,17 @@ static void print_summary(struct training *t, const struct train_result *result)
     if (t->options->json)
         print_closing_line(t, result);
     else if (result->steps_done)
-        print_peaks(result, t->pipeline->stages[0]->peak_bytes);
+        print_peaks(t, result);
 }
 
-/* Names what would make a refused run fit. */
+/* Names the ranks that need most, and what would make a refused run fit. */
 static void add_advice(struct training *t, struct error *err)
 {
-    if (err->kind == ERROR_MEMORY)
-        capacity_advise(t->pipeline->stages[0], t->plan->capacity_bytes, err);
+    if (err->kind != ERROR_MEMORY)
+        return;
+    if (t->refused && t->pipeline->count > 1)
+        error_append(err, "; that is stage %d of the pipeline", pipeline_worst(t->pipeline));
+    capacity_advise(t->plan, t->pipeline, err);
 }
 
 static int run_steps(struct training *t, struct error *err)
@@ -272,11 +311,12 @@ static int run(struct training *t, const char *command, struct error *err)
 {
     const char *output = t->options->output;
     enum memory_policy policy = t->settings.policy;
-    bool refused = policy == MEMORY_ARENA && t->pipeline->stages[0]->arena_bytes > t->plan->capacity_bytes;
+    const struct program *worst = t->pipeline->stages[pipeline_worst(t->pipeline)];
+    t->refused = policy == MEMORY_ARENA && worst->arena_bytes > t->plan->capacity_bytes;
     if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
-    if (output && !refused)
+    if (output && !t->refused)
         status = recording_open(output, t->plan, t->pipeline->stages[0], policy, command,
                                 t->options->event_steps, &t->recording, err);
     if (!status)
