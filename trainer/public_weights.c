@@ -1,10 +1,12 @@
 /* A table says for each of our parameters which public tensors it is made of. From it and the model follows a list of
- * bindings, a tensor and the rows that it fills; when all of them are found and sound, they are read row by row. */
+ * bindings, a tensor and the rows that it fills. Every rank binds all of the model, so that all of them refuse the same
+ * files; when all tensors are found and sound, each rank reads the rows and columns that it holds. */
 #include "trainer/public_weights.h"
 
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "trainer/catalogue.h"
 #include "trainer/safetensors.h"
 
 #include <assert.h>
@@ -15,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME = 160, PIECE = 1 << 18 /* elements read at a time */ };
+enum { NAME = 160, STACKED = 3 /* most tensors of one parameter */ };
 
 /* How a tensor lies in the parameter: it is all of it, or these of its rows. TRANSPOSED is all of it, as (inputs, outputs)
  * where ours is (outputs, inputs). */
@@ -84,8 +86,6 @@ struct shard {
 
 /* A tensor and the rows of a parameter that it fills. */
 struct binding {
-    int64_t instance;
-    int index;
     int64_t first_row, rows, columns;
     bool transposed;
     const struct shard *shard;
@@ -102,15 +102,15 @@ struct reading {
     json_t *weight_map;
     struct shard *shards;
     int64_t shard_count;
-    struct binding *bindings;
-    int64_t binding_count;
+    struct catalogue catalogue;
+    struct binding (*bindings)[STACKED]; /* by number in the catalogue; unused ones have no rows */
 };
 
 static int source_open(struct reading *r, struct error *err);
 static void source_close(struct reading *r);
 static int bind_all(struct reading *r, struct error *err);
 static int check_leftovers(const struct reading *r, struct error *err);
-static void read_binding(const struct state_access *access, const struct binding *b, int threads);
+static void read_window(const void *context, const struct weights_window *window, float *out);
 
 int public_weights_read(const char *source, const struct state_access *access, int threads, struct error *err)
 {
@@ -126,14 +126,12 @@ int public_weights_read(const char *source, const struct state_access *access, i
         .access = access,
         .naming = model->family == MODEL_GPT2 ? &gpt2_naming : &llama_naming,
         .arena = arena_create(),
+        .catalogue = catalogue_of(model),
     };
-    int status = -1;
-    if (source_open(&r, err) || bind_all(&r, err) || check_leftovers(&r, err))
-        goto done;
-    for (int64_t i = 0; i < r.binding_count; i++)
-        read_binding(access, &r.bindings[i], threads);
-    status = 0;
-done:
+    int status = source_open(&r, err) || bind_all(&r, err) || check_leftovers(&r, err) ? -1 : 0;
+    struct weights_source values = {read_window, &r};
+    if (!status)
+        weights_fill(access, weights_exact_state(access->program), &values, threads);
     source_close(&r);
     return status;
 }
@@ -256,12 +254,12 @@ static int64_t form_rows(const struct model *model, const struct parameter *p, e
     case KEYS_OR_VALUES:
         return model->kv_heads * model->head_size;
     case HALF:
-        return p->dims[0] / 2;
+        return p->full_dims[0] / 2;
     case WHOLE:
     case TRANSPOSED:
         break;
     }
-    return p->dims[0];
+    return p->full_dims[0];
 }
 
 /* "(768, 2304)", cut short when it is absurd. */
@@ -312,43 +310,37 @@ static int bind(struct reading *r, struct binding *b, const char *name, bool mat
     return 0;
 }
 
-static int bind_parameter(struct reading *r, int64_t instance, int index, struct error *err)
+static int bind_parameter(struct reading *r, int64_t number, struct error *err)
 {
-    const struct program *program = r->access->program;
-    const struct parameter *p = &program_block(program, instance)->parameters[index];
+    const struct parameter *p = catalogue_parameter(&r->catalogue, number);
+    struct binding *b = r->bindings[number];
     int64_t first_row = 0;
     for (const struct origin *o = r->naming->origins; o->name; o++) {
         if (o->id != p->id)
             continue;
         char name[NAME];
-        struct binding *b = &r->bindings[r->binding_count++];
         *b = (struct binding){
-            .instance = instance,
-            .index = index,
             .first_row = first_row,
-            .rows = form_rows(&program->model, p, o->form),
-            .columns = max_i64(1, p->dims[1]),
+            .rows = form_rows(&r->access->program->model, p, o->form),
+            .columns = max_i64(1, p->full_dims[1]),
             .transposed = o->form == TRANSPOSED,
         };
-        name_tensor(o->name, program_layer(program, instance), name);
-        if (bind(r, b, name, p->dims[1] != 0, err))
+        name_tensor(o->name, catalogue_name(&r->catalogue, number).layer, name);
+        if (bind(r, b, name, p->full_dims[1] != 0, err))
             return -1;
-        first_row += b->rows;
+        first_row += b++->rows;
     }
-    assert(first_row == p->dims[0]);
+    assert(first_row == p->full_dims[0]);
     return 0;
 }
 
 static int bind_all(struct reading *r, struct error *err)
 {
-    enum { MOST_STACKED = 3 };
-    const struct program *program = r->access->program;
-    r->bindings =
-        arena_array(r->arena, (size_t)program->parameter_tensors * MOST_STACKED, sizeof *r->bindings);
-    for (int64_t instance = 0; instance < program->instances; instance++)
-        for (int k = 0; k < program_block(program, instance)->parameter_count; k++)
-            if (bind_parameter(r, instance, k, err))
-                return -1;
+    int64_t count = catalogue_count(&r->catalogue);
+    r->bindings = arena_array(r->arena, (size_t)count, sizeof *r->bindings);
+    for (int64_t number = 0; number < count; number++)
+        if (bind_parameter(r, number, err))
+            return -1;
     return 0;
 }
 
@@ -363,7 +355,7 @@ static bool ends_with(const char *name, const char *end)
 /* Attention masks and rotary frequencies are constants; some files of tied models hold the embedding twice. */
 static bool says_nothing_new(const struct reading *r, const struct safetensors_tensor *t)
 {
-    const struct safetensors_tensor *embedding = r->bindings[0].tensor;
+    const struct safetensors_tensor *embedding = r->bindings[0][0].tensor;
     if (ends_with(t->name, ".attn.bias") || ends_with(t->name, ".attn.masked_bias") ||
         ends_with(t->name, ".rotary_emb.inv_freq"))
         return true;
@@ -393,34 +385,37 @@ static void read_elements(const struct binding *b, int64_t first, int64_t count,
     safetensors_read_f32(b->shard->file, b->tensor, first, count, out, NULL);
 }
 
-/* Rows first .. of the binding, of which one is a column of the tensor. */
-static void read_columns(const struct binding *b, int64_t first, int64_t rows, float *out)
+/* Rows first .. of the binding, in the window's columns. */
+static void read_straight(const struct binding *b, const struct weights_window *w, int64_t first,
+                          int64_t rows, float *out)
+{
+    int64_t lines = w->columns == b->columns ? 1 : rows, length = rows * w->columns / lines;
+    for (int64_t i = 0; i < lines; i++)
+        read_elements(b, (first + i) * b->columns + w->column, length, out + i * length);
+}
+
+/* The same where a column of the binding is a row of the tensor. */
+static void read_transposed(const struct binding *b, const struct weights_window *w, int64_t first,
+                            int64_t rows, float *out)
 {
     float *strip = host_alloc((size_t)rows * sizeof *strip);
-    for (int64_t column = 0; column < b->columns; column++) {
-        read_elements(b, column * b->rows + first, rows, strip);
+    for (int64_t column = 0; column < w->columns; column++) {
+        read_elements(b, (w->column + column) * b->rows + first, rows, strip);
         for (int64_t row = 0; row < rows; row++)
-            out[row * b->columns + column] = strip[row];
+            out[row * w->columns + column] = strip[row];
     }
     free(strip);
 }
 
-static void read_rows(const struct state_access *access, const struct binding *b, int64_t first, int64_t rows)
+static void read_window(const void *context, const struct weights_window *w, float *out)
 {
-    float *values = host_alloc((size_t)(rows * b->columns) * sizeof *values);
-    if (b->transposed)
-        read_columns(b, first, rows, values);
-    else
-        read_elements(b, first * b->columns, rows * b->columns, values);
-    weights_write(access, b->instance, b->index, weights_exact_state(access->program),
-                  (b->first_row + first) * b->columns, rows * b->columns, values);
-    free(values);
-}
-
-static void read_binding(const struct state_access *access, const struct binding *b, int threads)
-{
-    int64_t step = max_i64(1, PIECE / b->columns);
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t first = 0; first < b->rows; first += step)
-        read_rows(access, b, first, min_i64(step, b->rows - first));
+    const struct reading *r = context;
+    const struct binding *bindings = r->bindings[catalogue_number(&r->catalogue, w->name)];
+    for (const struct binding *b = bindings; b < bindings + STACKED; b++) {
+        int64_t first = max_i64(w->row, b->first_row);
+        int64_t end = min_i64(w->row + w->rows, b->first_row + b->rows);
+        if (first < end)
+            (b->transposed ? read_transposed : read_straight)(b, w, first - b->first_row, end - first,
+                                                              out + (first - w->row) * w->columns);
+    }
 }
