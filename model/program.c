@@ -374,7 +374,7 @@ struct state_shard program_shard(const struct program *p, int64_t instance, int 
 {
     const struct parameter *parameter = &program_block(p, instance)->parameters[index];
     int64_t size = program_state_elements(p, parameter, STATE_MOMENT1);
-    if (size == parameter->count)
+    if (size == program_state_elements(p, parameter, STATE_WEIGHT))
         replica = 0;
     int64_t first = min_i64(replica * size, parameter->count);
     return (struct state_shard){first, min_i64(size, parameter->count - first), size};
