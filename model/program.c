@@ -352,22 +352,18 @@ struct placed program_state(const struct program *p, int64_t instance, int index
         offset += round_up(program_state_elements(p, &block->parameters[i], state) * size, ARENA_ALIGN);
     int64_t elements = program_state_elements(p, parameter, state);
     int64_t parameter_number = run->parameter_base + place * block->parameter_count + index;
-    struct placed placed = {
+    bool shaped = elements == parameter->count; /* not padded, and no shard */
+    return (struct placed){
         .id = parameter_number * state_kinds(p) + state_rank(p, state),
         .offset = offset,
         .bytes = elements * size,
-        .dims = {parameter->dims[0], parameter->dims[1]},
+        .dims = {shaped ? parameter->dims[0] : elements, shaped ? parameter->dims[1] : 0},
         .dtype = program_state_dtype(p, state),
         .role = state_role(state),
         .name = parameter->name,
         .instance = instance,
         .micro_batch = -1,
     };
-    if (elements != parameter->count) {
-        placed.dims[0] = elements;
-        placed.dims[1] = 0;
-    }
-    return placed;
 }
 
 struct state_shard program_shard(const struct program *p, int64_t instance, int index, int64_t replica)

@@ -111,41 +111,72 @@ static void place_alone(struct program *p, int64_t base)
     p->arena_bytes = max_i64(end, stream + padded(head->tensors[head->stream].bytes));
 }
 
-/* The frames of one chunk and micro-batch while they are kept. */
+/* The frames of one chunk and micro-batch while they are kept: from one item of the schedule to another. */
 struct stay {
-    int64_t size, offset, until; /* an item of the schedule */
-    int64_t *slot;               /* where the offset goes */
+    int64_t size, from, until, offset;
+    int64_t *slot; /* where the offset goes */
 };
 
 struct stays {
-    struct stay *list; /* by offset */
+    struct stay *list; /* in the order of the schedule */
     int64_t count;
-    int64_t top; /* highest byte so far */
 };
 
-static void end_stays(struct stays *stays, int64_t now)
+/* Gives each stay, in this order, the lowest place where it meets no other; returns how high they reach. `forget`: the order
+ * is that of time, so what has ended need not be looked at again. */
+static int64_t place_stays(struct stay **order, int64_t count, bool forget)
 {
-    int64_t left = 0;
-    for (int64_t i = 0; i < stays->count; i++)
-        if (stays->list[i].until >= now)
-            stays->list[left++] = stays->list[i];
-    stays->count = left;
+    struct stay **placed = host_alloc((size_t)(count + 1) * sizeof *placed); /* by offset */
+    int64_t placed_count = 0, top = 0;
+    for (int64_t i = 0; i < count; i++) {
+        struct stay *stay = order[i];
+        int64_t left = 0, at = 0;
+        for (int64_t k = 0; forget && k < placed_count; k++)
+            if (placed[k]->until >= stay->from)
+                placed[left++] = placed[k];
+        placed_count = forget ? left : placed_count;
+        stay->offset = 0;
+        for (int64_t k = 0; k < placed_count && placed[k]->offset < stay->offset + stay->size; k++)
+            if (placed[k]->from <= stay->until && stay->from <= placed[k]->until)
+                stay->offset = max_i64(stay->offset, placed[k]->offset + placed[k]->size);
+        while (at < placed_count && placed[at]->offset <= stay->offset)
+            at++;
+        memmove(&placed[at + 1], &placed[at], (size_t)(placed_count - at) * sizeof *placed);
+        placed[at] = stay;
+        placed_count++;
+        top = max_i64(top, stay->offset + stay->size);
+    }
+    free(placed);
+    return top;
 }
 
-/* In the lowest gap that is large enough. */
-static void add_stay(struct stays *stays, struct stay stay)
+static int by_size(const void *a, const void *b)
 {
-    int64_t at = 0;
-    stay.offset = 0;
-    while (at < stays->count && stays->list[at].offset < stay.offset + stay.size) {
-        stay.offset = stays->list[at].offset + stays->list[at].size;
-        at++;
+    const struct stay *x = *(struct stay *const *)a, *y = *(struct stay *const *)b;
+    return x->size != y->size ? (x->size < y->size ? 1 : -1) : (x->from > y->from) - (x->from < y->from);
+}
+
+/* In the order of time, which is best where all are equally large, or the largest first. The latter takes the square of the
+ * count, so it is not for very long schedules. */
+static int64_t place_best(struct stays *stays)
+{
+    enum { MOST_BY_SIZE = 3000 };
+    struct stay **order = host_alloc((size_t)(stays->count + 1) * sizeof *order);
+    int64_t *in_time = host_alloc((size_t)(stays->count + 1) * sizeof *in_time);
+    for (int64_t i = 0; i < stays->count; i++)
+        order[i] = &stays->list[i];
+    int64_t top = place_stays(order, stays->count, true), other = INT64_MAX;
+    for (int64_t i = 0; i < stays->count; i++)
+        in_time[i] = stays->list[i].offset;
+    if (stays->count <= MOST_BY_SIZE) {
+        qsort(order, (size_t)stays->count, sizeof *order, by_size);
+        other = place_stays(order, stays->count, false);
     }
-    memmove(&stays->list[at + 1], &stays->list[at], (size_t)(stays->count - at) * sizeof stay);
-    stays->list[at] = stay;
-    stays->count++;
-    stays->top = max_i64(stays->top, stay.offset + stay.size);
-    *stay.slot = stay.offset;
+    for (int64_t i = 0; i < stays->count; i++)
+        *stays->list[i].slot = other < top ? stays->list[i].offset : in_time[i];
+    free(order);
+    free(in_time);
+    return min_i64(top, other);
 }
 
 static bool begins(enum frame frame, enum schedule_work work)
@@ -181,23 +212,22 @@ static int64_t place_slots(struct program *p, const struct schedule *schedule, i
     for (int frame = 0; frame < FRAMES; frame++)
         until[frame] = find_ends(p, schedule, (enum frame)frame);
     struct stays stays = {
-        .list = host_alloc((size_t)(FRAMES * p->chunk_count * p->micro_batches + 1) * sizeof *stays.list)};
+        .list = host_alloc((size_t)(FRAMES * p->chunk_count * p->micro_batches) * sizeof *stays.list)};
     for (int k = 0; k < schedule->count; k++) {
         const struct schedule_item *item = &schedule->items[k];
         int64_t pair = pair_of(p, item);
-        end_stays(&stays, k);
         for (int frame = 0; frame < FRAMES; frame++) {
-            struct stay stay = {.size = slot_bytes[item->chunk][frame],
-                                .until = until[frame][pair],
-                                .slot = &p->slots[frame][pair]};
-            if (begins((enum frame)frame, item->work) && stay.size)
-                add_stay(&stays, stay);
+            int64_t size = slot_bytes[item->chunk][frame];
+            if (begins((enum frame)frame, item->work) && size)
+                stays.list[stays.count++] = (struct stay){
+                    .size = size, .from = k, .until = until[frame][pair], .slot = &p->slots[frame][pair]};
         }
     }
     for (int frame = 0; frame < FRAMES; frame++)
         free(until[frame]);
+    int64_t top = place_best(&stays);
     free(stays.list);
-    return stays.top;
+    return top;
 }
 
 /* What reaches over the slot's top is moved; returns how much room that needs. */

@@ -3,7 +3,7 @@
 #ifndef MEMPLAN_TESTS_MODEL_CONFIGURATIONS_H
 #define MEMPLAN_TESTS_MODEL_CONFIGURATIONS_H
 
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "model/recompute.h"
 #include "tests/test.h"
 
@@ -16,6 +16,7 @@ struct configuration {
     struct model model;
     struct layout layout;
     uint32_t recompute[CONFIGURATION_LAYERS];
+    int64_t chunk_layers[CONFIGURATION_LAYERS];
 };
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
@@ -95,20 +96,58 @@ static inline void configuration_recompute(uint64_t *state, struct configuration
             c->recompute[layer] = c->recompute[layer - 1];
 }
 
+static inline void configuration_draw(uint64_t *seed, bool large, struct configuration *c)
+{
+    memset(c, 0, sizeof *c);
+    snprintf(c->model.name, sizeof c->model.name, "random %llu", (unsigned long long)*seed);
+    configuration_shape(seed, large, c);
+    configuration_layout(seed, large, c);
+    configuration_recompute(seed, c);
+}
+
 /* Configuration number `seed` and its program; the caller frees the program. */
 static inline struct program *configuration_program(uint64_t seed, bool large, struct configuration *c)
 {
     struct error err;
-    memset(c, 0, sizeof *c);
-    snprintf(c->model.name, sizeof c->model.name, "random %llu", (unsigned long long)seed);
-    configuration_shape(&seed, large, c);
-    configuration_layout(&seed, large, c);
-    configuration_recompute(&seed, c);
     struct program *program;
+    configuration_draw(&seed, large, c);
     ASSERT_OK(model_check(&c->model, &err));
     ASSERT_OK(layout_complete(&c->layout, &c->model, &err));
     ASSERT_OK(program_create(&c->model, &c->layout, c->recompute, &program, &err));
     return program;
+}
+
+/* Stages and schedule, and layers shared out at random, each chunk with one at least. */
+static inline void configuration_cut(uint64_t *state, struct configuration *c)
+{
+    struct layout *l = &c->layout;
+    if (c->model.layers == 1)
+        c->model.layers = 2;
+    l->pp = configuration_pick(state, 2, c->model.layers < 4 ? c->model.layers : 4);
+    l->virtual_stages = configuration_pick(state, 1, c->model.layers / l->pp);
+    l->schedule =
+        l->virtual_stages > 1 ? SCHEDULE_INTERLEAVED : (enum schedule_kind[]){SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1}[configuration_pick(state, 0, 2)];
+    l->zero = (int)configuration_pick(state, 0, 1);
+    int64_t rounds = configuration_pick(state, 1, 3);
+    l->global_batch = l->dp * l->micro_batch * (l->virtual_stages > 1 ? l->pp * rounds : configuration_pick(state, 1, 9));
+    for (int64_t i = 0; i < layout_chunks(l); i++)
+        c->chunk_layers[i] = 1;
+    for (int64_t rest = c->model.layers - layout_chunks(l); rest > 0; rest--)
+        c->chunk_layers[configuration_pick(state, 0, layout_chunks(l) - 1)]++;
+}
+
+/* Configuration number `seed` as a pipeline of two stages or more; the caller frees it. */
+static inline struct pipeline *configuration_pipeline(uint64_t seed, bool large, struct configuration *c)
+{
+    struct error err;
+    struct pipeline *pipeline;
+    configuration_draw(&seed, large, c);
+    configuration_cut(&seed, c);
+    ASSERT_OK(model_check(&c->model, &err));
+    ASSERT_OK(layout_complete(&c->layout, &c->model, &err));
+    struct program_spec spec = {&c->model, &c->layout, c->recompute, c->chunk_layers, 0};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    return pipeline;
 }
 
 #endif

@@ -62,6 +62,8 @@ static void add_persistent(struct live_set *set)
                     add(set, program_state(p, instance, i, (enum state)state));
     for (int scalar = 0; scalar < SCALAR_COUNT; scalar++)
         add(set, program_scalar(p, (enum scalar)scalar));
+    for (int i = 0; p->layout.pp > 1 && i < 2 * BUFFER_KINDS; i++)
+        add(set, program_buffer(p, (enum buffer)(i / 2), i % 2));
 }
 
 /* Returns the largest number of tensors alive at once. */
@@ -113,6 +115,67 @@ TEST(placement_small,
 TEST(placement_large, "in 600 large random steps nothing overlaps, and the arena is within 1% of the peak")
 {
     check_configurations(true);
+}
+
+static void check_pipelines(bool large)
+{
+    for (uint64_t seed = 5000; seed < 5600; seed++) {
+        struct configuration c;
+        struct pipeline *pipeline = configuration_pipeline(seed, large, &c);
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            const struct program *p = pipeline->stages[stage];
+            int most = check_no_overlap(p);
+            ASSERT_MSG(p->arena_bytes <= p->peak_bytes + p->peak_bytes * 45 / 100 + ARENA_ALIGN * most,
+                       "%s stage %d: arena %lld, peak %lld", p->model.name, stage, (long long)p->arena_bytes,
+                       (long long)p->peak_bytes);
+        }
+        pipeline_free(pipeline);
+    }
+}
+
+TEST(placement_pipelines_small,
+     "in 600 small random pipelines nothing overlaps on any stage, and arenas are bounded")
+{
+    check_pipelines(false);
+}
+
+TEST(placement_pipelines_large, "in 600 large random pipelines nothing overlaps on any stage")
+{
+    check_pipelines(true);
+}
+
+/* What equal layers lose by placing whole frames: nearly nothing, unless chunks or frames of different sizes take turns. */
+TEST(placement_pipelines_usual,
+     "of gpt2-124m's stages arenas are within 1% of the peak, 12% interleaved, 10% zb-h1")
+{
+    static const struct {
+        enum schedule_kind kind;
+        int64_t virtual_stages, percent;
+    } cases[] = {{SCHEDULE_1F1B, 1, 1},
+                 {SCHEDULE_GPIPE, 1, 1},
+                 {SCHEDULE_INTERLEAVED, 3, 12},
+                 {SCHEDULE_ZB_H1, 1, 10}};
+    struct error err;
+    struct model model;
+    ASSERT_OK(model_read("gpt2-124m", NULL, &model, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct layout layout = {.pp = 4,
+                                .micro_batch = 2,
+                                .global_batch = 32,
+                                .schedule = cases[i].kind,
+                                .virtual_stages = cases[i].virtual_stages};
+        struct pipeline *pipeline;
+        ASSERT_OK(layout_complete(&layout, &model, &err));
+        struct program_spec spec = {.model = &model, .layout = &layout};
+        ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            const struct program *p = pipeline->stages[stage];
+            ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + cases[i].percent),
+                       "%s stage %d: arena %lld, peak %lld", schedule_name(layout.schedule), stage,
+                       (long long)p->arena_bytes, (long long)p->peak_bytes);
+        }
+        pipeline_free(pipeline);
+    }
 }
 
 /* The peak of a block does not see where its tensors lie, so each subset of what a layer keeps is a packing of its own. */

@@ -100,6 +100,11 @@ static int64_t count_states(const struct program *p, int64_t live[ROLE_COUNT])
         live[t.role] += t.bytes;
         total += t.bytes;
     }
+    for (int i = 0; p->layout.pp > 1 && i < 2 * BUFFER_KINDS; i++) {
+        struct placed t = program_buffer(p, (enum buffer)(i / 2), i % 2);
+        live[t.role] += t.bytes;
+        total += t.bytes;
+    }
     return total;
 }
 
@@ -158,7 +163,7 @@ static void check_peak(const struct program *p)
     ASSERT_INT(p->peak.phase, w.peak.phase);
     ASSERT_INT(p->peak.instance, w.peak.instance);
     ASSERT_INT(p->peak.op, w.peak.op - w.peak.block->ops);
-    ASSERT_INT(w.peak.micro_batch, 0);
+    ASSERT_INT(p->peak.micro_batch, w.peak.micro_batch);
     int64_t lives = 0;
     for (int64_t id = 0; id < program_tensor_count(p); id++)
         lives += w.lives[id].touched;
@@ -175,6 +180,23 @@ static void check_peaks(bool large)
         check_peak(p);
         program_free(p);
     }
+}
+
+static void check_pipeline_peaks(bool large)
+{
+    for (uint64_t seed = 7000; seed < 7300; seed++) {
+        struct configuration c;
+        struct pipeline *pipeline = configuration_pipeline(seed, large, &c);
+        for (int stage = 0; stage < pipeline->count; stage++)
+            check_peak(pipeline->stages[stage]);
+        pipeline_free(pipeline);
+    }
+}
+
+TEST(program_peak_pipelines, "on every stage of 300 small and 300 large random pipelines too")
+{
+    check_pipeline_peaks(false);
+    check_pipeline_peaks(true);
 }
 
 TEST(program_peak_small,
@@ -345,6 +367,12 @@ TEST(program_ids, "every operation has its own id from 0 to count-1, and no two 
         check_op_ids(p);
         check_tensor_ids(p);
         program_free(p);
+        struct pipeline *pipeline = configuration_pipeline(seed, false, &c);
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            check_op_ids(pipeline->stages[stage]);
+            check_tensor_ids(pipeline->stages[stage]);
+        }
+        pipeline_free(pipeline);
     }
 }
 
