@@ -114,7 +114,7 @@ int parameters_of(const struct model *model, enum part part, int64_t tp,
         embed_parameters(model, &list);
     else if (part == PART_LAYER)
         layer_parameters(model, &list);
-    else
+    else if (part == PART_HEAD)
         head_parameters(model, &list);
     return list.count;
 }

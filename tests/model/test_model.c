@@ -381,3 +381,15 @@ TEST(parameters_shared,
                     check_stretches(&list[k], tp);
     }
 }
+
+TEST(parameters_messages, "what passes messages between stages holds no parameters")
+{
+    const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    struct parameter list[PART_PARAMETERS_MAX];
+    for (int i = 0; i < 3; i++) {
+        struct model m;
+        ASSERT_OK(model_read(names[i], NULL, &m, &err));
+        ASSERT_INT(parameters_of(&m, PART_RECEIVE, 1, list), 0);
+        ASSERT_INT(parameters_of(&m, PART_SEND, 1, list), 0);
+    }
+}

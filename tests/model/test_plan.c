@@ -183,6 +183,126 @@ TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's
     refuse("model", "layers", "0", "layers is 0");
 }
 
+/* ---- pipelines ---- */
+
+/* The plan of a gpt2-tiny with more layers, and its pipeline's prediction. */
+static json_t *make_pipeline_json(struct layout layout, int64_t layers, int64_t *chunk_layers,
+                                  const char *recompute)
+{
+    struct plan plan = {
+        .layout = layout, .device = "cpu", .capacity_bytes = INT64_MAX, .chunk_layers = chunk_layers};
+    struct model_overrides deeper = {.layers = layers};
+    uint32_t masks[16];
+    struct pipeline *pipeline;
+    ASSERT_OK(model_read("gpt2-tiny", &deeper, &plan.model, &err));
+    ASSERT_OK(layout_complete(&plan.layout, &plan.model, &err));
+    ASSERT_OK(recompute_parse(recompute, &plan.model, masks, &err));
+    plan.recompute = masks;
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *object = plan_to_json(&plan, pipeline);
+    const json_t *predicted = json_object_get(object, "predicted"),
+                 *stages = json_object_get(predicted, "stages");
+    ASSERT_INT((int64_t)json_array_size(stages), layout.pp);
+    for (int i = 0; i < pipeline->count; i++)
+        check_bytes(json_array_get(stages, (size_t)i), pipeline->stages[i]);
+    check_bytes(predicted, pipeline->stages[pipeline_worst(pipeline)]);
+    pipeline_free(pipeline);
+    return object;
+}
+
+/* Reads the plan and writes it again, with the same text. */
+static void check_same_again(const json_t *object)
+{
+    struct plan plan;
+    struct pipeline *pipeline;
+    ASSERT_OK(plan_from_json(object, "memory", &plan, &err));
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *again = plan_to_json(&plan, pipeline);
+    ASSERT(json_equal(object, again));
+    json_decref(again);
+    pipeline_free(pipeline);
+    plan_clear(&plan);
+}
+
+static void check_stages(const json_t *object, const char *expected)
+{
+    json_t *stages = json_loads(expected, 0, NULL);
+    ASSERT(stages != NULL);
+    ASSERT(json_equal(json_object_get(object, "stages"), stages));
+    json_decref(stages);
+}
+
+TEST(plan_stages, "uneven stages have an entry each, whose recomputation speaks of their own layers only")
+{
+    int64_t layers[] = {3, 2};
+    json_t *object =
+        make_pipeline_json((struct layout){.pp = 2, .micro_batch = 1}, 5, layers, "0=full,3-4=selective");
+    check_stages(object, "[{\"stage\": 0, \"first_layer\": 0, \"layers\": 3, \"recompute\": \"0=full\"},"
+                         " {\"stage\": 1, \"first_layer\": 3, \"layers\": 2, \"recompute\": \"selective\"}]");
+    check_same_again(object);
+    json_decref(object);
+}
+
+/* Chunk g of the pipeline is on stage g % pp. */
+TEST(plan_chunks, "with virtual stages every chunk has an entry, in the order of the pipeline")
+{
+    int64_t layers[] = {1, 2, 2, 1};
+    struct layout layout = {.pp = 2, .virtual_stages = 2, .micro_batch = 1, .global_batch = 4};
+    json_t *object = make_pipeline_json(layout, 6, layers, "4=norm1");
+    check_stages(
+        object,
+        "[{\"stage\": 0, \"chunk\": 0, \"first_layer\": 0, \"layers\": 1, \"recompute\": \"none\"},"
+        " {\"stage\": 1, \"chunk\": 0, \"first_layer\": 1, \"layers\": 2, \"recompute\": \"none\"},"
+        " {\"stage\": 0, \"chunk\": 1, \"first_layer\": 3, \"layers\": 2, \"recompute\": \"4=norm1\"},"
+        " {\"stage\": 1, \"chunk\": 1, \"first_layer\": 5, \"layers\": 1, \"recompute\": \"none\"}]");
+    check_same_again(object);
+    json_decref(object);
+}
+
+TEST(plan_even_stages, "stages that do not say how many layers they have are an even split")
+{
+    json_t *object = make_pipeline_json((struct layout){.pp = 2, .micro_batch = 1}, 5, NULL, "none");
+    json_t *even = json_copy(object);
+    struct plan plan;
+    json_object_set_new(even, "stages", json_loads("[{}, {\"recompute\": \"full\"}]", 0, NULL));
+    ASSERT_OK(plan_from_json(even, "memory", &plan, &err));
+    int64_t first = plan.chunk_layers[0];
+    ASSERT_INT(first + plan.chunk_layers[1], 5);
+    ASSERT_INT(plan.recompute[first - 1], 0);
+    ASSERT_INT(plan.recompute[first], recompute_full(&plan.model));
+    plan_clear(&plan);
+    json_decref(even);
+    json_decref(object);
+}
+
+/* One key of the second of two stages, with 3 layers and 2, changed. */
+static void refuse_stage(const char *key, const char *value, const char *piece)
+{
+    int64_t layers[] = {3, 2};
+    struct plan plan;
+    json_t *object = make_pipeline_json((struct layout){.pp = 2, .micro_batch = 1}, 5, layers, "none");
+    json_object_set_new(json_array_get(json_object_get(object, "stages"), 1), key,
+                        json_loads(value, JSON_DECODE_ANY, NULL));
+    ASSERT_INT(plan_from_json(object, "p.json", &plan, &err), -1);
+    ASSERT_HAS(err.text, "p.json: stages[1]");
+    ASSERT_HAS(err.text, piece);
+    json_decref(object);
+}
+
+TEST(plan_stage_refusals,
+     "a stage that is not where it says, without layers, or that speaks of another's is refused")
+{
+    refuse_stage("layers", "0", "has 0 layers; every stage needs at least one");
+    refuse_stage("layers", "1", "has 1 layers from layer 3 on, where 2 are left");
+    refuse_stage("layers", "9", "all stages together must have the 5 of gpt2-tiny");
+    refuse_stage("layers", "-9223372036854775808", "every stage needs at least one");
+    refuse_stage("first_layer", "2", "begins with layer 2, but its layers follow those before: 3");
+    refuse_stage("stage", "0", "is stage 0, chunk 0, but in its place comes stage 1, chunk 0");
+    refuse_stage("chunk", "1", "is stage 1, chunk 1, but in its place comes stage 1, chunk 0");
+    refuse_stage("recompute", "\"2-3=full\"", "names layer 2, but its layers go from 3 to 4");
+    refuse_stage("recompute", "\"5=full\"", "layers of gpt2-tiny go from 0 to 4");
+}
+
 TEST(plan_missing_file, "a plan that is not there is named")
 {
     struct plan plan;
