@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static runner *const runners[OP_KINDS] = {
     [OP_LOAD_TOKENS] = run_load,
@@ -60,20 +61,6 @@ struct comm_span executor_own(const struct executor *e, int64_t instance, int in
     return (struct comm_span){call_element(e, &t, is_sharded(state) ? 0 : shard.first), shard.count};
 }
 
-/* What pads a state to equal shards is exchanged, though never used: let it be zero. */
-static void clear_padding(const struct executor *e, int64_t instance, int index, enum state state)
-{
-    struct placed t = program_state(e->parts.program, instance, index, state);
-    int64_t real = is_sharded(state) ? executor_own(e, instance, index, state).count
-                                     : program_block(e->parts.program, instance)->parameters[index].count;
-    int64_t bytes = t.bytes - real * dtype_bytes(t.dtype);
-    if (bytes == 0)
-        return;
-    void *zeros = host_alloc((size_t)bytes);
-    device_write(e->parts.device, call_element(e, &t, real), zeros, bytes);
-    free(zeros);
-}
-
 struct executor *executor_create(const struct executor_parts *parts)
 {
     const struct program *p = parts->program;
@@ -85,11 +72,6 @@ struct executor *executor_create(const struct executor_parts *parts)
     e->batch = batch_create(p, parts->data);
     e->spans = host_alloc(spans * sizeof *e->spans);
     e->pieces = host_alloc(spans * sizeof *e->pieces);
-    for (int64_t i = 0; i < p->instances; i++)
-        for (int k = 0; k < program_block(p, i)->parameter_count; k++)
-            for (int state = 0; state < STATE_COUNT; state++)
-                if (program_has_state(p, (enum state)state))
-                    clear_padding(e, i, k, (enum state)state);
     return e;
 }
 
@@ -103,18 +85,27 @@ void executor_free(struct executor *e)
     free(e);
 }
 
-static void resolve(struct call *c)
+/* Tensor `slot` of the block as the operation sees it: a weight has its shape, whatever pads it in memory. */
+static struct placed resolve_tensor(const struct call *c, int slot)
 {
     const struct step_op *s = c->s;
-    for (int i = 0; s->op && i < OP_INPUTS; i++) {
-        c->has_in[i] = s->op->inputs[i] >= 0;
+    struct placed t = program_tensor(c->e->parts.program, s->instance, s->micro_batch, slot);
+    memcpy(t.dims, s->block->tensors[slot].dims, sizeof t.dims);
+    return t;
+}
+
+static void resolve(struct call *c)
+{
+    const struct op *op = c->s->op;
+    for (int i = 0; op && i < OP_INPUTS; i++) {
+        c->has_in[i] = op->inputs[i] >= 0;
         if (c->has_in[i])
-            c->in[i] = program_tensor(c->e->parts.program, s->instance, s->micro_batch, s->op->inputs[i]);
+            c->in[i] = resolve_tensor(c, op->inputs[i]);
     }
-    for (int i = 0; s->op && i < OP_OUTPUTS; i++) {
-        c->has_out[i] = s->op->outputs[i] >= 0;
+    for (int i = 0; op && i < OP_OUTPUTS; i++) {
+        c->has_out[i] = op->outputs[i] >= 0;
         if (c->has_out[i])
-            c->out[i] = program_tensor(c->e->parts.program, s->instance, s->micro_batch, s->op->outputs[i]);
+            c->out[i] = resolve_tensor(c, op->outputs[i]);
     }
 }
 
@@ -183,6 +174,11 @@ static int64_t first_sample(const struct executor *e, int64_t micro_batch)
            micro_batch * l->micro_batch;
 }
 
+static bool loads(enum op_kind kind)
+{
+    return kind == OP_LOAD_TOKENS || kind == OP_LOAD_FEATURES || kind == OP_LOAD_TARGETS;
+}
+
 int executor_step(struct executor *e, int64_t step, const struct update *update, struct step_result *out,
                   struct error *err)
 {
@@ -196,7 +192,7 @@ int executor_step(struct executor *e, int64_t step, const struct update *update,
     struct program_cursor cursor = program_walk(e->parts.program);
     int64_t loaded = -1;
     for (struct step_op s; program_next(&cursor, &s);) {
-        if (s.micro_batch > loaded) {
+        if (loads(s.kind) && s.micro_batch != loaded) {
             loaded = s.micro_batch;
             batch_load(e->batch, DATA_TRAINING, first_sample(e, loaded));
         }
@@ -233,8 +229,8 @@ int executor_validate(struct executor *e, int64_t batches, double *loss, struct 
     write_scalar(e, SCALAR_LOSS, 0);
     for (int64_t i = 0; i < batches; i++) {
         batch_load(e->batch, DATA_VALIDATION, i * l->micro_batch);
-        struct program_cursor cursor = program_walk(e->parts.program);
-        for (struct step_op s; program_next(&cursor, &s) && s.phase == PHASE_FORWARD;)
+        struct program_cursor cursor = program_walk_forward(e->parts.program);
+        for (struct step_op s; program_next(&cursor, &s);)
             if (run_op(e, &s, err))
                 return -1;
         give_kept(e);
