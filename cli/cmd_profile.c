@@ -28,9 +28,9 @@ static const struct command_spec spec = {
              "operation and its time in an SQLite database. The figures are counted by the device where "
              "memory is really "
              "taken; predictions are stored beside them.",
-    .examples =
-        {"memplan profile block-768 --data random -o run.db",
-         "memplan profile gpt2-124m --data corpus.txt --seq-len 256 --micro-batch 4 --steps 3 -o run.db"},
+    .examples = {"memplan profile block-768 --data random -o run.db",
+                 "memplan profile gpt2-124m --data corpus.txt --dp 2 --zero 1 --seq-len 256 --micro-batch 4 "
+                 "-o run.db"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,

@@ -38,9 +38,12 @@ static const struct command_spec spec = {
              "whose size was "
              "predicted; what does not fit is refused before anything runs (exit 1), with the nearest change "
              "that would "
-             "fit. Data-parallel ranks are threads of this process.",
-    .examples = {"memplan train plan.json --data corpus.txt --steps 200 --checkpoint ckpt",
-                 "memplan train gpt2-small-bytes --data corpus.txt --dp 2 --micro-batch 2 --memory 300MiB"},
+             "fit. Ranks are threads of this process: --dp of them share out the batch, --tp every layer, "
+             "--pp the "
+             "layers.",
+    .examples =
+        {"memplan train plan.json --data corpus.txt --steps 200 --checkpoint ckpt",
+         "memplan train gpt2-small-bytes --data corpus.txt --tp 2 --pp 2 --micro-batch 2 --memory 150MiB"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,
