@@ -1,10 +1,11 @@
-/* Seconds of one training step of one rank. The program's blocks are costed once each and multiplied by how often they
- * occur; only the buckets of gradients are replayed in time, because how much of their all-reduce shows depends on
- * how much backward is left when each is full. docs/time-model.md has the formulas. */
+/* Seconds of one training step. A program's blocks are costed once each and multiplied by how often they occur; only the
+ * buckets of gradients are replayed in time, because how much of their reduction shows depends on how much backward is left
+ * when each is full, and the schedule of a pipeline, because its stages wait for each other. docs/time-model.md has the
+ * formulas. */
 #ifndef MEMPLAN_PLANNER_TIME_MODEL_H
 #define MEMPLAN_PLANNER_TIME_MODEL_H
 
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "planner/machine_speed.h"
 
 #include <stdint.h>
@@ -12,19 +13,29 @@
 /* In seconds. */
 struct step_time {
     double forward, backward; /* recomputation not included */
-    double recompute;
-    double exposed_communication; /* what communication adds to the step */
+    double recompute; /* with what tensor-parallel ranks exchange again for it */
+    double exposed_communication; /* what communication adds to the step: all that tensor-parallel ranks exchange within
+                                   * their layers, copies to and from messages, and what is not hidden of the rest */
+    double bubble; /* of a pipeline: waiting for messages, and for slower stages */
     double optimizer;
-    double total;
+    double total; /* the sum of all these */
 };
 
+/* Of one rank; of a pipeline's stage, as if it never waited for another. */
 struct step_time time_model_step(const struct program *program, const struct machine_speed *speed);
+
+/* Of all stages together: *out has the parts of the stage that waits least. `stages` (NULL: not wanted) receives one for
+ * each stage; all have the same total. Of one stage, both are time_model_step(). Fails only when the schedule does. */
+int time_model_pipeline(const struct pipeline *pipeline, const struct machine_speed *speed, struct step_time *stages,
+                        struct step_time *out, struct error *err);
 
 /* For searches, which time many arrangements of the same blocks. */
 
-/* Seconds of a block, once. */
+/* Seconds of a block, once. Where backward is in two halves, `backward` is that of activations; else it is all. */
 struct block_time {
-    double forward, backward, recompute;
+    double forward, backward, weight;
+    double recompute;                           /* exchanges made again included */
+    double forward_exchange, backward_exchange; /* with other ranks, where computing waits for it */
 };
 struct block_time time_model_block(const struct program *program, const struct block *block,
                                    const struct machine_speed *speed);
@@ -39,7 +50,9 @@ struct timed_run {
 struct step_frame {
     const struct program *program; /* borrowed; its recomputation does not matter */
     double *bucket_s;              /* by bucket; owned */
-    double loss_reduce_s, optimizer_s;
+    double loss_reduce_s;          /* runs beside backward like the buckets, and last of them */
+    double tail_reduce_s;          /* whatever ranks do together after backward */
+    double optimizer_s;
     double overlap; /* machine_speed.h */
 };
 

@@ -1,6 +1,7 @@
 /* Work: floating-point operations and bytes of the operations of a step, against sums done by hand. */
 #include "model/work.h"
 
+#include "model/pipeline.h"
 #include "tests/test.h"
 
 static struct error err;
@@ -205,6 +206,85 @@ TEST_LOOP(work_parts, "tensor-parallel ranks compute equal shares of what one ra
         program_free(one);
         program_free(two);
     }
+}
+
+static struct pipeline *create_pipeline(const char *name, struct layout layout, const int64_t *chunk_layers)
+{
+    struct model m;
+    struct pipeline *pipeline;
+    struct model_overrides overrides = {.layers = 8};
+    ASSERT_OK(model_read(name, &overrides, &m, &err));
+    ASSERT_OK(layout_complete(&layout, &m, &err));
+    struct program_spec spec = {.model = &m, .layout = &layout, .chunk_layers = chunk_layers};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    return pipeline;
+}
+
+TEST_LOOP(work_stages, "the stages of a pipeline together compute what one rank computes, layer for layer", 3)
+{
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const int64_t uneven[] = {1, 3, 3, 1};
+    static const struct layout layouts[] = {{.pp = 2},
+                                            {.pp = 4, .schedule = SCHEDULE_GPIPE},
+                                            {.pp = 2, .virtual_stages = 2, .tp = 2},
+                                            {.pp = 4, .schedule = SCHEDULE_ZB_H1, .dp = 2, .zero = 1}};
+    struct pipeline *one =
+        create_pipeline(names[_i], (struct layout){.micro_batch = 2, .global_batch = 8}, NULL);
+    struct sums whole = add_up(one->stages[0]);
+    for (int i = 0; i < 4; i++) {
+        struct layout layout = layouts[i];
+        layout.micro_batch = 2;
+        layout.global_batch = 8 * (layout.dp ? layout.dp : 1);
+        struct pipeline *pipeline = create_pipeline(names[_i], layout, i ? uneven : NULL);
+        struct sums sum = {0};
+        double model_flops = 0, tp = layout.tp ? (double)layout.tp : 1;
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            struct sums own = add_up(pipeline->stages[stage]);
+            sum.matmul += tp * own.matmul;
+            sum.attention += tp * own.attention;
+            sum.attention_grad += tp * own.attention_grad;
+            model_flops += tp * work_model_flops(pipeline->stages[stage]);
+        }
+        ASSERT(sum.matmul == whole.matmul);
+        ASSERT(sum.attention == whole.attention);
+        ASSERT(sum.attention_grad == whole.attention_grad);
+        ASSERT(model_flops == work_model_flops(one->stages[0]));
+        pipeline_free(pipeline);
+    }
+    pipeline_free(one);
+}
+
+/* gpt2-tiny: (1, 8, 32) floats are 1024 bytes; the embedding 256 x 32 floats. */
+TEST(work_messages,
+     "a stage copies what it sends and receives, and sends it to one peer; tied gradients once a step")
+{
+    struct pipeline *pipeline = create_pipeline(
+        "gpt2-tiny", (struct layout){.dp = 3, .tp = 2, .pp = 2, .micro_batch = 1, .seq_len = 8}, NULL);
+    const struct program *first = pipeline->stages[0];
+    struct work w = first_work(first, first->instances - 1, OP_SEND);
+    ASSERT(w.bytes_sent == 1024 && w.bytes_moved == 2048);
+    ASSERT_INT(w.group.ranks, 2);
+    ASSERT_INT(w.group.stride, 6);
+    ASSERT_INT(w.group.extent, 12);
+    w = first_work(pipeline->stages[1], 0, OP_RECEIVE);
+    ASSERT(w.bytes_sent == 0 && w.bytes_moved == 2048);
+    /* Half the vocabulary a part: each of two ranks sends 2 x 1/2 of 16,384 bytes. */
+    w = first_work(first, -1, OP_REDUCE_TIED);
+    ASSERT(w.bytes_sent == 16384);
+    /* The copy is updated with the others, and counted by the other stage. */
+    int64_t head = program_find_part(pipeline->stages[1], PART_HEAD);
+    ASSERT_INT(first_work(pipeline->stages[1], head, OP_ADAMW).m, 2 * 32 + 128 * 32);
+    ASSERT_INT(first_work(pipeline->stages[1], head, OP_SQUARE_SUM).m, 2 * 32);
+    pipeline_free(pipeline);
+}
+
+/* A layer of gpt2-124m has 7,087,872 parameters, and all of its tensors divide by 4. */
+TEST(work_shards, "with ZeRO a rank updates its share: 28 bytes a parameter of it")
+{
+    struct program *p = create("gpt2-124m", (struct layout){.dp = 4, .zero = 1});
+    ASSERT(first_work(p, 1, OP_ADAMW).bytes_moved == 28.0 * 7087872 / 4);
+    ASSERT(first_work(p, 1, OP_SQUARE_SUM).bytes_moved == 7087872);
+    program_free(p);
 }
 
 /* 6 x 124,439,808 x 1024 + 6 x 12 x 768 x 1024 x 1024 = 764,558,180,352 + 57,982,058,496 */

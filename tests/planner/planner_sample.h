@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_TESTS_PLANNER_SAMPLE_H
 #define MEMPLAN_TESTS_PLANNER_SAMPLE_H
 
+#include "model/pipeline.h"
 #include "planner/machine_speed.h"
 #include "tests/test.h"
 
@@ -25,6 +26,17 @@ static inline struct layout sample_layout(const struct model *model, int64_t dp,
         .dp = dp, .micro_batch = micro_batch, .global_batch = global_batch, .seq_len = seq_len};
     ASSERT_OK(layout_complete(&layout, model, &err));
     return layout;
+}
+
+/* Any layout's programs, nothing recomputed; `layout` is completed. */
+static inline struct pipeline *sample_pipeline(const struct model *model, struct layout layout)
+{
+    struct error err = {0};
+    struct pipeline *pipeline;
+    ASSERT_OK(layout_complete(&layout, model, &err));
+    struct program_spec spec = {.model = model, .layout = &layout};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    return pipeline;
 }
 
 /* `lower` layers with one mask, the others with another. */

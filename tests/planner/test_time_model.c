@@ -123,6 +123,171 @@ TEST(time_sums_the_walk, "without ranks to wait for, a step is the sum over ever
     }
 }
 
+/* The same step on 2 tensor-parallel ranks: half the products. What each sends, in bytes, to sum over 2 ranks n bytes is n:
+ *     embedding                                        1,024   (1, 8, 32) floats
+ *     a layer forward, after proj and down             2,048, and backward, before fc and qkv, as much
+ *     head: a maximum and two sums per position, and d 32 + 64 + 1,024
+ *     together                                         10,336, and once a step the squares' sum, one float */
+TEST(time_of_parts, "tensor-parallel ranks halve the products, and wait for what they exchange within layers")
+{
+    struct model model = sample_model("gpt2-tiny", 2);
+    struct machine_speed speed = sample_speed();
+    speed.comm_bytes_per_s.value = 1e6;
+    struct pipeline *pipeline =
+        sample_pipeline(&model, (struct layout){.tp = 2, .micro_batch = 1, .global_batch = 3, .seq_len = 8});
+    struct step_time time = time_model_step(pipeline->stages[0], &speed);
+    ASSERT_NEAR(time.forward, 3 * FORWARD / 2 / 1e9, 1e-12);
+    ASSERT_NEAR(time.backward, 3 * BACKWARD / 2 / 1e9, 1e-12);
+    ASSERT_NEAR(time.exposed_communication, (3 * 10336 + 4) / 1e6, 1e-9);
+    pipeline_free(pipeline);
+}
+
+/* Each of 2 ranks sends half the gradients and half the weights, and a float each for the loss and the squares' sum. What a
+ * rank updates is half: 16 bytes a parameter. */
+TEST(time_of_zero,
+     "with ZeRO a rank scatters gradients, updates its shard, and gathers weights when all is updated")
+{
+    struct model model = sample_model("gpt2-tiny", 2);
+    struct machine_speed speed = sample_speed();
+    speed.comm_bytes_per_s.value = 1e6;
+    struct pipeline *pipeline = sample_pipeline(
+        &model,
+        (struct layout){
+            .dp = 2, .zero = 1, .micro_batch = 1, .global_batch = 2, .seq_len = 8, .bucket_bytes = 1 << 30});
+    double bytes = EMBED_BYTES + 2 * LAYER_BYTES + HEAD_BYTES;
+    struct step_time time = time_model_step(pipeline->stages[0], &speed);
+    ASSERT_NEAR(time.exposed_communication, (bytes / 2 + bytes / 2 + 4 + 4) / 1e6, 1e-9);
+    speed.memory_bytes_per_s.value = 1e9;
+    ASSERT_NEAR(time_model_step(pipeline->stages[0], &speed).optimizer,
+                16e-9 * (double)model_parameters(&model), 1e-12);
+    pipeline_free(pipeline);
+}
+
+/* One layer a stage, and the head with the second. Stage 1 is never idle between its first forward and its last backward. */
+TEST(time_of_pipeline, "a pipeline fills, runs at the pace of its slowest stage, and drains")
+{
+    enum { MICRO_BATCHES = 4, F0 = 196608 + 4096, B0 = 2 * 196608 + 5 * 4096 / 2 };
+    enum { F1 = F0 + 131072, B1 = B0 + 2 * 131072 };
+    struct error err = {0};
+    struct model model = sample_model("gpt2-tiny", 2);
+    struct machine_speed speed = sample_speed();
+    struct step_time time, stages[2];
+    struct pipeline *pipeline = sample_pipeline(
+        &model, (struct layout){.pp = 2, .micro_batch = 1, .global_batch = MICRO_BATCHES, .seq_len = 8});
+    ASSERT_OK(time_model_pipeline(pipeline, &speed, stages, &time, &err));
+    ASSERT_NEAR(time.total, (F0 + MICRO_BATCHES * (F1 + B1) + B0) / 1e9, 1e-12);
+    ASSERT_NEAR(time.bubble, (F0 + B0) / 1e9, 1e-12);
+    ASSERT_NEAR(time.forward, MICRO_BATCHES * F1 / 1e9, 1e-12);
+    ASSERT_NEAR(stages[0].total, time.total, 1e-12);
+    ASSERT_NEAR(stages[0].bubble, time.total - MICRO_BATCHES * (F0 + B0) / 1e9, 1e-12);
+    /* A message of (1, 8, 32) floats takes 10 us, far less than any pass, and only the first way up and the last way down
+     * are not hidden. */
+    speed.comm_bytes_per_s.value = 102.4e6;
+    ASSERT_OK(time_model_pipeline(pipeline, &speed, stages, &time, &err));
+    /* Besides, the loss, the tied embedding's gradient and the squares' sum: 4 + 32,768 + 4 bytes. */
+    ASSERT_NEAR(time.total, (F0 + MICRO_BATCHES * (F1 + B1) + B0) / 1e9 + 20e-6 + 32776 / 102.4e6, 1e-9);
+    pipeline_free(pipeline);
+}
+
+TEST(time_of_one_stage, "a pipeline of one stage takes exactly what its program takes")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama-tiny", 3);
+    struct machine_speed speed;
+    struct step_time time, stage;
+    machine_speed_from_cpuinfo("", 2, &speed);
+    struct pipeline *pipeline = sample_pipeline(
+        &model, (struct layout){.dp = 2, .tp = 2, .micro_batch = 1, .global_batch = 6, .seq_len = 16});
+    ASSERT_OK(time_model_pipeline(pipeline, &speed, &stage, &time, &err));
+    struct step_time alone = time_model_step(pipeline->stages[0], &speed);
+    ASSERT(time.total == alone.total && stage.total == alone.total);
+    ASSERT(time.bubble == 0);
+    pipeline_free(pipeline);
+}
+
+/* All but waiting, which is no work of its own. */
+static double walk_seconds(const struct program *program, const struct machine_speed *speed)
+{
+    struct program_cursor cursor = program_walk(program);
+    double walked = 0;
+    for (struct step_op op; program_next(&cursor, &op);) {
+        struct work work = work_of(program, &op);
+        if (op.kind != OP_WAIT)
+            walked += machine_speed_seconds(speed, op.kind, &work, layout_ranks(&program->layout));
+    }
+    return walked;
+}
+
+/* Where nothing overlaps, all that is done shows. */
+TEST_LOOP(time_of_stages, "of every layout, each stage takes the sum of its walk and its bubble", 3)
+{
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const struct layout layouts[] = {
+        {.dp = 2, .tp = 2, .sequence_parallel = true},
+        {.dp = 2, .tp = 2, .zero = 1},
+        {.pp = 2},
+        {.pp = 4, .schedule = SCHEDULE_GPIPE},
+        {.pp = 2, .virtual_stages = 2},
+        {.dp = 2, .tp = 2, .pp = 2, .zero = 1, .sequence_parallel = true},
+        {.dp = 2, .pp = 4, .schedule = SCHEDULE_ZB_H1, .precision = PRECISION_BF16},
+    };
+    struct model model = sample_model(names[_i], 4);
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct machine_speed speed;
+        struct step_time time, stages[4];
+        struct layout layout = layouts[i];
+        machine_speed_from_cpuinfo("", 2, &speed);
+        layout.micro_batch = 1;
+        layout.global_batch = 8;
+        layout.seq_len = 16;
+        layout.bucket_bytes = 20000;
+        struct pipeline *pipeline = sample_pipeline(&model, layout);
+        ASSERT_OK(time_model_pipeline(pipeline, &speed, stages, &time, &err));
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            const struct step_time *t = &stages[stage];
+            double walked = walk_seconds(pipeline->stages[stage], &speed);
+            ASSERT(t->bubble >= 0 && t->bubble >= time.bubble);
+            ASSERT_NEAR(t->total, time.total, time.total * 1e-12);
+            ASSERT_NEAR(t->total - t->bubble, walked, walked * 1e-9);
+            ASSERT_NEAR(t->forward + t->backward + t->recompute + t->exposed_communication + t->bubble +
+                            t->optimizer,
+                        t->total, time.total * 1e-12);
+        }
+        pipeline_free(pipeline);
+    }
+}
+
+/* Equal stages: (p-1)/m of the work is bubble, or (p-1)/(vm), and less with ZB-H1. 8 equal layers, whose ends are small. */
+TEST(time_of_schedules, "bubbles shrink with more chunks, and where weight gradients fill them")
+{
+    struct error err = {0};
+    struct model model = sample_model("block-tiny", 8);
+    struct machine_speed speed = sample_speed();
+    static const struct layout layouts[] = {{.pp = 4, .schedule = SCHEDULE_GPIPE},
+                                            {.pp = 4},
+                                            {.pp = 4, .virtual_stages = 2},
+                                            {.pp = 4, .schedule = SCHEDULE_ZB_H1}};
+    double total[4];
+    for (int i = 0; i < 4; i++) {
+        struct step_time time;
+        struct layout layout = layouts[i];
+        layout.micro_batch = 1;
+        layout.global_batch = 8;
+        layout.seq_len = 8;
+        struct pipeline *pipeline = sample_pipeline(&model, layout);
+        ASSERT_OK(time_model_pipeline(pipeline, &speed, NULL, &time, &err));
+        total[i] = time.total;
+        if (i < 3) {
+            double work = time.total - time.bubble, bubble = i < 2 ? 3 / 8.0 : 3 / 16.0;
+            ASSERT_NEAR(time.bubble / work, bubble, 0.05);
+        }
+        pipeline_free(pipeline);
+    }
+    ASSERT_NEAR(total[0], total[1], total[0] * 1e-9);
+    ASSERT(total[2] < total[1] && total[3] < total[1]);
+}
+
 TEST_LOOP(time_monotone, "recomputing more never makes a step faster, whatever communication it hides", 3)
 {
     static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
