@@ -15,7 +15,7 @@ struct backend {
     void *(*take)(void *context, int64_t bytes, bool arena);
     void (*give_back)(void *context, void *memory, int64_t bytes); /* `bytes` as they were taken */
     void (*fill)(void *context, void *memory, int byte, int64_t bytes);
-    void (*copy)(void *context, void *to, const void *from, int64_t bytes); /* between host and device, either way */
+    void (*copy)(void *context, void *to, const void *from, int64_t bytes); /* within the device, or from or to the host */
     void (*close)(void *context); /* NULL when there is nothing to close */
 };
 

@@ -338,6 +338,11 @@ void device_read(struct device *device, void *to_host, const void *from, int64_t
     device->backend->copy(device->context, to_host, from, bytes);
 }
 
+void device_copy(struct device *device, void *to, const void *from, int64_t bytes)
+{
+    device->backend->copy(device->context, to, from, bytes);
+}
+
 void device_range_begin(struct device *device, int64_t operation, int step)
 {
     assert(device->range.operation == -1 && "ranges do not nest");

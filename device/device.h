@@ -63,6 +63,9 @@ void device_arena_remove(struct device *device, struct device_arena *arena, void
 void device_write(struct device *device, void *to, const void *from_host, int64_t bytes);
 void device_read(struct device *device, void *to_host, const void *from, int64_t bytes);
 
+/* The same within the device. */
+void device_copy(struct device *device, void *to, const void *from, int64_t bytes);
+
 /* Ranges: work between begin and end carries this operation id, >= 0 (memory events name it; observers get its times).
  * They do not nest. */
 void device_range_begin(struct device *device, int64_t operation, int step);

@@ -227,11 +227,10 @@ static struct schedule_message message(const struct schedule_shape *shape, enum 
     };
 }
 
-struct schedule_messages schedule_messages(const struct schedule *schedule, int index)
+struct schedule_messages schedule_messages(const struct schedule_shape *shape, int64_t stage,
+                                           const struct schedule_item *item)
 {
-    const struct schedule_shape *shape = &schedule->shape;
-    const struct schedule_item *item = &schedule->items[index];
-    int64_t here = item->chunk * shape->pp + schedule->stage;
+    int64_t here = item->chunk * shape->pp + stage;
     if (item->work == SCHEDULE_BACKWARD_WEIGHT)
         return (struct schedule_messages){{.peer = -1}, {.peer = -1}};
     enum schedule_direction direction =

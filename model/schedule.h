@@ -99,13 +99,14 @@ struct schedule_message {
     int64_t tag; /* the three above in one number, the same on both ends and on no other message of the step */
 };
 
-/* What `item` needs from another stage, and what another stage needs from it. Messages from one stage to another in one
- * direction are sent and received in the same order, so a transport without tags serves too. */
+/* What an item of one stage needs from another, and what another stage needs from it. Messages from one stage to
+ * another in one direction are sent and received in the same order, so a transport without tags serves too. */
 struct schedule_messages {
     struct schedule_message receive, send;
 };
 
-struct schedule_messages schedule_messages(const struct schedule *schedule, int item);
+struct schedule_messages schedule_messages(const struct schedule_shape *shape, int64_t stage,
+                                           const struct schedule_item *item);
 
 /* How a stage executes its items; everything below assumes it. Receives and sends never block when they start.
  *

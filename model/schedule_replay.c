@@ -85,7 +85,8 @@ static struct started start(struct replay *r, const struct stage *stage, int ite
     const struct schedule *schedule = stage->schedule;
     if (item >= schedule->count)
         return (struct started){0};
-    struct schedule_messages messages = schedule_messages(schedule, item);
+    struct schedule_messages messages =
+        schedule_messages(&schedule->shape, schedule->stage, &schedule->items[item]);
     struct schedule_message m = send ? messages.send : messages.receive;
     if (m.peer < 0)
         return (struct started){0};

@@ -10,12 +10,14 @@
 
 #include "trainer/batch.h"
 #include "trainer/execute.h"
+#include "trainer/messages.h"
 
 struct executor {
     struct executor_parts parts;
     struct layout_place place;
     struct kernel_context context;
     struct batch *batch;             /* the micro-batch at hand, on the host */
+    struct messages *messages;       /* between pipeline stages */
     struct comm_span *spans, *pieces; /* room for every gradient or sequence, and for this rank's piece of each */
     double loss_scale;               /* 1 / tokens over which the loss is averaged */
     bool training;                   /* false: forward only, and the loss leaves no gradient */
@@ -36,10 +38,10 @@ typedef int runner(const struct call *call, struct error *err);
 runner run_load, run_embed, run_embed_grad, run_norm, run_norm_grad, run_matmul, run_matmul_dgrad,
     run_matmul_wgrad, run_rope, run_attention, run_attention_grad, run_gelu, run_gelu_grad, run_swiglu,
     run_swiglu_grad, run_cross_entropy, run_residual, run_logit_max, run_logit_sums,
-    run_cross_entropy_sharded;
+    run_cross_entropy_sharded, run_copy;
 runner run_all_gather, run_reduce_scatter, run_combine_partial, run_all_reduce,
     run_scatter_gradients, run_gather_weights, run_reduce_loss, run_reduce_norms, run_reduce_tied,
-    run_reduce_squares, run_wait;
+    run_reduce_squares, run_wait, run_receive, run_send;
 runner run_square_sum, run_adamw;
 
 static inline void *call_address(const struct executor *e, const struct placed *t)

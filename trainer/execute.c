@@ -37,6 +37,9 @@ static runner *const runners[OP_KINDS] = {
     [OP_LOGIT_MAX] = run_logit_max,
     [OP_LOGIT_SUMS] = run_logit_sums,
     [OP_CROSS_ENTROPY_SHARDED] = run_cross_entropy_sharded,
+    [OP_RECEIVE] = run_receive,
+    [OP_SEND] = run_send,
+    [OP_COPY] = run_copy,
     [OP_ALL_REDUCE] = run_all_reduce,
     [OP_SCATTER_GRADIENTS] = run_scatter_gradients,
     [OP_REDUCE_LOSS] = run_reduce_loss,
@@ -70,6 +73,7 @@ struct executor *executor_create(const struct executor_parts *parts)
     e->place = layout_place_of(&p->layout, parts->rank);
     e->context.threads = parts->threads;
     e->batch = batch_create(p, parts->data);
+    e->messages = messages_create(p, parts->device, parts->memory, parts->groups.pipeline);
     e->spans = host_alloc(spans * sizeof *e->spans);
     e->pieces = host_alloc(spans * sizeof *e->pieces);
     return e;
@@ -79,6 +83,7 @@ void executor_free(struct executor *e)
 {
     if (!e)
         return;
+    messages_free(e->messages);
     batch_free(e->batch);
     free(e->spans);
     free(e->pieces);
@@ -131,7 +136,9 @@ static int run_op(struct executor *e, const struct step_op *s, struct error *err
 {
     device_range_begin(e->parts.device, s->id, (int)e->step);
     struct call call = {.e = e, .s = s};
-    int status = take_births(e, s, err);
+    int status = s->item >= 0 ? messages_at_item(e->messages, s->item, err) : 0;
+    if (!status)
+        status = take_births(e, s, err);
     if (!status) {
         resolve(&call);
         status = runners[s->kind](&call, err);
@@ -189,6 +196,7 @@ int executor_step(struct executor *e, int64_t step, const struct update *update,
     e->loss_scale = 1 / ((double)l->global_batch * (double)l->seq_len);
     write_scalar(e, SCALAR_LOSS, 0);
     write_scalar(e, SCALAR_SQUARE_SUM, 0);
+    messages_begin_walk(e->messages, false);
     struct program_cursor cursor = program_walk(e->parts.program);
     int64_t loaded = -1;
     for (struct step_op s; program_next(&cursor, &s);) {
@@ -199,6 +207,8 @@ int executor_step(struct executor *e, int64_t step, const struct update *update,
         if (run_op(e, &s, err))
             return -1;
     }
+    if (messages_end_walk(e->messages, err))
+        return -1;
     out->loss = executor_read_scalar(e, SCALAR_LOSS);
     out->grad_norm = sqrt(executor_read_scalar(e, SCALAR_SQUARE_SUM));
     return 0;
@@ -221,6 +231,19 @@ static void give_kept(struct executor *e)
     }
 }
 
+/* The last stage knows it, and tells the others. */
+static int read_validation_loss(struct executor *e, double *loss, struct error *err)
+{
+    struct comm *pipeline = e->parts.groups.pipeline;
+    struct placed t = program_scalar(e->parts.program, SCALAR_LOSS);
+    struct comm_span span = {call_address(e, &t), 1};
+    if (pipeline &&
+        (comm_start_all_reduce(pipeline, &span, 1, t.dtype, COMM_SUM, NULL, err) || comm_wait(pipeline, err)))
+        return -1;
+    *loss = executor_read_scalar(e, SCALAR_LOSS);
+    return 0;
+}
+
 int executor_validate(struct executor *e, int64_t batches, double *loss, struct error *err)
 {
     const struct layout *l = &e->parts.program->layout;
@@ -229,12 +252,14 @@ int executor_validate(struct executor *e, int64_t batches, double *loss, struct 
     write_scalar(e, SCALAR_LOSS, 0);
     for (int64_t i = 0; i < batches; i++) {
         batch_load(e->batch, DATA_VALIDATION, i * l->micro_batch);
+        messages_begin_walk(e->messages, true);
         struct program_cursor cursor = program_walk_forward(e->parts.program);
         for (struct step_op s; program_next(&cursor, &s);)
             if (run_op(e, &s, err))
                 return -1;
         give_kept(e);
+        if (messages_end_walk(e->messages, err))
+            return -1;
     }
-    *loss = executor_read_scalar(e, SCALAR_LOSS);
-    return 0;
+    return read_validation_loss(e, loss, err);
 }

@@ -148,3 +148,13 @@ int run_reduce_squares(const struct call *c, struct error *err)
     struct comm_span span = {call_address(c->e, &t), 1};
     return combine_now(c->e->parts.groups.norm, &span, 1, t.dtype, COMM_SUM, err);
 }
+
+int run_receive(const struct call *c, struct error *err)
+{
+    return messages_receive(c->e->messages, call_out(c, 0), err);
+}
+
+int run_send(const struct call *c, struct error *err)
+{
+    return messages_send(c->e->messages, call_in(c, 0), err);
+}

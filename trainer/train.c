@@ -78,23 +78,12 @@ static int open_data(const struct program *program, const struct train_settings 
     return data_open(&spec, out, err);
 }
 
-/* The program knows pipelines; the executor does not run them yet. */
-static int check_runs(const struct program *program, struct error *err)
-{
-    if (program->layout.pp == 1)
-        return 0;
-    return error_set(err,
-                     "pp=%lld: this version trains without pipeline stages only; use --pp 1, or `memplan "
-                     "predict` to ask what it would need",
-                     (long long)program->layout.pp);
-}
-
 int train_check_data(const struct pipeline *pipeline, const struct train_settings *settings,
                      struct error *err)
 {
     struct data *data;
     const struct program *program = pipeline->stages[0];
-    if (check_runs(program, err) || open_data(program, settings, 1, &data, err))
+    if (open_data(program, settings, 1, &data, err))
         return -1;
     data_close(data);
     return 0;
@@ -393,7 +382,7 @@ int train_run(const struct pipeline *pipeline, const struct train_settings *sett
     int ranks = (int)layout_ranks(&program->layout);
     int cores = settings->threads > 0 ? settings->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     *result = (struct train_result){.ranks = ranks};
-    if (check_runs(program, err) || check_fits(pipeline, settings, err))
+    if (check_fits(pipeline, settings, err))
         return -1;
     struct run_state run = {
         .pipeline = pipeline,

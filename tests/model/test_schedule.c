@@ -269,7 +269,8 @@ static void check_messages(const struct pipeline *pipe)
     memset(sides, -1, (size_t)tags * sizeof *sides);
     for (int64_t i = 0; i < shape->pp; i++)
         for (int k = 0; k < pipe->stages[i]->count; k++) {
-            struct schedule_messages m = schedule_messages(pipe->stages[i], k);
+            const struct schedule *s = pipe->stages[i];
+            struct schedule_messages m = schedule_messages(&s->shape, s->stage, &s->items[k]);
             if (m.send.peer >= 0) {
                 must_be(pipe->stages[i], "tag sent before", sides[m.send.tag].sender, -1);
                 sides[m.send.tag] = (struct sides){(int)i, m.send.peer};
@@ -278,7 +279,8 @@ static void check_messages(const struct pipeline *pipe)
     int64_t received = 0, sent = 0;
     for (int64_t i = 0; i < shape->pp; i++)
         for (int k = 0; k < pipe->stages[i]->count; k++) {
-            struct schedule_messages m = schedule_messages(pipe->stages[i], k);
+            const struct schedule *s = pipe->stages[i];
+            struct schedule_messages m = schedule_messages(&s->shape, s->stage, &s->items[k]);
             if (m.receive.peer < 0)
                 continue;
             must_be(pipe->stages[i], "sender", sides[m.receive.tag].sender, m.receive.peer);
