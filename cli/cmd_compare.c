@@ -53,14 +53,14 @@ static int open_run(const char *path, int64_t wanted, struct store **store, int6
 }
 
 static int with_plan(const char *path, struct store *store, int64_t run_id, struct arena *arena,
-                     struct comparison *out, struct program **program, struct error *err)
+                     struct comparison *out, struct pipeline **pipeline, struct error *err)
 {
     struct plan plan;
     if (plan_read(path, &plan, err))
         return -1;
-    int status = plan_program(&plan, program, err);
+    int status = plan_pipeline(&plan, pipeline, err);
     plan_clear(&plan);
-    return status ? -1 : compare_plan_with_run(*program, store, run_id, arena, out, err);
+    return status ? -1 : compare_plan_with_run(*pipeline, store, run_id, arena, out, err);
 }
 
 static int with_run(const char *path, int64_t wanted, struct store *after, int64_t after_id,
@@ -80,7 +80,7 @@ static int compare(const char *const operands[], const struct compare_options *o
     struct store *store;
     int64_t run_id;
     struct comparison comparison;
-    struct program *program = NULL;
+    struct pipeline *pipeline = NULL;
     bool from_plan = configuration_is_plan(operands[0]);
     if (configuration_is_plan(operands[1]))
         return error_set(err,
@@ -89,7 +89,7 @@ static int compare(const char *const operands[], const struct compare_options *o
     if (open_run(operands[1], o->run, &store, &run_id, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &program, err)
+    int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &pipeline, err)
                            : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)
         status = o->json ? output_json(compare_to_json(&comparison), "-", err)
@@ -97,7 +97,7 @@ static int compare(const char *const operands[], const struct compare_options *o
     if (!status && !comparison.runs)
         status = comparison.max_error_bytes > o->drift;
     arena_free(arena);
-    program_free(program);
+    pipeline_free(pipeline);
     store_close(store);
     return status;
 }

@@ -45,14 +45,14 @@ static int print_presets(struct error *err)
 
 static int describe(const struct plan *plan, bool json, struct error *err)
 {
-    struct program *program;
-    if (plan_program(plan, &program, err))
+    struct pipeline *pipeline;
+    if (plan_pipeline(plan, &pipeline, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = json ? output_json(describe_to_json(program), "-", err)
-                      : output_report(describe_report(program, arena), "-", err);
+    int status = json ? output_json(describe_to_json(pipeline), "-", err)
+                      : output_report(describe_report(pipeline, arena), "-", err);
     arena_free(arena);
-    program_free(program);
+    pipeline_free(pipeline);
     return status;
 }
 

@@ -171,8 +171,8 @@ static const char *find_advice(const struct question *q, struct arena *arena)
 static int print_answer(const struct question *q, struct error *err)
 {
     struct arena *arena = arena_create();
-    struct breakdown breakdown = breakdown_of_program(q->pipeline->stages[q->worst], q->cluster.device.name,
-                                                      worst_answer(q)->capacity_bytes, arena);
+    struct breakdown breakdown =
+        breakdown_of_pipeline(q->pipeline, q->cluster.device.name, worst_answer(q)->capacity_bytes, arena);
     const char *advice = find_advice(q, arena);
     if (advice)
         breakdown.advice = advice;

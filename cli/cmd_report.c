@@ -70,16 +70,16 @@ static int write_answer(const struct breakdown *breakdown, const struct report_o
 static int report_plan(const char *path, const struct report_options *o, struct error *err)
 {
     struct plan plan;
-    struct program *program;
+    struct pipeline *pipeline;
     if (plan_read(path, &plan, err))
         return -1;
-    int status = plan_program(&plan, &program, err);
+    int status = plan_pipeline(&plan, &pipeline, err);
     if (!status) {
         struct arena *arena = arena_create();
-        struct breakdown breakdown = breakdown_of_program(program, plan.device, plan.capacity_bytes, arena);
+        struct breakdown breakdown = breakdown_of_pipeline(pipeline, plan.device, plan.capacity_bytes, arena);
         status = write_answer(&breakdown, o, arena, err);
         arena_free(arena);
-        program_free(program);
+        pipeline_free(pipeline);
     }
     plan_clear(&plan);
     return status;

@@ -3,9 +3,9 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "model/recompute.h"
 #include "model/work.h"
 #include "reports/describe.h"
+#include "reports/run_setup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,17 +15,30 @@
 struct recording {
     struct recorder *recorder;
     struct observer *observers; /* one per rank, alive as long as its device */
+    const struct pipeline *pipeline;
+    enum memory_policy policy;
 };
 
-int recording_open(const char *path, const struct plan *plan, const struct program *program,
+/* What was foretold for each rank, by its own stage's program. */
+static void record_predictions(struct recording *recording, const struct plan *plan, int ranks)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct program *program = pipeline_of_rank(recording->pipeline, rank);
+        struct store_prediction row = {
+            .rank = rank,
+            .arena_bytes = program->arena_bytes,
+            .step_seconds = plan->step_seconds > 0 ? plan->step_seconds : NAN,
+        };
+        memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
+        recorder_prediction(recording->recorder, &row);
+    }
+}
+
+int recording_open(const char *path, const struct plan *plan, const struct pipeline *pipeline,
                    enum memory_policy policy, const char *command, int64_t event_steps,
                    struct recording **out, struct error *err)
 {
-    json_t *model = model_to_json(&plan->model), *layout = layout_to_json(&plan->layout);
-    struct text recompute = {0};
-    recompute_print(&plan->model, plan->recompute, &recompute);
-    json_object_set_new(layout, "recompute", json_string(recompute.data));
-    text_free(&recompute);
+    json_t *model = model_to_json(&plan->model), *layout = run_setup_layout(pipeline);
     char *model_text = json_dumps(model, JSON_COMPACT), *layout_text = json_dumps(layout, JSON_COMPACT);
     struct store_run run = {
         .command = command,
@@ -36,7 +49,7 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
         .capacity_bytes = plan->capacity_bytes == INT64_MAX ? 0 : plan->capacity_bytes,
         .policy = memory_policy_name(policy),
         .memplan_version = MEMPLAN_VERSION,
-        .ranks = (int)plan->layout.dp,
+        .ranks = (int)layout_ranks(&plan->layout),
         .event_steps = event_steps,
     };
     struct recording *recording = host_alloc(sizeof *recording);
@@ -49,16 +62,10 @@ int recording_open(const char *path, const struct plan *plan, const struct progr
         free(recording);
         return -1;
     }
-    recording->observers = host_alloc((size_t)plan->layout.dp * sizeof *recording->observers);
-    for (int rank = 0; rank < plan->layout.dp; rank++) {
-        struct store_prediction row = {
-            .rank = rank,
-            .arena_bytes = program->arena_bytes,
-            .step_seconds = plan->step_seconds > 0 ? plan->step_seconds : NAN,
-        };
-        memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
-        recorder_prediction(recording->recorder, &row);
-    }
+    recording->observers = host_alloc((size_t)run.ranks * sizeof *recording->observers);
+    recording->pipeline = pipeline;
+    recording->policy = policy;
+    record_predictions(recording, plan, run.ranks);
     *out = recording;
     return 0;
 }
@@ -175,10 +182,11 @@ void recording_step(struct recording *recording, const struct step_report *repor
     recorder_step(recording->recorder, report->rank, &row);
 }
 
-void recording_finish(struct recording *recording, int rank, struct device *device,
-                      const struct program *program, enum memory_policy policy)
+void recording_finish(struct recording *recording, int rank, struct device *device)
 {
     struct device_usage usage = device_usage(device);
+    const struct program *program = pipeline_of_rank(recording->pipeline, rank);
     device_unobserve(device, &recording->observers[rank]);
-    recorder_usage(recording->recorder, rank, &usage, policy == MEMORY_ARENA ? program->arena_bytes : 0);
+    recorder_usage(recording->recorder, rank, &usage,
+                   recording->policy == MEMORY_ARENA ? program->arena_bytes : 0);
 }

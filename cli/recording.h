@@ -4,16 +4,16 @@
 #define MEMPLAN_CLI_RECORDING_H
 
 #include "model/plan.h"
-#include "model/program.h"
 #include "profiler/recorder.h"
 #include "trainer/train.h"
 
 struct recording;
 
-/* Starts a run in `path`. `event_steps`: memory events and operation times are kept for the first so many steps; 0: all. */
-int recording_open(const char *path, const struct plan *plan, const struct program *program,
-                   enum memory_policy policy, const char *command, int64_t event_steps, struct recording **out,
-                   struct error *err);
+/* Starts a run of the plan, whose programs `pipeline` are borrowed, in `path`. `event_steps`: memory events and operation
+ * times are kept for the first so many steps; 0: all. */
+int recording_open(const char *path, const struct plan *plan, const struct pipeline *pipeline,
+                   enum memory_policy policy, const char *command, int64_t event_steps,
+                   struct recording **out, struct error *err);
 int recording_close(struct recording *recording, struct error *err); /* NULL is fine */
 
 /* For a run that came to nothing: a database that was made for it alone is removed. NULL is fine. */
@@ -22,12 +22,11 @@ void recording_discard(struct recording *recording);
 /* A step's report as a row of the store. */
 struct store_step recording_step_row(const struct step_report *report);
 
-/* For the listener of train_run(). */
-int recording_start(struct recording *recording, int rank, struct device *device, const struct program *program,
-                    struct error *err);
+/* For the listener of train_run(). `program` is the rank's. */
+int recording_start(struct recording *recording, int rank, struct device *device,
+                    const struct program *program, struct error *err);
 void recording_step_begin(struct recording *recording, int rank, int64_t step);
 void recording_step(struct recording *recording, const struct step_report *report);
-void recording_finish(struct recording *recording, int rank, struct device *device, const struct program *program,
-                      enum memory_policy policy);
+void recording_finish(struct recording *recording, int rank, struct device *device);
 
 #endif

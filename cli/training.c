@@ -183,7 +183,7 @@ static void on_finish(void *context, int rank, struct device *device)
 {
     struct training *t = context;
     if (t->recording)
-        recording_finish(t->recording, rank, device, pipeline_of_rank(t->pipeline, rank), t->settings.policy);
+        recording_finish(t->recording, rank, device);
 }
 
 static void print_closing_line(struct training *t, const struct train_result *result)
@@ -317,7 +317,7 @@ static int run(struct training *t, const char *command, struct error *err)
         return -1;
     int status = 0;
     if (output && !t->refused)
-        status = recording_open(output, t->plan, t->pipeline->stages[0], policy, command,
+        status = recording_open(output, t->plan, t->pipeline, policy, command,
                                 t->options->event_steps, &t->recording, err);
     if (!status)
         status = run_steps(t, err);

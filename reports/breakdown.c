@@ -20,6 +20,10 @@ static const struct table_column layer_columns[] = {{"each of", TABLE_TEXT}, {"a
 static const struct table_column tensor_columns[] = {{"", TABLE_TEXT},      {"layers", TABLE_TEXT},
                                                      {"shape", TABLE_TEXT}, {"role", TABLE_TEXT},
                                                      {"each", TABLE_BYTES}, {"in all", TABLE_BYTES}};
+/* Where several micro-batches hold the same, and shapes have to say what each of them takes. */
+static const struct table_column counted_columns[] = {{"", TABLE_TEXT},       {"layers", TABLE_TEXT},
+                                                      {"shape", TABLE_TEXT},  {"role", TABLE_TEXT},
+                                                      {"count", TABLE_COUNT}, {"in all", TABLE_BYTES}};
 static const struct table_column step_columns[] = {{"", TABLE_TEXT},
                                                    {"first", TABLE_QUANTITY},
                                                    {"median", TABLE_QUANTITY},
@@ -36,20 +40,34 @@ static void add_run_facts(struct report *report, const struct breakdown *b)
         report_fact(report, "command", "%s", b->command);
 }
 
+/* "rank 5 (stage 1, replica 0, part 1)", or all ranks of a stage, which are foretold alike. */
+static const char *name_rank(const struct breakdown *b, struct arena *arena)
+{
+    int64_t alike = b->measured ? 1 : b->rows[b->place.stage].count;
+    if (alike > 1)
+        return arena_printf(arena, "ranks %lld-%lld (stage %lld)", (long long)b->rank,
+                            (long long)(b->rank + alike - 1), (long long)b->place.stage);
+    const char *place = b->place_name ? arena_printf(arena, " (%s)", b->place_name) : "";
+    return arena_printf(arena, "rank %lld%s", (long long)b->rank, place);
+}
+
 static void add_rank_facts(struct report *report, const struct breakdown *b)
 {
     char lowest[UNITS_TEXT], highest[UNITS_TEXT];
+    const char *here = name_rank(b, report->arena);
     if (b->ranks == 1)
         return;
-    if (!b->measured)
+    if (!b->measured && b->stages == 1)
         report_fact(report, "ranks", "%lld, all alike", (long long)b->ranks);
+    else if (!b->measured)
+        report_fact(report, "ranks", "%lld on %lld stages; here %s", (long long)b->ranks,
+                    (long long)b->stages, here);
     else if (b->lowest_peak == b->highest_peak)
-        report_fact(report, "ranks", "%lld with equal peaks; here rank %lld", (long long)b->ranks,
-                    (long long)b->rank);
+        report_fact(report, "ranks", "%lld with equal peaks; here %s", (long long)b->ranks, here);
     else
-        report_fact(report, "ranks", "%lld with peaks from %s to %s; here rank %lld", (long long)b->ranks,
+        report_fact(report, "ranks", "%lld with peaks from %s to %s; here %s", (long long)b->ranks,
                     units_format_bytes(b->lowest_peak, lowest), units_format_bytes(b->highest_peak, highest),
-                    (long long)b->rank);
+                    here);
 }
 
 static void add_facts(struct report *report, const struct breakdown *b)
@@ -124,6 +142,11 @@ static void add_layer_row(struct table *table, const char *name, const int64_t b
                                            cell_real((double)(times * each) / (double)peak_bytes)});
 }
 
+const char *breakdown_outside(bool staged)
+{
+    return staged ? "outside layers" : "embedding, head";
+}
+
 static void add_layers(struct report *report, const struct breakdown *b)
 {
     struct table *table = report_table(report, "By layer", layer_columns, 6);
@@ -134,8 +157,8 @@ static void add_layers(struct report *report, const struct breakdown *b)
         if (count == 0)
             continue;
         if (table->row_count < MOST_LAYER_ROWS) {
-            const char *name =
-                layers[0] < 0 ? "embedding, head" : ranges_name(report->arena, "layer", layers, count);
+            const char *name = layers[0] < 0 ? breakdown_outside(b->stages > 1)
+                                             : ranges_name(report->arena, "layer", layers, count);
             add_layer_row(table, name, b->layers[i].by_role, count, b->peak_bytes);
             continue;
         }
@@ -153,8 +176,8 @@ static void add_layers(struct report *report, const struct breakdown *b)
 /* The same tensor of one layer or of many. */
 struct group {
     const struct breakdown_tensor *first;
-    const char *name; /* without its layer */
-    int64_t *layers, count;
+    const char *name;                    /* without its layer */
+    int64_t *layers, layer_count, count; /* more than layers where several micro-batches hold it */
 };
 
 static bool belongs(const struct group *group, const struct breakdown_tensor *tensor)
@@ -162,6 +185,17 @@ static bool belongs(const struct group *group, const struct breakdown_tensor *te
     return group->first->bytes == tensor->bytes && group->first->role == tensor->role &&
            (group->first->layer < 0) == (tensor->layer < 0) &&
            !strcmp(group->name, describe_short_name(tensor->name, tensor->layer));
+}
+
+/* A run that goes on may have moved its peak to more layers between two reads; there are `most` to name. */
+static void add_to_group(struct group *group, int64_t layer, int64_t most)
+{
+    group->count++;
+    for (int64_t i = 0; i < group->layer_count; i++)
+        if (group->layers[i] == layer)
+            return;
+    if (group->layer_count < most)
+        group->layers[group->layer_count++] = layer;
 }
 
 static int64_t find_groups(const struct breakdown *b, struct arena *arena, struct group *groups)
@@ -175,14 +209,13 @@ static int64_t find_groups(const struct breakdown *b, struct arena *arena, struc
             g--;
         if (g < 0 || groups[g].first->bytes != tensor->bytes) {
             g = group_count++;
-            int64_t most = b->layer_count > 0 ? b->layer_count : 1;
-            groups[g] = (struct group){tensor, describe_short_name(tensor->name, tensor->layer),
-                                       arena_array(arena, (size_t)most, sizeof(int64_t)), 0};
+            groups[g] = (struct group){
+                .first = tensor,
+                .name = describe_short_name(tensor->name, tensor->layer),
+                .layers = arena_array(arena, (size_t)b->layer_count, sizeof *groups[g].layers),
+            };
         }
-        struct group *group = &groups[g];
-        group->count++;
-        if (group->count <= b->layer_count)
-            group->layers[group->count - 1] = tensor->layer;
+        add_to_group(&groups[g], tensor->layer, b->layer_count);
     }
     return group_count;
 }
@@ -207,28 +240,35 @@ static int by_number(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static const char *group_layers(const struct breakdown *b, struct group *group, struct arena *arena)
+static const char *group_layers(struct group *group, struct arena *arena)
 {
     if (group->first->layer < 0)
         return "";
-    int64_t count = group->count < b->layer_count ? group->count : b->layer_count;
-    qsort(group->layers, (size_t)count, sizeof *group->layers, by_number);
-    return ranges_print(arena, group->layers, count);
+    qsort(group->layers, (size_t)group->layer_count, sizeof *group->layers, by_number);
+    return ranges_print(arena, group->layers, group->layer_count);
+}
+
+static void add_group(struct table *table, struct group *group, bool counted)
+{
+    const struct breakdown_tensor *tensor = group->first;
+    table_add(table, (struct table_cell[]){
+                         cell_text(group->name), cell_text(group_layers(group, table->arena)),
+                         cell_text(tensor->dims ? tensor->dims : ""), cell_text(role_name(tensor->role)),
+                         cell_whole(counted ? group->count : tensor->bytes), cell_whole(group_bytes(group))});
 }
 
 static void add_tensors(struct report *report, const struct breakdown *b)
 {
-    struct table *table = report_table(report, "Largest tensors alive at the peak", tensor_columns, 6);
     struct group *groups = arena_array(report->arena, (size_t)b->tensor_count, sizeof *groups);
     int64_t count = find_groups(b, report->arena, groups);
+    bool counted = false;
+    for (int64_t i = 0; i < count; i++)
+        counted = counted || groups[i].count > groups[i].layer_count;
     qsort(groups, (size_t)count, sizeof *groups, larger_group_first);
-    for (int64_t i = 0; i < count && i < MOST_TENSOR_ROWS; i++) {
-        const struct breakdown_tensor *tensor = groups[i].first;
-        table_add(table, (struct table_cell[]){
-                             cell_text(groups[i].name), cell_text(group_layers(b, &groups[i], report->arena)),
-                             cell_text(tensor->dims ? tensor->dims : ""), cell_text(role_name(tensor->role)),
-                             cell_whole(tensor->bytes), cell_whole(group_bytes(&groups[i]))});
-    }
+    struct table *table = report_table(report, "Largest tensors alive at the peak",
+                                       counted ? counted_columns : tensor_columns, 6);
+    for (int64_t i = 0; i < count && i < MOST_TENSOR_ROWS; i++)
+        add_group(table, &groups[i], counted);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steps */
@@ -279,6 +319,7 @@ struct report *breakdown_report(const struct breakdown *b, struct arena *arena)
                       b->measured ? "measured" : "predicted");
     add_facts(report, b);
     role_table_add(report, "Who holds the bytes at the peak", b->by_role, b->foretold ? b->predicted : NULL);
+    rank_table_add(report, b->rows, b->row_count, b->measured);
     if (b->detailed) {
         add_moment(report, b);
         add_layers(report, b);
@@ -321,10 +362,11 @@ static json_t *tensors_list(const struct breakdown *b)
     for (int64_t i = 0; i < b->tensor_count && i < MOST_JSON_TENSORS; i++) {
         const struct breakdown_tensor *tensor = &b->tensors[i];
         json_array_append_new(
-            list, json_pack("{s:o, s:o, s:o, s:s, s:o, s:I}", "name", jsonfile_string(tensor->name), "dims",
-                            json_values_dims(tensor->dims), "dtype", jsonfile_string(tensor->dtype), "role",
-                            role_name(tensor->role), "layer", json_values_id(tensor->layer), "bytes",
-                            (json_int_t)tensor->bytes));
+            list,
+            json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:I}", "name", jsonfile_string(tensor->name), "dims",
+                      json_values_dims(tensor->dims), "dtype", jsonfile_string(tensor->dtype), "role",
+                      role_name(tensor->role), "layer", json_values_id(tensor->layer), "micro_batch",
+                      json_values_id(tensor->micro_batch), "bytes", (json_int_t)tensor->bytes));
     }
     return list;
 }
@@ -357,6 +399,12 @@ static json_t *steps_object(const struct breakdown_steps *steps)
                      "last_loss", json_values_real(steps->last_loss));
 }
 
+static json_t *place_object(const struct layout_place *place)
+{
+    return json_pack("{s:I, s:I, s:I}", "stage", (json_int_t)place->stage, "replica",
+                     (json_int_t)place->replica, "part", (json_int_t)place->part);
+}
+
 static void add_run_keys(json_t *object, const struct breakdown *b)
 {
     json_object_set_new(object, "run_id", json_integer(b->run_id));
@@ -378,6 +426,7 @@ json_t *breakdown_to_json(const struct breakdown *b)
     json_object_set_new(object, "device", jsonfile_string(b->device));
     json_object_set_new(object, "rank", json_integer(b->rank));
     json_object_set_new(object, "ranks", json_integer(b->ranks));
+    json_object_set_new(object, "place", b->stages ? place_object(&b->place) : json_null());
     json_object_set_new(object, "capacity_bytes", limited ? json_integer(b->capacity_bytes) : json_null());
     json_object_set_new(object, "peak_bytes", json_integer(b->peak_bytes));
     json_object_set_new(object, "arena_bytes", json_integer(b->arena_bytes));
@@ -385,6 +434,8 @@ json_t *breakdown_to_json(const struct breakdown *b)
     json_object_set_new(object, "peak_at", b->detailed ? moment_object(&b->moment) : json_null());
     json_object_set_new(object, "layers", layers_list(b));
     json_object_set_new(object, "largest_tensors", tensors_list(b));
+    json_object_set_new(object, b->measured ? "by_rank" : "stages",
+                        rank_table_to_json(b->rows, b->row_count, b->measured));
     if (b->measured)
         add_run_keys(object, b);
     json_object_set_new(object, "advice", json_string(b->advice));

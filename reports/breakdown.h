@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/role.h"
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "profiler/store.h"
+#include "reports/rank_table.h"
 #include "reports/report.h"
 
 #include <stdbool.h>
@@ -20,16 +21,17 @@ struct breakdown_layer {
 };
 
 struct breakdown_tensor {
-    const char *name; /* "layer 3 qkv"; "(no tensor)" for bytes of none */
+    const char *name;         /* "layer 3 qkv"; "(no tensor)" for bytes of none */
     const char *dims, *dtype; /* NULL: unknown */
     enum role role;
     int64_t layer;
+    int64_t micro_batch; /* -1: of none */
     int64_t bytes;
 };
 
 struct breakdown_moment {
-    const char *operation; /* NULL: outside all operations */
-    const char *phase, *part; /* "backward", "layer 3"; part is NULL when it is unknown or none */
+    const char *operation;     /* NULL: outside all operations */
+    const char *phase, *part;  /* "backward", "layer 3"; part is NULL when it is unknown or none */
     int64_t micro_batch, step; /* -1: none */
 };
 
@@ -55,6 +57,11 @@ struct breakdown {
 
     const char *model, *device, *layout, *recompute;
     int64_t rank, ranks;
+    int64_t stages; /* of the pipeline; 0: unknown, and so is `place`, where the rank stands */
+    struct layout_place place;
+    const char *place_name; /* NULL: unknown, or the layout has data-parallel ranks only */
+    struct rank_row *rows;  /* foretold: a stage each; measured: a rank each */
+    int64_t row_count;
     int64_t capacity_bytes; /* INT64_MAX: none */
     int64_t peak_bytes, arena_bytes, by_role[ROLE_COUNT];
     bool detailed; /* whether what follows is known: events reach the peak */
@@ -66,13 +73,16 @@ struct breakdown {
     const char *advice;
 };
 
-/* Everything lives as long as the arena and borrows from the program. `device` is a name, or NULL; `capacity_bytes`
- * INT64_MAX: none. */
-struct breakdown breakdown_of_program(const struct program *program, const char *device, int64_t capacity_bytes,
-                                      struct arena *arena);
+/* Of the stage that needs most, with the others beside it. Everything lives as long as the arena and borrows from the
+ * programs. `device` is a name, or NULL; `capacity_bytes` INT64_MAX: none. */
+struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const char *device,
+                                       int64_t capacity_bytes, struct arena *arena);
 /* `rank` -1: the one with the highest peak. Fails for a run that recorded no memory. */
-int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena, struct breakdown *out,
-                     struct error *err);
+int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
+                     struct breakdown *out, struct error *err);
+
+/* What layer -1 stands for: "embedding, head"; of a stage that may have neither "outside layers". */
+const char *breakdown_outside(bool staged);
 
 struct report *breakdown_report(const struct breakdown *breakdown, struct arena *arena);
 /* New reference. */

@@ -5,6 +5,7 @@
 #include "reports/describe.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
+#include "reports/stages.h"
 #include "reports/steps.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 struct reading {
     struct store *store;
     int64_t run_id;
-    const struct run_setup *setup;
+    const struct pipeline *pipeline; /* that was run; NULL: unknown */
     struct arena *arena;
     struct error *err;
 };
@@ -32,29 +33,64 @@ static int read_highest(const struct reading *r, int64_t rank, struct store_poin
     return 0;
 }
 
-static int read_rank_peak(const struct reading *r, const struct store_rank *rank, int64_t *peak_bytes)
+/* The program that a rank ran; NULL: unknown. */
+static const struct program *program_of(const struct reading *r, int64_t rank)
+{
+    bool known = r->pipeline && rank >= 0 && rank < layout_ranks(&r->pipeline->stages[0]->layout);
+    return known ? pipeline_of_rank(r->pipeline, rank) : NULL;
+}
+
+static int read_rank(const struct reading *r, const struct store_rank *rank, struct rank_row *out)
 {
     struct store_point highest;
-    bool found;
-    *peak_bytes = rank->peak_bytes;
+    bool found = false;
+    const struct program *program = program_of(r, rank->rank);
+    *out = (struct rank_row){
+        .stage = program ? program->stage : -1,
+        .first = rank->rank,
+        .count = 1,
+        .peak_bytes = rank->peak_bytes,
+        .arena_bytes = rank->arena_bytes,
+        .predicted_bytes = -1,
+    };
+    if (program) {
+        int64_t *layers;
+        out->layer_count = stages_list_layers(program, r->arena, &layers);
+        out->layers = layers;
+    }
+    memcpy(out->by_role, rank->at_peak, sizeof out->by_role);
     if (rank->measured)
         return 0;
     if (read_highest(r, rank->rank, &highest, &found))
         return -1;
-    *peak_bytes = found ? highest.live_bytes : 0;
+    out->peak_bytes = found ? highest.live_bytes : 0;
+    if (found)
+        memcpy(out->by_role, highest.live, sizeof out->by_role);
     return 0;
+}
+
+static void set_place(const struct reading *r, struct breakdown *b)
+{
+    if (!program_of(r, b->rank))
+        return;
+    const struct layout *layout = &r->pipeline->stages[0]->layout;
+    b->stages = r->pipeline->count;
+    b->place = layout_place_of(layout, b->rank);
+    b->place_name = stages_place(layout, b->rank, r->arena);
 }
 
 /* Sets the rank, the peak and its roles. */
 static int choose_rank(const struct reading *r, int64_t wanted, struct breakdown *b)
 {
     struct store_rank *ranks;
-    int64_t count, chosen = -1, peak_bytes;
+    int64_t count, chosen = -1;
     if (store_read_ranks(r->store, r->run_id, r->arena, &ranks, &count, r->err))
         return -1;
+    b->rows = arena_array(r->arena, (size_t)count, sizeof *b->rows);
     for (int64_t i = 0; i < count; i++) {
-        if (read_rank_peak(r, &ranks[i], &peak_bytes))
+        if (read_rank(r, &ranks[i], &b->rows[i]))
             return -1;
+        int64_t peak_bytes = b->rows[i].peak_bytes;
         b->lowest_peak = i == 0 || peak_bytes < b->lowest_peak ? peak_bytes : b->lowest_peak;
         b->highest_peak = peak_bytes > b->highest_peak ? peak_bytes : b->highest_peak;
         if (wanted < 0 ? chosen < 0 || peak_bytes > b->peak_bytes : ranks[i].rank == wanted) {
@@ -66,25 +102,23 @@ static int choose_rank(const struct reading *r, int64_t wanted, struct breakdown
         return error_set(r->err, "run %lld has no rank %lld; it has %lld, counted from 0",
                          (long long)r->run_id, (long long)(wanted < 0 ? 0 : wanted), (long long)count);
     b->rank = ranks[chosen].rank;
-    b->ranks = count;
+    b->ranks = b->row_count = count;
     b->arena_bytes = ranks[chosen].arena_bytes;
     b->host = ranks[chosen].host;
-    memcpy(b->by_role, ranks[chosen].at_peak, sizeof b->by_role);
+    memcpy(b->by_role, b->rows[chosen].by_role, sizeof b->by_role);
+    set_place(r, b);
     return 0;
 }
 
-/* "layer 3", or "embed" and "head", which only the program tells apart; NULL: unknown, or none. */
-static const char *part_of(const struct reading *r, const struct store_operation *operation)
+/* "layer 3", or "embed", "head" and "from stage 0", which only the program tells apart; NULL: unknown, or none. */
+static const char *part_of(const struct reading *r, int64_t rank, const struct store_operation *operation)
 {
     if (operation->layer >= 0)
         return arena_printf(r->arena, "layer %d", operation->layer);
-    struct program *program = run_setup_program(r->setup);
+    const struct program *program = program_of(r, rank);
     int64_t instance = program ? program_op_instance(program, operation->operation_id) : -1;
-    const char *part = NULL;
-    if (instance >= 0)
-        part = program_instance_name(program, instance, arena_alloc(r->arena, PROGRAM_NAME));
-    program_free(program);
-    return part;
+    return instance < 0 ? NULL
+                        : program_instance_name(program, instance, arena_alloc(r->arena, PROGRAM_NAME));
 }
 
 /* The operation that the highest moment fell into. */
@@ -102,7 +136,7 @@ static int read_moment(const struct reading *r, const struct store_point *highes
         b->moment.operation = operation->kind;
         b->moment.phase = operation->phase;
         b->moment.micro_batch = operation->micro_batch;
-        b->moment.part = part_of(r, operation);
+        b->moment.part = part_of(r, b->rank, operation);
     }
     return 0;
 }
@@ -135,6 +169,7 @@ static int read_tensors(const struct reading *r, struct breakdown *b)
                                                   rows[i].dtype,
                                                   rows[i].role,
                                                   rows[i].layer,
+                                                  rows[i].micro_batch,
                                                   rows[i].bytes};
     return 0;
 }
@@ -169,13 +204,18 @@ static int read_prediction(const struct reading *r, struct breakdown *b)
     b->predicted_seconds = NAN;
     if (store_read_predictions(r->store, r->run_id, r->arena, &rows, &count, r->err))
         return -1;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0, row = 0; i < count; i++) {
+        while (row < b->row_count && b->rows[row].first < rows[i].rank)
+            row++;
+        if (row < b->row_count && b->rows[row].first == rows[i].rank)
+            b->rows[row].predicted_bytes = rows[i].peak_bytes;
         if (rows[i].rank == b->rank) {
             b->foretold = true;
             b->predicted_arena_bytes = rows[i].arena_bytes;
             b->predicted_seconds = rows[i].step_seconds;
             memcpy(b->predicted, rows[i].at_peak, sizeof b->predicted);
         }
+    }
     return 0;
 }
 
@@ -228,15 +268,23 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
     return "Most of it does not depend on the batch: parameters, gradients and optimizer state.";
 }
 
+static int read_all(const struct reading *r, int64_t rank, struct breakdown *b)
+{
+    return choose_rank(r, rank, b) || read_detail(r, b) || read_prediction(r, b) || read_steps(r, &b->steps)
+               ? -1
+               : 0;
+}
+
 int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
                      struct breakdown *out, struct error *err)
 {
     struct store_run run;
     struct run_setup setup;
-    struct reading reading = {store, run_id, &setup, arena, err};
     if (store_read_run(store, run_id, arena, &run, err))
         return -1;
     run_setup_read(&run, arena, &setup);
+    struct pipeline *pipeline = run_setup_pipeline(&setup);
+    struct reading reading = {store, run_id, pipeline, arena, err};
     struct breakdown b = {
         .measured = true,
         .run_id = run_id,
@@ -250,8 +298,9 @@ int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct a
         .recompute = setup.recompute,
         .capacity_bytes = run.capacity_bytes > 0 ? run.capacity_bytes : INT64_MAX,
     };
-    if (choose_rank(&reading, rank, &b) || read_detail(&reading, &b) || read_prediction(&reading, &b) ||
-        read_steps(&reading, &b.steps))
+    int status = read_all(&reading, rank, &b);
+    pipeline_free(pipeline);
+    if (status)
         return -1;
     b.advice = advice(&b, arena);
     *out = b;

@@ -6,6 +6,7 @@
 #include "reports/describe.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
+#include "reports/stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static bool same_shape(const struct model *a, const struct model *b)
            a->ffn == b->ffn && a->vocab == b->vocab && a->tied == b->tied;
 }
 
-static int check_model(const struct program *program, const struct store_run *run,
+static int check_model(const struct model *planned, const struct store_run *run,
                        const struct run_setup *setup, struct error *err)
 {
     if (!setup->has_model)
@@ -87,13 +88,13 @@ static int check_model(const struct program *program, const struct store_run *ru
             "run %lld does not say which model it trained, so no plan can be held against it; compare it "
             "with another run",
             (long long)run->run_id);
-    if (!same_shape(&setup->model, &program->model))
+    if (!same_shape(&setup->model, planned))
         return error_set(
             err,
             "run %lld trained %s (%lld layers), and the plan is for %s (%lld layers); compare a plan "
             "with a run of it",
-            (long long)run->run_id, setup->model.name, (long long)setup->model.layers, program->model.name,
-            (long long)program->model.layers);
+            (long long)run->run_id, setup->model.name, (long long)setup->model.layers, planned->name,
+            (long long)planned->layers);
     return 0;
 }
 
@@ -102,46 +103,72 @@ static const char *layout_text(const struct layout *layout, const char *recomput
     return arena_printf(arena, "%s, recompute %s", describe_layout(layout, arena), recompute);
 }
 
+/* The same layout may still share out the layers otherwise; NULL: it does not, or that is not known. */
+static const char *split_remark(const struct pipeline *plan, const struct run_setup *setup,
+                                struct arena *arena)
+{
+    struct pipeline *run = run_setup_pipeline(setup);
+    if (!run)
+        return NULL;
+    const char *planned = stages_split(plan, arena), *ran = stages_split(run, arena);
+    pipeline_free(run);
+    return strcmp(planned, ran)
+               ? arena_printf(arena, "The stages differ. Planned: %s. Run: %s.", planned, ran)
+               : NULL;
+}
+
 /* Another batch, precision or recomputation needs other bytes: said, not refused, because that may be the question. Of
  * an older run the recomputation is not known; then the rest decides. */
-static const char *layout_remark(const struct program *program, const struct run_setup *setup,
+static const char *layout_remark(const struct pipeline *plan, const struct run_setup *setup,
                                  struct arena *arena)
 {
     if (!setup->has_layout)
         return NULL;
+    const struct program *first = plan->stages[0];
     struct text recompute = {0};
-    recompute_print(&program->model, program->recompute, &recompute);
-    const char *planned = layout_text(&program->layout, recompute.data, arena);
+    recompute_print(&first->model, first->recompute, &recompute);
+    const char *planned = layout_text(&first->layout, recompute.data, arena);
     const char *ran =
         layout_text(&setup->layout, setup->recompute ? setup->recompute : recompute.data, arena);
     text_free(&recompute);
     return strcmp(planned, ran)
                ? arena_printf(arena, "The layouts differ. Planned: %s. Run: %s.", planned, ran)
-               : NULL;
+               : split_remark(plan, setup, arena);
 }
 
-int compare_plan_with_run(const struct program *program, struct store *store, int64_t run_id,
+/* As many as planned, counted from 0. */
+static int check_ranks(const struct layout *layout, const struct side *side, struct error *err)
+{
+    bool fine = side->rank_count == layout_ranks(layout);
+    for (int64_t i = 0; fine && i < side->rank_count; i++)
+        fine = side->ranks[i].rank == i;
+    return fine ? 0
+                : error_set(
+                      err,
+                      "run %lld had %lld ranks, and the plan is for %lld; compare a plan with a run of it",
+                      (long long)side->run.run_id, (long long)side->rank_count,
+                      (long long)layout_ranks(layout));
+}
+
+int compare_plan_with_run(const struct pipeline *plan, struct store *store, int64_t run_id,
                           struct arena *arena, struct comparison *out, struct error *err)
 {
     struct side side;
     struct run_setup setup;
+    const struct program *first = plan->stages[0];
     if (read_side(store, run_id, arena, &side, err))
         return -1;
     run_setup_read(&side.run, arena, &setup);
-    if (check_model(program, &side.run, &setup, err))
+    if (check_model(&first->model, &side.run, &setup, err) || check_ranks(&first->layout, &side, err))
         return -1;
-    if (side.rank_count != program->layout.dp)
-        return error_set(err,
-                         "run %lld had %lld ranks, and the plan is for %lld; compare a plan with a run of it",
-                         (long long)run_id, (long long)side.rank_count, (long long)program->layout.dp);
     struct comparison c = {
         .first = "the plan",
         .second = arena_printf(arena, "run %lld", (long long)run_id),
-        .remark = layout_remark(program, &setup, arena),
+        .remark = layout_remark(plan, &setup, arena),
         .rows = arena_array(arena, (size_t)(side.rank_count * ROLE_COUNT), sizeof *c.rows),
     };
-    for (int64_t i = 0; i < side.rank_count; i++)
-        add_rows(&c, side.ranks[i].rank, program->at_peak, side.ranks[i].at_peak);
+    for (int64_t rank = 0; rank < side.rank_count; rank++)
+        add_rows(&c, rank, pipeline_of_rank(plan, rank)->at_peak, side.ranks[rank].at_peak);
     find_errors(&c);
     *out = c;
     return 0;
@@ -208,6 +235,7 @@ static void find_changes(struct comparison *c, const struct breakdown *before, c
                          struct arena *arena)
 {
     c->changed_rank = after->rank;
+    c->staged = after->stages > 1;
     if (!before->detailed || !after->detailed)
         return;
     size_t layers = (size_t)(before->layer_count + after->layer_count) * ROLE_COUNT;

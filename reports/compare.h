@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/role.h"
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "profiler/store.h"
 #include "reports/report.h"
 
@@ -29,10 +29,10 @@ struct compare_change {
 };
 
 struct comparison {
-    bool runs; /* run against run */
+    bool runs;                  /* run against run */
     const char *first, *second; /* "the plan", "run 3" */
-    const char *remark; /* why they may differ, or NULL */
-    struct compare_row *rows; /* ROLE_COUNT for each rank, in order of rank, then of role */
+    const char *remark;         /* why they may differ, or NULL */
+    struct compare_row *rows;   /* ROLE_COUNT for each rank, in order of rank, then of role */
     int64_t row_count;
 
     /* The largest difference of a row or of a rank's sum, and the largest as a part of its rank's measured peak (of two
@@ -42,17 +42,19 @@ struct comparison {
 
     /* Run against run, on the rank where the second is highest; most changed first. Empty when a run recorded no events. */
     int64_t changed_rank;
+    bool staged; /* the second run had several stages */
     struct compare_change *layers, *tensors;
     int64_t layer_count, tensor_count;
 };
 
-/* Everything lives as long as the arena. Both refuse a run whose ranks have no final figures. The first also refuses
- * one that trained another model or had another number of ranks: it is no run of that plan. */
-int compare_plan_with_run(const struct program *program, struct store *store, int64_t run_id, struct arena *arena,
-                          struct comparison *out, struct error *err);
+/* Everything lives as long as the arena. Both refuse a run whose ranks have no final figures. The first holds each rank
+ * against its own stage's program, and also refuses a run that trained another model or had another number of ranks: it is no
+ * run of that plan. */
+int compare_plan_with_run(const struct pipeline *plan, struct store *store, int64_t run_id,
+                          struct arena *arena, struct comparison *out, struct error *err);
 /* The two stores may be the same. Ranks that only one run has are left out. */
-int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id, struct arena *arena,
-                 struct comparison *out, struct error *err);
+int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
+                 struct arena *arena, struct comparison *out, struct error *err);
 
 struct report *compare_report(const struct comparison *comparison, struct arena *arena);
 /* New reference. */

@@ -1,5 +1,6 @@
 /* Comparisons in words and in JSON. Ranks with the same figures share a table, so that 64 ranks read like one. */
 #include "base/units.h"
+#include "reports/breakdown.h"
 #include "reports/compare.h"
 #include "reports/describe.h"
 #include "reports/json_values.h"
@@ -164,17 +165,17 @@ static int64_t collect_layers(const struct compare_change *changes, int64_t coun
     return found;
 }
 
-static const char *change_name(struct arena *arena, const struct compare_change *change,
-                               const int64_t *layers, int64_t count)
+static const char *change_name(struct arena *arena, const struct comparison *c,
+                               const struct compare_change *change, const int64_t *layers, int64_t count)
 {
     if (change->layer < 0)
-        return change->name ? change->name : "embedding, head";
+        return change->name ? change->name : breakdown_outside(c->staged);
     const char *where = ranges_name(arena, "layer", layers, count), *each = count > 1 ? " (each)" : "";
     return arena_printf(arena, "%s%s%s%s", where, change->name ? " " : "", short_name(change), each);
 }
 
-static void add_changes(struct report *report, const char *heading, const struct compare_change *changes,
-                        int64_t count)
+static void add_changes(struct report *report, const struct comparison *c, const char *heading,
+                        const struct compare_change *changes, int64_t count)
 {
     if (count == 0)
         return;
@@ -186,7 +187,7 @@ static void add_changes(struct report *report, const char *heading, const struct
             left_out += equal;
         else if (equal)
             table_add(table, (struct table_cell[]){
-                                 cell_text(change_name(report->arena, &changes[i], layers, equal)),
+                                 cell_text(change_name(report->arena, c, &changes[i], layers, equal)),
                                  cell_text(role_name(changes[i].role)), cell_whole(changes[i].before_bytes),
                                  cell_whole(changes[i].after_bytes),
                                  cell_whole(changes[i].after_bytes - changes[i].before_bytes)});
@@ -213,8 +214,9 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
         report_remark(report, NULL, "%s", c->remark);
     add_ranks(report, c);
     const char *rank = arena_printf(arena, "on rank %lld", (long long)c->changed_rank);
-    add_changes(report, arena_printf(arena, "Layers that changed, %s", rank), c->layers, c->layer_count);
-    add_changes(report, arena_printf(arena, "Tensors that changed, %s", rank), c->tensors, c->tensor_count);
+    add_changes(report, c, arena_printf(arena, "Layers that changed, %s", rank), c->layers, c->layer_count);
+    add_changes(report, c, arena_printf(arena, "Tensors that changed, %s", rank), c->tensors,
+                c->tensor_count);
     return report;
 }
 

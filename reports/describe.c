@@ -1,4 +1,5 @@
-/* The list goes instance by instance; the report goes by stretches of equal blocks, which have the same tensors. */
+/* The list goes instance by instance; the report goes by stretches of equal blocks, which have the same tensors, whatever
+ * stage they are of. */
 #include "reports/describe.h"
 
 #include "base/text.h"
@@ -7,9 +8,13 @@
 #include "reports/json_values.h"
 #include "reports/ranges.h"
 #include "reports/role_table.h"
+#include "reports/stages.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* A message between stages lies in one of two buffers while the other is filled. */
+enum { BUFFER_TURNS = 2 };
 
 struct list {
     const struct program *program;
@@ -57,11 +62,13 @@ static void add_states(struct list *list, int64_t instance)
             }
 }
 
-/* Whether this block lists the tensor: others own parameters, x, and d everywhere but in the head. */
-static bool owns(const struct block *block, const struct tensor *t)
+/* Whether this instance lists the tensor: others own parameters, x, and d everywhere but where it is made. */
+static bool owns(const struct program *program, int64_t instance, int index)
 {
-    return t->first >= 0 && (t->span == SPAN_LOCAL || t->span == SPAN_OUTPUT ||
-                             (t->span == SPAN_STREAM && block->part == PART_HEAD));
+    if (program_block(program, instance)->tensors[index].first < 0)
+        return false;
+    struct placed placed = program_tensor(program, instance, 0, index);
+    return placed.micro_batch >= 0 && placed.instance == instance;
 }
 
 static void add_micro_batch(struct list *list, int64_t micro_batch)
@@ -69,10 +76,17 @@ static void add_micro_batch(struct list *list, int64_t micro_batch)
     for (int64_t instance = 0; instance < list->program->instances; instance++) {
         const struct block *block = program_block(list->program, instance);
         for (int i = 0; i < block->tensor_count; i++)
-            if (owns(block, &block->tensors[i]))
+            if (owns(list->program, instance, i))
                 add(list, program_tensor(list->program, instance, micro_batch, i),
                     block->tensors[i].recomputed ? " recomputed" : "");
     }
+}
+
+static void add_buffers(struct list *list)
+{
+    for (int buffer = 0; buffer < BUFFER_KINDS && list->program->layout.pp > 1; buffer++)
+        for (int turn = 0; turn < BUFFER_TURNS; turn++)
+            add(list, program_buffer(list->program, (enum buffer)buffer, turn), "");
 }
 
 int64_t describe_tensors(const struct program *program, int64_t micro_batches, struct arena *arena,
@@ -80,12 +94,13 @@ int64_t describe_tensors(const struct program *program, int64_t micro_batches, s
 {
     struct list list = {.program = program, .arena = arena};
     size_t most = (size_t)(program->parameter_tensors * STATE_COUNT + SCALAR_COUNT +
-                           micro_batches * program->tensors_per_micro_batch);
+                           BUFFER_KINDS * BUFFER_TURNS + micro_batches * program->tensors_per_micro_batch);
     list.rows = arena_array(arena, most, sizeof *list.rows);
     for (int64_t instance = 0; instance < program->instances; instance++)
         add_states(&list, instance);
     for (int scalar = 0; scalar < SCALAR_COUNT; scalar++)
         add(&list, program_scalar(program, (enum scalar)scalar), "");
+    add_buffers(&list);
     for (int64_t m = 0; m < micro_batches; m++)
         add_micro_batch(&list, m);
     *rows = list.rows;
@@ -99,12 +114,23 @@ const char *describe_short_name(const char *name, int64_t layer)
     return strncmp(name, prefix, (size_t)length) ? name : name + length;
 }
 
-const char *describe_layout(const struct layout *layout, struct arena *arena)
+const char *describe_layout(const struct layout *l, struct arena *arena)
 {
-    return arena_printf(arena, "dp %lld, micro-batch %lld, global batch %lld, sequence %lld, %s",
-                        (long long)layout->dp, (long long)layout->micro_batch,
-                        (long long)layout->global_batch, (long long)layout->seq_len,
-                        precision_name(layout->precision));
+    struct text text = {0};
+    text_printf(&text, "dp %lld", (long long)l->dp);
+    if (l->tp > 1)
+        text_printf(&text, ", tp %lld%s", (long long)l->tp, l->sequence_parallel ? " sequence-parallel" : "");
+    if (l->pp > 1)
+        text_printf(&text, ", pp %lld %s", (long long)l->pp, schedule_name(l->schedule));
+    if (l->virtual_stages > 1)
+        text_printf(&text, ", virtual stages %lld", (long long)l->virtual_stages);
+    if (l->zero)
+        text_printf(&text, ", zero %d", l->zero);
+    text_printf(&text, ", micro-batch %lld, global batch %lld, sequence %lld, %s", (long long)l->micro_batch,
+                (long long)l->global_batch, (long long)l->seq_len, precision_name(l->precision));
+    const char *printed = arena_strdup(arena, text.data);
+    text_free(&text);
+    return printed;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- text */
@@ -150,7 +176,8 @@ static void add_part_parameters(struct table *table, const struct program *progr
         state_bytes(program, instance, i, bytes);
         state_bytes(program, instance, i, sum);
         struct placed placed = program_state(program, instance, i, STATE_WEIGHT);
-        add_parameter_row(table, arena_printf(table->arena, "  %s", placed.name),
+        bool copy = program_parameter(program, instance, i).copy;
+        add_parameter_row(table, arena_printf(table->arena, "  %s%s", placed.name, copy ? " (copy)" : ""),
                           print_dims(placed.dims, table->arena), bytes, 1);
     }
     if (times > 1)
@@ -158,16 +185,38 @@ static void add_part_parameters(struct table *table, const struct program *progr
                           times);
 }
 
-static void add_parameters(struct report *report, const struct program *program)
+/* "embed", or "embed (stage 0)" where there are several. */
+static const char *name_part(const struct pipeline *pipeline, const char *part, const int64_t *stages,
+                             int64_t count, struct arena *arena)
+{
+    return pipeline->count == 1
+               ? part
+               : arena_printf(arena, "%s (%s)", part, ranges_name(arena, "stage", stages, count));
+}
+
+/* The embedding or the head, of the stage that has it. */
+static void add_end_parameters(struct table *table, const struct pipeline *pipeline, enum part part,
+                               const char *name)
+{
+    for (int64_t stage = 0; stage < pipeline->count; stage++) {
+        int64_t instance = program_find_part(pipeline->stages[stage], part);
+        if (instance >= 0)
+            add_part_parameters(table, pipeline->stages[stage],
+                                name_part(pipeline, name, &stage, 1, table->arena), instance, 1);
+    }
+}
+
+static void add_parameters(struct report *report, const struct pipeline *pipeline)
 {
     struct table *table =
         report_table(report, "Parameters, with what training keeps of each", parameter_columns, 5);
-    int64_t layers = program->model.layers;
+    const struct program *first = pipeline->stages[0];
+    int64_t layers = first->model.layers;
     const char *part =
         layers == 1 ? "layer 0" : arena_printf(report->arena, "layers 0-%lld (each)", (long long)layers - 1);
-    add_part_parameters(table, program, "embed", 0, 1);
-    add_part_parameters(table, program, part, 1, layers);
-    add_part_parameters(table, program, "head", program->instances - 1, 1);
+    add_end_parameters(table, pipeline, PART_EMBED, "embed");
+    add_part_parameters(table, first, part, program_find_layer(first, 0), layers);
+    add_end_parameters(table, pipeline, PART_HEAD, "head");
 }
 
 /* Alive from forward to backward: an output is, when the block after keeps it as its x. */
@@ -184,7 +233,7 @@ static void add_instance_tensors(struct table *table, const struct program *prog
     const struct block *block = program_block(program, instance);
     for (int i = 0; i < block->tensor_count; i++) {
         const struct tensor *t = &block->tensors[i];
-        if (!owns(block, t))
+        if (!owns(program, instance, i))
             continue;
         const char *life = t->recomputed ? "recomputed" : kept(program, instance, t) ? "kept" : "";
         table_add(table, (struct table_cell[]){cell_text(arena_printf(table->arena, "  %s", t->name)),
@@ -194,102 +243,157 @@ static void add_instance_tensors(struct table *table, const struct program *prog
     }
 }
 
-/* Runs before this one have shown a block like it: same recomputation, and no first layer of an encoder, which has
- * fewer operations. */
-static bool equal_blocks(const struct program *program, const struct run *a, const struct run *b)
+/* Same recomputation, and no first layer of an encoder, which has fewer operations. */
+static bool equal_blocks(const struct block *a, const struct block *b)
 {
-    const struct block *first = &program->blocks[a->block], *second = &program->blocks[b->block];
-    return first->part == second->part && first->dropped == second->dropped &&
-           first->op_count == second->op_count;
+    return a->part == b->part && a->dropped == b->dropped && a->op_count == b->op_count;
 }
 
-/* "layers 0-3, 8 (each)" of all runs like run `index`; NULL when an earlier one spoke for it. */
-static const char *part_name(const struct program *program, int index, struct arena *arena)
+/* The runs of a pipeline with equal blocks. */
+struct alike {
+    const struct block *block;
+    int64_t *layers, layer_count;
+    int64_t *stages, stage_count;
+};
+
+static void add_alike(struct alike *alike, const struct program *program, const struct run *run)
 {
-    const struct run *run = &program->runs[index];
-    enum part part = program->blocks[run->block].part;
-    if (part != PART_LAYER)
-        return part == PART_EMBED ? "embed" : "head";
-    int64_t *layers = arena_array(arena, (size_t)program->model.layers, sizeof *layers), count = 0;
-    for (int i = 0; i < program->run_count; i++) {
-        if (!equal_blocks(program, run, &program->runs[i]))
-            continue;
-        if (i < index)
-            return NULL;
-        for (int64_t k = 0; k < program->runs[i].count; k++)
-            layers[count++] = program->runs[i].first + k - 1;
+    for (int64_t i = 0; alike->block->part == PART_LAYER && i < run->count; i++)
+        alike->layers[alike->layer_count++] = program_layer(program, run->first + i);
+    if (!alike->stage_count || alike->stages[alike->stage_count - 1] != program->stage)
+        alike->stages[alike->stage_count++] = program->stage;
+}
+
+/* False when an earlier run spoke for run `index` of a stage. */
+static bool collect_alike(const struct pipeline *pipeline, int stage, int index, struct alike *alike)
+{
+    const struct program *own = pipeline->stages[stage];
+    alike->block = &own->blocks[own->runs[index].block];
+    alike->layer_count = alike->stage_count = 0;
+    for (int s = 0; s < pipeline->count; s++) {
+        const struct program *program = pipeline->stages[s];
+        for (int i = 0; i < program->run_count; i++) {
+            if (!equal_blocks(alike->block, &program->blocks[program->runs[i].block]))
+                continue;
+            if (s < stage || (s == stage && i < index))
+                return false;
+            add_alike(alike, program, &program->runs[i]);
+        }
     }
-    return arena_printf(arena, "%s%s", ranges_name(arena, "layer", layers, count),
-                        count > 1 ? " (each)" : "");
+    return true;
 }
 
-static void add_tensors(struct report *report, const struct program *program)
+/* "layers 0-3, 8 (each)", "head", "head (stage 3)", "from the stage before (stages 1-3)". */
+static const char *alike_name(const struct pipeline *pipeline, const struct alike *alike, struct arena *arena)
+{
+    static const char *const parts[] = {[PART_EMBED] = "embed",
+                                        [PART_HEAD] = "head",
+                                        [PART_RECEIVE] = "from the stage before",
+                                        [PART_SEND] = "to the stage after"};
+    if (alike->block->part != PART_LAYER)
+        return name_part(pipeline, parts[alike->block->part], alike->stages, alike->stage_count, arena);
+    return arena_printf(arena, "%s%s", ranges_name(arena, "layer", alike->layers, alike->layer_count),
+                        alike->layer_count > 1 ? " (each)" : "");
+}
+
+static void add_whole_step(struct table *table, struct placed placed)
+{
+    table_add(table,
+              (struct table_cell[]){cell_text(arena_printf(table->arena, "  %s", placed.name)),
+                                    cell_text(print_dims(placed.dims, table->arena)),
+                                    cell_text(dtype_name(placed.dtype)), cell_text(role_name(placed.role)),
+                                    cell_whole(placed.bytes), cell_text("kept")});
+}
+
+static void add_tensors(struct report *report, const struct pipeline *pipeline)
 {
     struct table *table = report_table(report, "Tensors of one micro-batch (kept: from forward to backward)",
                                        tensor_columns, 6);
-    for (int i = 0; i < program->run_count; i++) {
-        const char *name = part_name(program, i, report->arena);
-        if (!name)
-            continue;
-        table_add(table, (struct table_cell[6]){cell_text(name)});
-        add_instance_tensors(table, program, program->runs[i].first);
-    }
+    const struct program *first = pipeline->stages[0];
+    struct alike alike = {
+        .layers = arena_array(report->arena, (size_t)first->model.layers, sizeof *alike.layers),
+        .stages = arena_array(report->arena, (size_t)pipeline->count, sizeof *alike.stages),
+    };
+    for (int stage = 0; stage < pipeline->count; stage++)
+        for (int i = 0; i < pipeline->stages[stage]->run_count; i++) {
+            if (!collect_alike(pipeline, stage, i, &alike))
+                continue;
+            table_add(table, (struct table_cell[6]){cell_text(alike_name(pipeline, &alike, report->arena))});
+            add_instance_tensors(table, pipeline->stages[stage], pipeline->stages[stage]->runs[i].first);
+        }
     table_add(table, (struct table_cell[6]){cell_text("whole step")});
-    for (int i = 0; i < SCALAR_COUNT; i++) {
-        struct placed scalar = program_scalar(program, (enum scalar)i);
-        table_add(table, (struct table_cell[]){cell_text(arena_printf(report->arena, "  %s", scalar.name)),
-                                               cell_text("1"), cell_text(dtype_name(scalar.dtype)),
-                                               cell_text(role_name(scalar.role)), cell_whole(scalar.bytes),
-                                               cell_text("kept")});
-    }
+    for (int i = 0; i < SCALAR_COUNT; i++)
+        add_whole_step(table, program_scalar(first, (enum scalar)i));
+    for (int i = 0; i < BUFFER_KINDS * BUFFER_TURNS && pipeline->count > 1; i++)
+        add_whole_step(table, program_buffer(first, (enum buffer)(i / BUFFER_TURNS), i % BUFFER_TURNS));
 }
 
-static void add_totals(struct report *report, const struct program *program)
+static void add_totals(struct report *report, const struct pipeline *pipeline)
 {
+    const struct program *first = pipeline->stages[0];
     struct described *rows;
-    int64_t count = describe_tensors(program, 1, report->arena, &rows), by_role[ROLE_COUNT] = {0};
+    int64_t count = describe_tensors(first, 1, report->arena, &rows), by_role[ROLE_COUNT] = {0};
     char peak[UNITS_TEXT];
+    if (pipeline->count > 1) {
+        report_remark(report, NULL,
+                      "They are not alive all at once, and those of several micro-batches are: the table of "
+                      "stages has the highest moment of each.");
+        return;
+    }
     for (int64_t i = 0; i < count; i++)
         by_role[rows[i].role] += rows[i].bytes;
     role_table_add(report, "All of these", by_role, NULL);
     report_remark(report, NULL,
                   "They are not alive all at once: the highest moment of a step holds %s (memplan predict).",
-                  units_format_bytes(program->peak_bytes, peak));
+                  units_format_bytes(first->peak_bytes, peak));
 }
 
-struct report *describe_report(const struct program *program, struct arena *arena)
+struct report *describe_report(const struct pipeline *pipeline, struct arena *arena)
 {
     char parameters[UNITS_TEXT];
     struct text recompute = {0};
-    struct report *report = report_create(arena, "%s: %s parameters", program->model.name,
-                                          units_format_count(model_parameters(&program->model), parameters));
-    recompute_print(&program->model, program->recompute, &recompute);
-    report_fact(report, "layout", "%s", describe_layout(&program->layout, arena));
-    report_fact(report, "recompute", "%s", recompute.data ? recompute.data : "none");
+    const struct program *first = pipeline->stages[0];
+    struct report *report = report_create(arena, "%s: %s parameters", first->model.name,
+                                          units_format_count(model_parameters(&first->model), parameters));
+    recompute_print(&first->model, first->recompute, &recompute);
+    report_fact(report, "layout", "%s", describe_layout(&first->layout, arena));
+    report_fact(report, "recompute", "%s", recompute.data);
     text_free(&recompute);
-    if (program->model.note[0])
-        report_fact(report, "note", "%s", program->model.note);
-    add_parameters(report, program);
-    add_tensors(report, program);
-    add_totals(report, program);
+    if (first->model.note[0])
+        report_fact(report, "note", "%s", first->model.note);
+    rank_table_add(report, stages_rows(pipeline, arena), pipeline->count, false);
+    add_parameters(report, pipeline);
+    add_tensors(report, pipeline);
+    add_totals(report, pipeline);
     return report;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- JSON */
 
-json_t *describe_to_json(const struct program *program)
+static void append_tensors(json_t *list, const struct program *program)
 {
     struct arena *arena = arena_create();
     struct described *rows;
     int64_t count = describe_tensors(program, 1, arena, &rows);
-    json_t *tensors = json_array();
     for (int64_t i = 0; i < count; i++)
-        json_array_append_new(tensors,
-                              json_pack("{s:I, s:s, s:o, s:s, s:s, s:o, s:I}", "id", (json_int_t)rows[i].id,
-                                        "name", rows[i].name, "dims", json_values_dims(rows[i].dims), "dtype",
+        json_array_append_new(list,
+                              json_pack("{s:I, s:I, s:s, s:o, s:s, s:s, s:o, s:I}", "stage",
+                                        (json_int_t)program->stage, "id", (json_int_t)rows[i].id, "name",
+                                        rows[i].name, "dims", json_values_dims(rows[i].dims), "dtype",
                                         rows[i].dtype, "role", role_name(rows[i].role), "layer",
                                         json_values_id(rows[i].layer), "bytes", (json_int_t)rows[i].bytes));
     arena_free(arena);
-    return json_pack("{s:o, s:I, s:o}", "model", jsonfile_string(program->model.name), "parameters",
-                     (json_int_t)model_parameters(&program->model), "tensors", tensors);
+}
+
+json_t *describe_to_json(const struct pipeline *pipeline)
+{
+    struct arena *arena = arena_create();
+    const struct model *model = &pipeline->stages[0]->model;
+    json_t *tensors = json_array();
+    for (int stage = 0; stage < pipeline->count; stage++)
+        append_tensors(tensors, pipeline->stages[stage]);
+    json_t *stages = rank_table_to_json(stages_rows(pipeline, arena), pipeline->count, false);
+    arena_free(arena);
+    return json_pack("{s:o, s:I, s:o, s:o}", "model", jsonfile_string(model->name), "parameters",
+                     (json_int_t)model_parameters(model), "stages", stages, "tensors", tensors);
 }

@@ -10,27 +10,42 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "model/program.h"
+#include "model/pipeline.h"
 #include "model/recompute.h"
 #include "profiler/store.h"
 #include "reports/ink_text.h"
+#include "reports/run_setup.h"
 #include "tests/profiler/sample.h"
 
 #include <math.h>
 
 static struct error err;
 
-static inline struct program *fixture_program(const char *preset, const char *recompute, struct layout layout)
+struct fixture {
+    const char *preset, *recompute;
+    int64_t layers;              /* 0: the preset's */
+    const int64_t *chunk_layers; /* NULL: an even split */
+    struct layout layout;
+};
+
+static inline struct pipeline *fixture_make(struct fixture f)
 {
     struct model model;
-    struct program *program;
-    ASSERT_OK(model_read(preset, &(struct model_overrides){0}, &model, &err));
-    ASSERT_OK(layout_complete(&layout, &model, &err));
+    struct pipeline *pipeline;
+    ASSERT_OK(model_read(f.preset, &(struct model_overrides){.layers = f.layers}, &model, &err));
+    ASSERT_OK(layout_complete(&f.layout, &model, &err));
     uint32_t *masks = host_alloc((size_t)model.layers * sizeof *masks);
-    ASSERT_OK(recompute_parse(recompute, &model, masks, &err));
-    ASSERT_OK(program_create(&model, &layout, masks, &program, &err));
+    ASSERT_OK(recompute_parse(f.recompute, &model, masks, &err));
+    struct program_spec spec = {.model = &model, .layout = &f.layout, .recompute = masks,
+                                .chunk_layers = f.chunk_layers};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
     free(masks);
-    return program;
+    return pipeline;
+}
+
+static inline struct pipeline *fixture_pipeline(const char *preset, const char *recompute, struct layout layout)
+{
+    return fixture_make((struct fixture){.preset = preset, .recompute = recompute, .layout = layout});
 }
 
 /* ------------------------------------------------------------------------------------------------- a run, by hand */
@@ -146,25 +161,32 @@ static inline void run_write(const char *path)
     run_close(store);
 }
 
-/* A run of the program whose every rank measured `extra` bytes of workspace more than was foretold. Returns its id. */
-static inline int64_t run_write_program(const char *path, const struct program *program, int ranks, int64_t extra)
+/* What a rank of a run has measured, by its stage's program and `extra` bytes of workspace on top. */
+static inline void run_add_measured(struct store *store, int64_t run_id, const struct program *program, int rank,
+                                    int64_t extra)
+{
+    struct store_rank row = {.rank = rank, .measured = true, .peak_bytes = program->peak_bytes + extra,
+                             .arena_bytes = program->arena_bytes};
+    struct store_prediction prediction = {.rank = rank, .arena_bytes = program->arena_bytes, .step_seconds = NAN};
+    memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
+    memcpy(prediction.at_peak, program->at_peak, sizeof prediction.at_peak);
+    row.at_peak[ROLE_WORKSPACE] += extra;
+    ASSERT_OK(store_rank_add(store, run_id, &row, &err));
+    ASSERT_OK(store_prediction_add(store, run_id, &prediction, &err));
+}
+
+/* A run of the pipeline whose every rank measured `extra` bytes of workspace more than was foretold. Returns its id. */
+static inline int64_t run_write_pipeline(const char *path, const struct pipeline *pipeline, int64_t extra)
 {
     struct store *store = run_open(path);
-    json_t *model = model_to_json(&program->model), *layout = layout_to_json(&program->layout);
-    struct text recompute = {0};
-    recompute_print(&program->model, program->recompute, &recompute);
-    json_object_set_new(layout, "recompute", json_string(recompute.data));
-    text_free(&recompute);
+    const struct program *first = pipeline->stages[0];
+    json_t *model = model_to_json(&first->model), *layout = run_setup_layout(pipeline);
     char *model_json = json_dumps(model, 0), *layout_json = json_dumps(layout, 0);
-    struct store_run run = {.model = program->model.name, .model_json = model_json, .layout_json = layout_json,
-                            .ranks = ranks};
+    struct store_run run = {.model = first->model.name, .model_json = model_json, .layout_json = layout_json,
+                            .ranks = (int)layout_ranks(&first->layout)};
     ASSERT_OK(store_run_add(store, &run, &err));
-    for (int rank = 0; rank < ranks; rank++) {
-        struct store_rank row = {.rank = rank, .measured = true, .peak_bytes = program->peak_bytes + extra};
-        memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
-        row.at_peak[ROLE_WORKSPACE] += extra;
-        ASSERT_OK(store_rank_add(store, run.run_id, &row, &err));
-    }
+    for (int rank = 0; rank < run.ranks; rank++)
+        run_add_measured(store, run.run_id, pipeline_of_rank(pipeline, rank), rank, extra);
     run_close(store);
     free(model_json);
     free(layout_json);

@@ -15,14 +15,15 @@ TEST(compare_plan_golden,
 {
     char folder[64], path[128];
     struct arena *arena = arena_create();
-    struct program *program =
-        fixture_program("gpt2-tiny", "none", (struct layout){.dp = 64, .micro_batch = 2});
+    struct pipeline *plan =
+        fixture_pipeline("gpt2-tiny", "none", (struct layout){.dp = 64, .micro_batch = 2});
     struct comparison c;
     scratch_open(folder);
-    run_write_program(scratch_path(folder, "run.db", path), program, 64, 4096);
+    run_write_pipeline(scratch_path(folder, "run.db", path), plan, 4096);
     struct store *store = open_store(folder, "run.db");
-    ASSERT_OK(compare_plan_with_run(program, store, 1, arena, &c, &err));
+    ASSERT_OK(compare_plan_with_run(plan, store, 1, arena, &c, &err));
     check_golden(compare_report(&c, arena), INK_ASCII, "compare_plan.txt");
+    const struct program *program = plan->stages[0];
     json_t *json = compare_to_json(&c), *rows = json_object_get(json, "rows");
     check_keys(json, "kind first second remark max_error_bytes max_error_fraction rows");
     ASSERT_INT(json_whole(json, "max_error_bytes"), 4096);
@@ -40,7 +41,7 @@ TEST(compare_plan_golden,
     }
     json_decref(json);
     store_close(store);
-    program_free(program);
+    pipeline_free(plan);
     arena_free(arena);
     scratch_close(folder);
 }
@@ -49,12 +50,12 @@ TEST(compare_equal, "a run that measured what was planned has no error, and the 
 {
     char folder[64], path[128];
     struct arena *arena = arena_create();
-    struct program *program = fixture_program("llama-tiny", "full", (struct layout){.micro_batch = 2});
+    struct pipeline *plan = fixture_pipeline("llama-tiny", "full", (struct layout){.micro_batch = 2});
     struct comparison c;
     scratch_open(folder);
-    run_write_program(scratch_path(folder, "run.db", path), program, 1, 0);
+    run_write_pipeline(scratch_path(folder, "run.db", path), plan, 0);
     struct store *store = open_store(folder, "run.db");
-    ASSERT_OK(compare_plan_with_run(program, store, 1, arena, &c, &err));
+    ASSERT_OK(compare_plan_with_run(plan, store, 1, arena, &c, &err));
     ASSERT_INT(c.max_error_bytes, 0);
     ASSERT(c.max_error_fraction == 0);
     ASSERT(c.remark == NULL);
@@ -62,7 +63,7 @@ TEST(compare_equal, "a run that measured what was planned has no error, and the 
     ASSERT_HAS(text.data, "The plan and run 1 agree to the byte\n");
     text_free(&text);
     store_close(store);
-    program_free(program);
+    pipeline_free(plan);
     arena_free(arena);
     scratch_close(folder);
 }
@@ -72,15 +73,16 @@ TEST(compare_wrong_kind, "runs of other models, of no model, of other rank count
 {
     char folder[64], path[128];
     struct arena *arena = arena_create();
-    struct program *gpt2 = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
-    struct program *other = fixture_program("gpt2-tiny", "none", (struct layout){.micro_batch = 1});
-    struct program *llama = fixture_program("llama-tiny", "none", (struct layout){.micro_batch = 2});
-    struct program *full = fixture_program("gpt2-tiny", "full", (struct layout){.micro_batch = 2});
+    struct pipeline *gpt2 = fixture_pipeline("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
+    struct pipeline *other = fixture_pipeline("gpt2-tiny", "none", (struct layout){.micro_batch = 1});
+    struct pipeline *pair = fixture_pipeline("gpt2-tiny", "none", (struct layout){.dp = 2, .micro_batch = 2});
+    struct pipeline *llama = fixture_pipeline("llama-tiny", "none", (struct layout){.micro_batch = 2});
+    struct pipeline *full = fixture_pipeline("gpt2-tiny", "full", (struct layout){.micro_batch = 2});
     struct comparison c;
     scratch_open(folder);
     run_write(scratch_path(folder, "run.db", path));
-    run_write_program(path, gpt2, 1, 0);
-    run_write_program(path, gpt2, 2, 0);
+    run_write_pipeline(path, gpt2, 0);
+    run_write_pipeline(path, pair, 0);
     struct store *store = run_open(path);
     struct store_run unfinished = run_header(1);
     ASSERT_OK(store_run_add(store, &unfinished, &err));
@@ -100,10 +102,11 @@ TEST(compare_wrong_kind, "runs of other models, of no model, of other rank count
     ASSERT_HAS(c.remark, "fp32, recompute full. Run: dp 1");
     ASSERT_HAS(c.remark, "recompute none.");
     store_close(store);
-    program_free(gpt2);
-    program_free(other);
-    program_free(llama);
-    program_free(full);
+    pipeline_free(gpt2);
+    pipeline_free(pair);
+    pipeline_free(other);
+    pipeline_free(llama);
+    pipeline_free(full);
     arena_free(arena);
     scratch_close(folder);
 }

@@ -5,9 +5,9 @@
 TEST(describe_golden, "the page of a tiny Llama with one recomputed layer")
 {
     struct arena *arena = arena_create();
-    struct program *program = fixture_program("llama-tiny", "1=full", (struct layout){.micro_batch = 2});
-    check_golden(describe_report(program, arena), INK_ASCII, "describe.txt");
-    program_free(program);
+    struct pipeline *pipeline = fixture_pipeline("llama-tiny", "1=full", (struct layout){.micro_batch = 2});
+    check_golden(describe_report(pipeline, arena), INK_ASCII, "describe.txt");
+    pipeline_free(pipeline);
     arena_free(arena);
 }
 
@@ -15,13 +15,13 @@ TEST(describe_golden, "the page of a tiny Llama with one recomputed layer")
 TEST(describe_json,
      "JSON has the exact parameters and every tensor with its keys; what the weights hold adds up")
 {
-    struct program *program = fixture_program("gpt2-124m", "none", (struct layout){.micro_batch = 1});
-    json_t *json = describe_to_json(program), *tensors = json_object_get(json, "tensors");
+    struct pipeline *pipeline = fixture_pipeline("gpt2-124m", "none", (struct layout){.micro_batch = 1});
+    json_t *json = describe_to_json(pipeline), *tensors = json_object_get(json, "tensors");
     int64_t by_role[ROLE_COUNT] = {0};
     ASSERT_INT(json_whole(json, "parameters"), 124439808);
     for (size_t i = 0; i < json_array_size(tensors); i++) {
         json_t *tensor = json_array_get(tensors, i);
-        check_keys(tensor, "id name dims dtype role layer bytes");
+        check_keys(tensor, "stage id name dims dtype role layer bytes");
         int64_t bytes = 4, total = json_whole(tensor, "bytes");
         json_t *dims = json_object_get(tensor, "dims");
         for (size_t k = 0; k < json_array_size(dims); k++)
@@ -36,7 +36,7 @@ TEST(describe_json,
     ASSERT_STR(json_string_value(json_object_get(first, "name")), "embed wte weight");
     ASSERT(json_is_null(json_object_get(first, "layer")));
     json_decref(json);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 TEST(
@@ -45,7 +45,8 @@ TEST(
 {
     struct arena *arena = arena_create();
     struct layout layout = {.micro_batch = 1, .global_batch = 3, .precision = PRECISION_BF16};
-    struct program *program = fixture_program("gpt2-tiny", "full", layout);
+    struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "full", layout);
+    const struct program *program = pipeline->stages[0];
     struct described *rows;
     int64_t count = describe_tensors(program, 3, arena, &rows), masters = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -58,7 +59,7 @@ TEST(
     }
     ASSERT_INT(masters, program->parameter_tensors);
     ASSERT_INT(rows[count - 1].micro_batch, 2);
-    program_free(program);
+    pipeline_free(pipeline);
     arena_free(arena);
 }
 

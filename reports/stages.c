@@ -1,0 +1,75 @@
+#include "reports/stages.h"
+
+#include "base/text.h"
+#include "reports/ranges.h"
+
+#include <string.h>
+
+int64_t stages_list_layers(const struct program *program, struct arena *arena, int64_t **layers)
+{
+    int64_t count = 0;
+    *layers = arena_array(arena, (size_t)program->instances, sizeof **layers);
+    for (int64_t instance = 0; instance < program->instances; instance++) {
+        int64_t layer = program_layer(program, instance);
+        if (layer >= 0)
+            (*layers)[count++] = layer;
+    }
+    return count;
+}
+
+const char *stages_split(const struct pipeline *pipeline, struct arena *arena)
+{
+    struct text text = {0};
+    for (int i = 0; i < pipeline->count; i++) {
+        int64_t *layers, count = stages_list_layers(pipeline->stages[i], arena, &layers);
+        text_printf(&text, "%s%s", i ? " | " : "layers ", ranges_print(arena, layers, count));
+    }
+    const char *split = arena_strdup(arena, text.data);
+    text_free(&text);
+    return split;
+}
+
+const int64_t *stages_chunk_layers(const struct pipeline *pipeline, struct arena *arena)
+{
+    const struct program *first = pipeline->stages[0];
+    int64_t *layers = arena_array(arena, (size_t)layout_chunks(&first->layout), sizeof *layers);
+    if (pipeline->count == 1)
+        layers[0] = first->model.layers;
+    for (int i = 0; i < pipeline->count && pipeline->count > 1; i++) {
+        const struct program *stage = pipeline->stages[i];
+        for (int c = 0; c < stage->chunk_count; c++)
+            layers[stage->chunks[c].global] = stage->chunks[c].layers;
+    }
+    return layers;
+}
+
+const char *stages_place(const struct layout *layout, int64_t rank, struct arena *arena)
+{
+    if (layout->tp == 1 && layout->pp == 1)
+        return NULL;
+    struct layout_place place = layout_place_of(layout, rank);
+    return arena_printf(arena, "stage %lld, replica %lld, part %lld", (long long)place.stage,
+                        (long long)place.replica, (long long)place.part);
+}
+
+struct rank_row *stages_rows(const struct pipeline *pipeline, struct arena *arena)
+{
+    struct rank_row *rows = arena_array(arena, (size_t)pipeline->count, sizeof *rows);
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct program *stage = pipeline->stages[i];
+        int64_t *layers, layer_count = stages_list_layers(stage, arena, &layers);
+        int64_t ranks = layout_ranks(&stage->layout) / pipeline->count;
+        rows[i] = (struct rank_row){
+            .stage = i,
+            .first = i * ranks,
+            .count = ranks,
+            .layers = layers,
+            .layer_count = layer_count,
+            .peak_bytes = stage->peak_bytes,
+            .arena_bytes = stage->arena_bytes,
+            .predicted_bytes = -1,
+        };
+        memcpy(rows[i].by_role, stage->at_peak, sizeof rows[i].by_role);
+    }
+    return rows;
+}
