@@ -77,15 +77,22 @@ static void adopt(const struct program *stage, uint32_t mask, uint32_t *masks)
             masks[stage->chunks[i].first_layer + layer] = mask;
 }
 
+/* What helps when no recomputation does. */
+static const char *ways_out(const struct layout *layout)
+{
+    return layout->micro_batch > 1
+               ? "try a smaller --micro-batch, or more pipeline stages (--pp) or tensor-parallel ranks (--tp)"
+               : "try more pipeline stages (--pp) or tensor-parallel ranks (--tp), or a shorter --seq-len";
+}
+
 static int refuse_stage(const struct program *stage, int64_t room, struct error *err)
 {
     char need[UNITS_TEXT], have[UNITS_TEXT];
     return error_set_kind(
         err, ERROR_MEMORY,
-        "no recomputation fits: a rank of stage %lld needs %s of %s with all that can be made again "
-        "dropped; try a smaller --micro-batch, or more stages (--pp) or tensor-parallel ranks (--tp)",
-        (long long)stage->stage, units_format_bytes(stage->arena_bytes, need),
-        units_format_bytes(room, have));
+        "no recomputation fits: a rank of stage %lld needs %s of %s even with --recompute full; %s",
+        (long long)stage->stage, units_format_bytes(stage->arena_bytes, need), units_format_bytes(room, have),
+        ways_out(&stage->layout));
 }
 
 /* A stage's memory depends on its own layers only, so each takes the first set with which it fits. */
@@ -162,9 +169,8 @@ static void advise_recompute(const struct plan *plan, const struct rank_device *
     struct plan copy = *plan;
     struct error refusal = {0};
     copy.recompute = host_alloc((size_t)plan->model.layers * sizeof *copy.recompute);
-    text_add(out, choose_by_stage(&copy, device, &refusal)
-                      ? "try a smaller --micro-batch, or more stages (--pp) or tensor-parallel ranks (--tp)"
-                      : "try --recompute auto");
+    text_add(out,
+             choose_by_stage(&copy, device, &refusal) ? ways_out(&plan->layout) : "try --recompute auto");
     free(copy.recompute);
 }
 

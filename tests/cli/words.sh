@@ -13,6 +13,15 @@ edit() {
     grep -qF -e "$2" "$1" && sed "s|$2|$3|" "$1"
 }
 
+# staged STAGES: plan.json with these two pipeline stages, to stdout.
+staged() {
+    python3 -c 'import json, sys
+plan = json.load(open("plan.json"))
+plan["layout"]["pp"] = 2
+plan["stages"] = json.loads(sys.argv[1])
+print(json.dumps(plan))' "$1"
+}
+
 # losses FILE: what `train --json` says of its steps that does not depend on the clock.
 losses() { sed -n 's/"step_seconds".*//p' "$1"; }
 
