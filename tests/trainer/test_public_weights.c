@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "tests/test.h"
+#include "tests/trainer/crowd.h"
 #include "tests/trainer/runs.h"
 #include "trainer/random.h"
 
@@ -316,6 +317,67 @@ TEST(public_llama, "a llama's queries, keys and values are stacked, and so are g
     runs_remove_folder(folder);
 }
 
+static float published_value(const struct catalogue *c, int64_t number, enum state state, int64_t element)
+{
+    struct parameter_name name = catalogue_name(c, number);
+    int64_t instance = name.part == PART_EMBED ? 0 : name.part == PART_LAYER ? 1 + name.layer : 1 + c->layers;
+    return state == STATE_MOMENT1 || state == STATE_MOMENT2 ? 0 : value_of(instance, name.id, element);
+}
+
+/* Reads the source as every rank of a layout, and looks at every element. */
+static void assert_spread(const char *source, const char *model, const char *layout)
+{
+    struct error err = {0};
+    struct crowd crowd;
+    crowd_open(&crowd, model, layout);
+    for (int i = 0; i < crowd.count; i++) {
+        weights_initialize(&crowd.ranks[i], 1, 1);
+        ASSERT_OK(public_weights_read(source, &crowd.ranks[i], 1, &err));
+    }
+    crowd_assert(&crowd, published_value);
+    crowd_close(&crowd);
+}
+
+/* The vocabulary of 101 is padded; with pp the embedding of gpt2 is there twice; bf16 has a master beside the weight. */
+TEST(public_spread,
+     "each rank of a layout reads its part: columns of a transposed matrix, heads, stages, shards")
+{
+    static const char *const layouts[] = {"seq=8 tp=2", "seq=8 pp=2", "seq=8 dp=3 zero=1 bf16",
+                                          "seq=8 dp=2 tp=2 pp=2 zero=1 bf16"};
+    char gpt2_folder[RUNS_PATH], llama_folder[RUNS_PATH];
+    publish(plain, model("gpt2-tiny vocab=101"), gpt2_folder);
+    publish(plain, model("llama-tiny vocab=101"), llama_folder);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        assert_spread(gpt2_folder, "gpt2-tiny vocab=101", layouts[i]);
+        assert_spread(llama_folder, "llama-tiny vocab=101", layouts[i]);
+    }
+    assert_spread(gpt2_folder, "gpt2-tiny vocab=101", "seq=8 tp=4 sp");
+    runs_remove_folder(gpt2_folder);
+    runs_remove_folder(llama_folder);
+}
+
+/* A layer that another stage has is missing or too many for all of them, so that no rank waits for one that gave up. */
+TEST(public_spread_refused,
+     "a source that lacks a tensor, or has one too many, is refused by every rank of a pipeline")
+{
+    char folder[RUNS_PATH];
+    struct publication p = plain;
+    p.left_out = "h.1.ln_2.bias";
+    publish(p, model("gpt2-tiny"), folder);
+    for (int round = 0; round < 2; round++) {
+        struct crowd crowd;
+        crowd_open(&crowd, round ? "gpt2-tiny layers=1" : "gpt2-tiny", round ? "seq=8 tp=2" : "seq=8 pp=2");
+        for (int i = 0; i < crowd.count; i++) {
+            struct error err = {0};
+            ASSERT_INT(public_weights_read(folder, &crowd.ranks[i], 1, &err), -1);
+            ASSERT_HAS(err.text,
+                       round ? "tensor h.1.ln_1.weight belongs to no parameter" : "h.1.ln_2.bias is missing");
+        }
+        crowd_close(&crowd);
+    }
+    runs_remove_folder(folder);
+}
+
 TEST(public_shards, "a tied llama with biases is read from two files and their index")
 {
     char folder[RUNS_PATH];
@@ -325,7 +387,7 @@ TEST(public_shards, "a tied llama with biases is read from two files and their i
     runs_remove_folder(folder);
 }
 
-/* The largest matrices have 404 x 1616 = 652,864 elements, more than two pieces of 2^18, and no piece is full of rows. */
+/* The largest matrices have 404 x 1616 = 652,864 elements, more than nine pieces of 2^16, and no piece is full of rows. */
 TEST(public_pieces, "a matrix larger than a piece is read whole, straight or transposed")
 {
     char folder[RUNS_PATH];
