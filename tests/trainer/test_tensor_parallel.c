@@ -1,12 +1,10 @@
 /* Ranks that share heads, feed-forward and vocabulary train the model that one rank trains: the same losses and gradient
  * norms up to rounding, in the predicted bytes, and the same bits when repeated. Vocabularies are not divisible by 4. */
-#include "base/arena.h"
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const models[] = {
