@@ -78,6 +78,15 @@ TEST(checkpoint_resume, "5 steps, a checkpoint and 5 more are 10 steps, bit for 
     assert_resumes_same("block-tiny", "micro=2 batch=4 seq=17");
 }
 
+TEST(checkpoint_resume_shared,
+     "that holds when ranks share the layers, the sequence, the optimizer states or stages of the model")
+{
+    assert_resumes_same("gpt2-tiny vocab=101", "tp=2 sp micro=2 batch=4 seq=16");
+    assert_resumes_same("gpt2-tiny", "dp=2 zero=1 micro=1 batch=4 seq=17 bf16");
+    assert_resumes_same("gpt2-tiny", "pp=2 micro=1 batch=4 seq=17");
+    assert_resumes_same("llama-tiny", "dp=2 tp=2 pp=2 zero=1 micro=1 batch=4 seq=16 bf16");
+}
+
 TEST(checkpoint_other_ranks, "a checkpoint of 2 ranks resumes on 1 or 4, and of 1 on 2, and learns the same")
 {
     const char *one = "micro=2 batch=4 seq=17", *two = "dp=2 micro=1 batch=4 seq=17",
@@ -85,6 +94,19 @@ TEST(checkpoint_other_ranks, "a checkpoint of 2 ranks resumes on 1 or 4, and of 
     assert_resumes("gpt2-tiny", two, one, 1e-5);
     assert_resumes("gpt2-tiny", two, four, 1e-5);
     assert_resumes("gpt2-tiny", one, two, 1e-5);
+}
+
+TEST(checkpoint_other_layouts,
+     "from dp2 tp2 pp1 to dp1 tp1 pp4 and back, and other ways, a run goes on as it would have")
+{
+    const char *shared = "dp=2 tp=2 pp=1 micro=1 batch=4 seq=16",
+               *staged = "dp=1 tp=1 pp=4 micro=1 batch=4 seq=16",
+               *sharded = "dp=2 pp=2 zero=1 micro=1 batch=4 seq=16", *one = "micro=2 batch=4 seq=16";
+    assert_resumes("gpt2-tiny layers=4 vocab=101", shared, staged, 1e-5);
+    assert_resumes("gpt2-tiny layers=4 vocab=101", staged, shared, 1e-5);
+    assert_resumes("llama-tiny layers=4", shared, staged, 1e-5);
+    assert_resumes("llama-tiny layers=4", staged, sharded, 1e-5);
+    assert_resumes("llama-tiny layers=4", sharded, one, 1e-5);
 }
 
 /* Names of the folder's files that end with `end`, and how many there are; the last one goes to `path`. */
@@ -147,11 +169,9 @@ TEST(checkpoint_same_step,
     runs_remove_folder(folder);
 }
 
-static const char *const killed_layout = "micro=1 seq=5";
-
-static void train_until_killed(const char *folder)
+static void train_until_killed(const char *layout, const char *folder)
 {
-    struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=1", killed_layout, "none");
+    struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=2", layout, "none");
     struct train_settings settings = runs_settings(1000000);
     struct train_result result;
     settings.checkpoint_folder = folder;
@@ -160,14 +180,14 @@ static void train_until_killed(const char *folder)
 }
 
 /* Starts a run that writes a checkpoint after every step, and kills it some time after the first one stands. */
-static void kill_a_run(const char *folder, int64_t microseconds)
+static void kill_a_run(const char *layout, const char *folder, int64_t microseconds)
 {
     char json[RUNS_PATH + 20];
     snprintf(json, sizeof json, "%s/checkpoint.json", folder);
     pid_t child = fork();
     ASSERT(child >= 0);
     if (child == 0) {
-        train_until_killed(folder);
+        train_until_killed(layout, folder);
         _exit(0);
     }
     for (int waited_ms = 0; access(json, R_OK) && waited_ms < 10000; waited_ms++)
@@ -196,14 +216,17 @@ static int64_t read_step(const char *folder)
 
 /* Up to 20 ms are tens of checkpoints, and the moments are spread over all that happens in one. The weights must be those
  * of the very step that the checkpoint says. */
-TEST(checkpoint_killed, "a run killed at any moment leaves a whole checkpoint, of the step that it says")
+TEST_LOOP(checkpoint_killed, "a run killed at any moment leaves a whole checkpoint, of the step that it says",
+          4)
 {
-    struct random_stream moments = random_stream(11, 0);
+    static const char *const layouts[] = {"micro=1 seq=5", "dp=2 zero=1 micro=1 seq=5", "tp=2 micro=1 seq=5",
+                                          "pp=2 micro=1 seq=5"};
+    struct random_stream moments = random_stream(11, (uint64_t)_i);
     for (int i = 0; i < 12; i++) {
         char folder[RUNS_PATH];
         runs_open_folder(folder);
-        kill_a_run(folder, random_below(moments, (uint64_t)i, 20000));
-        struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=1", killed_layout, "none");
+        kill_a_run(layouts[_i], folder, random_below(moments, (uint64_t)i, 20000));
+        struct pipeline *pipeline = runs_pipeline("gpt2-tiny layers=2", layouts[_i], "none");
         struct train_settings settings = runs_settings(read_step(folder));
         struct history expected = runs_train_weights(pipeline, &settings);
         int64_t count;
@@ -293,10 +316,11 @@ TEST(checkpoint_renamed, "a model under another name, or with another usual batc
 }
 
 /* A file may grow to half of what the tensors take, as on a disk with no more room. */
-TEST(checkpoint_disk_full, "a disk that fills up while a checkpoint is written leaves the one before")
+TEST_LOOP(checkpoint_disk_full, "a disk that fills up while a checkpoint is written leaves the one before", 2)
 {
+    static const char *const layouts[] = {"dp=2 micro=1 batch=4 seq=17", "pp=2 tp=2 micro=1 batch=4 seq=17"};
     char folder[RUNS_PATH], path[RUNS_PATH];
-    const char *layout = "dp=2 micro=1 batch=4 seq=17";
+    const char *layout = layouts[_i];
     runs_open_folder(folder);
     train_half("gpt2-tiny", layout, folder);
     struct history straight = train_whole("gpt2-tiny", layout, NULL);
