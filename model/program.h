@@ -133,7 +133,7 @@ int64_t program_layer(const struct program *program, int64_t instance);
 int64_t program_find_layer(const struct program *program, int64_t layer);
 /* Likewise of PART_EMBED or PART_HEAD. */
 int64_t program_find_part(const struct program *program, enum part part);
-/* "embed", "layer 3", "head", "from stage 0", "to stage 2": written to out[PROGRAM_NAME]. */
+/* "embed", "layer 3", "head", "from stage 0", "to stage 2, chunk 1": written to out[PROGRAM_NAME]. */
 enum { PROGRAM_NAME = 32 };
 const char *program_instance_name(const struct program *program, int64_t instance, char *out);
 const char *phase_name(enum phase phase);
