@@ -33,15 +33,29 @@ static const char *print_dims(const int64_t dims[TENSOR_DIMS], struct arena *are
     return printed;
 }
 
+/* Every chunk of a stage may receive and send. */
+static const char *name_instance(const struct program *program, int64_t instance, struct arena *arena)
+{
+    char name[PROGRAM_NAME];
+    if (instance < 0)
+        return "";
+    enum part part = program_part(program, instance);
+    program_instance_name(program, instance, name);
+    if (program->chunk_count == 1 || (part != PART_RECEIVE && part != PART_SEND))
+        return arena_printf(arena, "%s ", name);
+    int chunk = program->chunk_count - 1;
+    while (program->chunks[chunk].first > instance)
+        chunk--;
+    return arena_printf(arena, "chunk %d %s ", chunk, name);
+}
+
 /* `suffix` tells apart what shares a name within its part: " gradient". */
 static void add(struct list *list, struct placed placed, const char *suffix)
 {
-    char part[PROGRAM_NAME] = "";
-    if (placed.instance >= 0)
-        program_instance_name(list->program, placed.instance, part);
+    const char *part = name_instance(list->program, placed.instance, list->arena);
     list->rows[list->count++] = (struct described){
         .id = placed.id,
-        .name = arena_printf(list->arena, "%s%s%s%s", part, *part ? " " : "", placed.name, suffix),
+        .name = arena_printf(list->arena, "%s%s%s", part, placed.name, suffix),
         .dims = print_dims(placed.dims, list->arena),
         .dtype = dtype_name(placed.dtype),
         .role = placed.role,
@@ -175,10 +189,12 @@ static void add_part_parameters(struct table *table, const struct program *progr
         int64_t bytes[ROLE_COUNT] = {0};
         state_bytes(program, instance, i, bytes);
         state_bytes(program, instance, i, sum);
-        struct placed placed = program_state(program, instance, i, STATE_WEIGHT);
+        const struct parameter *parameter = &block->parameters[i];
         bool copy = program_parameter(program, instance, i).copy;
-        add_parameter_row(table, arena_printf(table->arena, "  %s%s", placed.name, copy ? " (copy)" : ""),
-                          print_dims(placed.dims, table->arena), bytes, 1);
+        const int64_t dims[TENSOR_DIMS] = {parameter->dims[0], parameter->dims[1]};
+        const char *name =
+            arena_printf(table->arena, "  %s%s", parameter->name, copy ? " (copy of wte)" : "");
+        add_parameter_row(table, name, print_dims(dims, table->arena), bytes, 1);
     }
     if (times > 1)
         add_parameter_row(table, arena_printf(table->arena, "  all %lld layers", (long long)times), "", sum,
@@ -252,12 +268,19 @@ static bool equal_blocks(const struct block *a, const struct block *b)
 /* The runs of a pipeline with equal blocks. */
 struct alike {
     const struct block *block;
+    const struct program
+        *program; /* of the longest run, whose first output is not the one that leaves the stage */
+    const struct run *run;
     int64_t *layers, layer_count;
     int64_t *stages, stage_count;
 };
 
 static void add_alike(struct alike *alike, const struct program *program, const struct run *run)
 {
+    if (!alike->run || run->count > alike->run->count) {
+        alike->program = program;
+        alike->run = run;
+    }
     for (int64_t i = 0; alike->block->part == PART_LAYER && i < run->count; i++)
         alike->layers[alike->layer_count++] = program_layer(program, run->first + i);
     if (!alike->stage_count || alike->stages[alike->stage_count - 1] != program->stage)
@@ -269,6 +292,7 @@ static bool collect_alike(const struct pipeline *pipeline, int stage, int index,
 {
     const struct program *own = pipeline->stages[stage];
     alike->block = &own->blocks[own->runs[index].block];
+    alike->run = NULL;
     alike->layer_count = alike->stage_count = 0;
     for (int s = 0; s < pipeline->count; s++) {
         const struct program *program = pipeline->stages[s];
@@ -319,7 +343,7 @@ static void add_tensors(struct report *report, const struct pipeline *pipeline)
             if (!collect_alike(pipeline, stage, i, &alike))
                 continue;
             table_add(table, (struct table_cell[6]){cell_text(alike_name(pipeline, &alike, report->arena))});
-            add_instance_tensors(table, pipeline->stages[stage], pipeline->stages[stage]->runs[i].first);
+            add_instance_tensors(table, alike.program, alike.run->first);
         }
     table_add(table, (struct table_cell[6]){cell_text("whole step")});
     for (int i = 0; i < SCALAR_COUNT; i++)

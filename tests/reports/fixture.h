@@ -182,7 +182,7 @@ static inline int64_t run_write_pipeline(const char *path, const struct pipeline
     const struct program *first = pipeline->stages[0];
     json_t *model = model_to_json(&first->model), *layout = run_setup_layout(pipeline);
     char *model_json = json_dumps(model, 0), *layout_json = json_dumps(layout, 0);
-    struct store_run run = {.model = first->model.name, .model_json = model_json, .layout_json = layout_json,
+    struct store_run run = {.started_at = "2026-03-01T12:00:00Z", .model = first->model.name, .model_json = model_json, .layout_json = layout_json,
                             .ranks = (int)layout_ranks(&first->layout)};
     ASSERT_OK(store_run_add(store, &run, &err));
     for (int rank = 0; rank < run.ranks; rank++)

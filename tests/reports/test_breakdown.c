@@ -4,11 +4,12 @@
 #include "reports/role_table.h"
 #include "tests/reports/fixture.h"
 
-/* What is alive at the peak, found by walking, against the arithmetic of the model; by role and by layer. */
-static void check_program(const char *preset, const char *recompute, struct layout layout)
+/* What is alive at the peak of the stage that needs most, found by walking, against the arithmetic of the model; by role and
+ * by layer. */
+static void check_pipeline(struct fixture fixture)
 {
     struct arena *arena = arena_create();
-    struct pipeline *pipeline = fixture_pipeline(preset, recompute, layout);
+    struct pipeline *pipeline = fixture_make(fixture);
     const struct program *program = pipeline->stages[pipeline_worst(pipeline)];
     struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", INT64_MAX, arena);
     int64_t alive[ROLE_COUNT] = {0}, layers[ROLE_COUNT] = {0};
@@ -16,14 +17,18 @@ static void check_program(const char *preset, const char *recompute, struct layo
         alive[b.tensors[i].role] += b.tensors[i].bytes;
         ASSERT(i == 0 || b.tensors[i].bytes <= b.tensors[i - 1].bytes);
     }
-    for (int64_t i = 0; i < b.layer_count; i++)
+    for (int64_t i = 0; i < b.layer_count; i++) {
+        ASSERT(b.layers[i].layer < 0 || program_find_layer(program, b.layers[i].layer) >= 0);
         for (int role = 0; role < ROLE_COUNT; role++)
             layers[role] += b.layers[i].by_role[role];
+    }
     for (int role = 0; role < ROLE_COUNT; role++) {
         ASSERT_INT(alive[role], program->at_peak[role]);
         ASSERT_INT(layers[role], program->at_peak[role]);
     }
     ASSERT_INT(role_table_total(b.by_role), program->peak_bytes);
+    ASSERT_INT(b.place.stage, program->stage);
+    ASSERT_INT(layout_place_of(&program->layout, b.rank).stage, program->stage);
     for (int ink = INK_ASCII; ink <= INK_BLOCKS; ink++) {
         struct text text = ink_checked(breakdown_report(&b, arena), (enum ink)ink);
         text_free(&text);
@@ -40,12 +45,41 @@ TEST(breakdown_program,
     for (int p = 0; p < 3; p++)
         for (int r = 0; r < 4; r++)
             for (int64_t dp = 1; dp <= 2; dp++)
-                check_program(presets[p], recompute[r],
-                              (struct layout){.dp = dp,
-                                              .micro_batch = 2,
-                                              .global_batch = 4 * dp,
-                                              .bucket_bytes = 4096,
-                                              .precision = dp == 2 ? PRECISION_BF16 : PRECISION_FP32});
+                check_pipeline(
+                    (struct fixture){.preset = presets[p],
+                                     .recompute = recompute[r],
+                                     .layout = {.dp = dp,
+                                                .micro_batch = 2,
+                                                .global_batch = 4 * dp,
+                                                .bucket_bytes = 4096,
+                                                .precision = dp == 2 ? PRECISION_BF16 : PRECISION_FP32}});
+}
+
+/* Of 4 layers on 2 stages, the stage that has 3 of them needs most: with {3, 1} the first, with {1, 3} the second. */
+TEST(breakdown_pipeline,
+     "so do those of a pipeline's stages, with several micro-batches on their way, whatever the schedule")
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
+    static const int64_t splits[][2] = {{3, 1}, {1, 3}};
+    for (int p = 0; p < 2; p++)
+        for (int split = 0; split < 2; split++)
+            for (int schedule = 0; schedule < SCHEDULE_KINDS; schedule++)
+                for (int64_t tp = 1; tp <= 2; tp++) {
+                    bool interleaved = schedule == SCHEDULE_INTERLEAVED;
+                    check_pipeline((struct fixture){.preset = presets[p],
+                                                    .recompute = split ? "3=full" : "selective",
+                                                    .layers = 4,
+                                                    .chunk_layers = interleaved ? NULL : splits[split],
+                                                    .layout = {.dp = 2,
+                                                               .tp = tp,
+                                                               .pp = 2,
+                                                               .virtual_stages = interleaved ? 2 : 1,
+                                                               .schedule = (enum schedule_kind)schedule,
+                                                               .zero = split,
+                                                               .sequence_parallel = tp > 1 && split,
+                                                               .micro_batch = 1,
+                                                               .global_batch = 8}});
+                }
 }
 
 TEST(breakdown_program_golden, "the page of a tiny GPT-2 on a device of 1 MiB")
@@ -60,6 +94,42 @@ TEST(breakdown_program_golden, "the page of a tiny GPT-2 on a device of 1 MiB")
                "kind model device rank ranks place capacity_bytes peak_bytes arena_bytes by_role peak_at "
                "layers largest_tensors stages advice");
     ASSERT_INT(json_whole(json, "peak_bytes"), pipeline->stages[0]->peak_bytes);
+    json_decref(json);
+    pipeline_free(pipeline);
+    arena_free(arena);
+}
+
+/* Tiny GPT-2 with 4 layers: 3 on stage 0, 1 on stage 1. Ranks 0-3 (2 replicas of 2 parts) are stage 0. */
+static struct pipeline *two_stages(void)
+{
+    static const int64_t chunk_layers[] = {3, 1};
+    return fixture_make((struct fixture){
+        .preset = "gpt2-tiny",
+        .recompute = "none",
+        .layers = 4,
+        .chunk_layers = chunk_layers,
+        .layout = {.dp = 2, .tp = 2, .pp = 2, .micro_batch = 2, .global_batch = 16},
+    });
+}
+
+TEST(breakdown_pipeline_golden, "the page of a pipeline: the stage that needs most, and a row for each")
+{
+    struct arena *arena = arena_create();
+    struct pipeline *pipeline = two_stages();
+    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", 4 << 20, arena);
+    check_golden(breakdown_report(&b, arena), INK_ASCII, "breakdown_pipeline.txt");
+    json_t *json = breakdown_to_json(&b), *stages = json_object_get(json, "stages");
+    ASSERT_INT(json_whole(json, "ranks"), 8);
+    ASSERT_INT(json_array_size(stages), 2);
+    for (int i = 0; i < 2; i++) {
+        json_t *stage = json_array_get(stages, (size_t)i), *layers = json_object_get(stage, "layers");
+        check_keys(stage, "stage first_rank ranks layers peak_bytes arena_bytes by_role");
+        ASSERT_INT(json_whole(stage, "first_rank"), 4 * i);
+        ASSERT_INT(json_whole(stage, "ranks"), 4);
+        ASSERT_INT(json_whole(stage, "peak_bytes"), pipeline->stages[i]->peak_bytes);
+        ASSERT_INT(json_array_size(layers), i == 0 ? 3 : 1);
+        ASSERT_INT(json_integer_value(json_array_get(layers, 0)), i == 0 ? 0 : 3);
+    }
     json_decref(json);
     pipeline_free(pipeline);
     arena_free(arena);
@@ -97,6 +167,39 @@ TEST(breakdown_run_golden,
     ASSERT_OK(breakdown_of_run(store, 1, -1, arena, &b, &err));
     check_golden(breakdown_report(&b, arena), INK_BLOCKS, "breakdown_run.txt");
     store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+/* Rank 6 is stage 1, replica 1, part 0. Its 1 MiB of workspace makes it the worst. */
+TEST(breakdown_run_pipeline,
+     "of a run of a pipeline the worst rank is named with its place; equal ranks of a stage are named once")
+{
+    char folder[64], path[128];
+    struct breakdown b;
+    struct arena *arena = arena_create();
+    struct pipeline *pipeline = two_stages();
+    scratch_open(folder);
+    int64_t run_id = run_write_pipeline(scratch_path(folder, "run.db", path), pipeline, 0);
+    struct store *store = run_open(path);
+    run_add_measured(store, run_id, pipeline->stages[1], 6, 1 << 20);
+    ASSERT_OK(breakdown_of_run(store, run_id, -1, arena, &b, &err));
+    ASSERT_INT(b.rank, 6);
+    ASSERT(b.place.stage == 1 && b.place.replica == 1 && b.place.part == 0);
+    check_golden(breakdown_report(&b, arena), INK_ASCII, "breakdown_run_pipeline.txt");
+    json_t *json = breakdown_to_json(&b), *rows = json_object_get(json, "by_rank");
+    ASSERT_INT(json_array_size(rows), 8);
+    for (int rank = 0; rank < 8; rank++) {
+        json_t *row = json_array_get(rows, (size_t)rank);
+        int64_t peak_bytes = pipeline->stages[rank / 4]->peak_bytes;
+        ASSERT_INT(json_whole(row, "first_rank"), rank);
+        ASSERT_INT(json_whole(row, "stage"), rank / 4);
+        ASSERT_INT(json_whole(row, "predicted_bytes"), peak_bytes);
+        ASSERT_INT(json_whole(row, "peak_bytes"), peak_bytes + (rank == 6 ? 1 << 20 : 0));
+    }
+    json_decref(json);
+    run_close(store);
+    pipeline_free(pipeline);
     arena_free(arena);
     scratch_close(folder);
 }

@@ -68,6 +68,74 @@ TEST(compare_equal, "a run that measured what was planned has no error, and the 
     scratch_close(folder);
 }
 
+static struct pipeline *split_plan(int64_t first, struct layout layout)
+{
+    const int64_t chunk_layers[] = {first, 4 - first};
+    return fixture_make((struct fixture){.preset = "gpt2-tiny",
+                                         .recompute = "none",
+                                         .layers = 4,
+                                         .chunk_layers = layout.pp == 2 ? chunk_layers : NULL,
+                                         .layout = layout});
+}
+
+/* Every rank measures what its own stage's program says. With 4096 bytes more on rank 5, of stage 1, that is the error. */
+TEST(compare_stages, "each rank is held against its own stage; another split of the layers is remarked")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct layout layout = {.dp = 2, .tp = 2, .pp = 2, .micro_batch = 2};
+    struct pipeline *plan = split_plan(3, layout), *even = split_plan(2, layout);
+    struct comparison c;
+    scratch_open(folder);
+    int64_t run_id = run_write_pipeline(scratch_path(folder, "run.db", path), plan, 0);
+    struct store *store = run_open(path);
+    ASSERT(plan->stages[0]->peak_bytes != plan->stages[1]->peak_bytes);
+    ASSERT_OK(compare_plan_with_run(plan, store, run_id, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 0);
+    ASSERT_INT(c.row_count, 8 * ROLE_COUNT);
+    ASSERT(c.remark == NULL);
+    ASSERT_OK(compare_plan_with_run(even, store, run_id, arena, &c, &err));
+    ASSERT(c.max_error_bytes > 0);
+    ASSERT_STR(c.remark, "The stages differ. Planned: layers 0-1 | 2-3. Run: layers 0-2 | 3.");
+    run_add_measured(store, run_id, plan->stages[1], 5, 4096);
+    ASSERT_OK(compare_plan_with_run(plan, store, run_id, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 4096);
+    struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "Rank 5\n");
+    ASSERT_HAS(text.data, "Ranks 0-3 (each)\n");
+    ASSERT_HAS(text.data, "Ranks 4, 6-7 (each)\n");
+    text_free(&text);
+    run_close(store);
+    pipeline_free(plan);
+    pipeline_free(even);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(compare_tensor_parallel,
+     "all tensor-parallel ranks are alike; other ways to spread as many are remarked")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct pipeline *plan = split_plan(4, (struct layout){.tp = 2, .micro_batch = 2}),
+                    *data = split_plan(4, (struct layout){.dp = 2, .micro_batch = 2});
+    struct comparison c;
+    scratch_open(folder);
+    int64_t run_id = run_write_pipeline(scratch_path(folder, "run.db", path), plan, 0);
+    struct store *store = open_store(folder, "run.db");
+    ASSERT_OK(compare_plan_with_run(plan, store, run_id, arena, &c, &err));
+    ASSERT_INT(c.max_error_bytes, 0);
+    ASSERT_OK(compare_plan_with_run(data, store, run_id, arena, &c, &err));
+    ASSERT(c.max_error_bytes > 0);
+    ASSERT_HAS(c.remark, "Planned: dp 2, micro-batch 2");
+    ASSERT_HAS(c.remark, "Run: dp 1, tp 2, micro-batch 2");
+    store_close(store);
+    pipeline_free(plan);
+    pipeline_free(data);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(compare_wrong_kind, "runs of other models, of no model, of other rank counts or without figures are "
                          "refused; layouts are remarked")
 {
