@@ -47,6 +47,20 @@ struct training_options training_default_options(void)
 /* Above this many threads a rank's kernels wait for each other rather than work, and systems refuse to start them. */
 enum { MOST_THREADS = 1024 };
 
+/* Ranks are threads too, but most of them wait for others most of the time. */
+enum { MOST_RANKS = 4096 };
+
+static int check_ranks(const struct layout *l, struct error *err)
+{
+    if (layout_ranks(l) <= MOST_RANKS)
+        return 0;
+    return error_set(err,
+                     "dp %" PRId64 " x tp %" PRId64 " x pp %" PRId64 " makes %" PRId64
+                     " ranks, and they are threads of this process: %d at most; use fewer, or `memplan "
+                     "predict` to ask what each would need",
+                     l->dp, l->tp, l->pp, layout_ranks(l), MOST_RANKS);
+}
+
 static int check_numbers(const struct training_options *o, struct error *err)
 {
     if (!(o->lr > 0 && o->lr < 1e3))
@@ -317,8 +331,8 @@ static int run(struct training *t, const char *command, struct error *err)
         return -1;
     int status = 0;
     if (output && !t->refused)
-        status = recording_open(output, t->plan, t->pipeline, policy, command,
-                                t->options->event_steps, &t->recording, err);
+        status = recording_open(output, t->plan, t->pipeline, policy, command, t->options->event_steps,
+                                &t->recording, err);
     if (!status)
         status = run_steps(t, err);
     /* A run that did not get to a step leaves no recording, unless that shows who held the memory. */
@@ -348,7 +362,8 @@ int training_execute(const char *source, const struct training_options *options,
     struct training t = {.options = options, .plan = &plan};
     struct pipeline *pipeline = NULL;
     int status = -1;
-    if (capacity_decide(&plan, options->device, options->memory, automatic, err) ||
+    if (check_ranks(&plan.layout, err) ||
+        capacity_decide(&plan, options->device, options->memory, automatic, err) ||
         make_settings(&t, policy, err) || plan_pipeline(&plan, &pipeline, err))
         goto done;
     t.pipeline = pipeline;

@@ -25,6 +25,9 @@ print(json.dumps(plan))' "$1"
 # losses FILE: what `train --json` says of its steps that does not depend on the clock.
 losses() { sed -n 's/"step_seconds".*//p' "$1"; }
 
+# rounded_losses FILE: the losses alone, to five decimals: layouts may add up gradients in another order.
+rounded_losses() { sed -En 's/.*("loss":[0-9]+\.[0-9]{5}).*/\1/p' "$1"; }
+
 same() { cmp "$1" "$2"; }
 
 # The arena that `predict` states for a configuration.
