@@ -39,7 +39,8 @@ const char schema_sql[] =
     "  PRIMARY KEY (run_id, rank, role)\n"
     ") WITHOUT ROWID;\n"
 
-    "-- The step program: ids are those of the plan, so predicted and measured rows join on them.\n"
+    "-- The step program: ids are those of the plan, so predicted and measured rows join on them. Each\n"
+    "-- pipeline stage has its own program, so an id belongs to its rank.\n"
     "CREATE TABLE tensors (\n"
     "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, tensor_id INTEGER NOT NULL,\n"
     "  name TEXT, dims TEXT, dtype TEXT, role TEXT NOT NULL,\n"

@@ -41,6 +41,7 @@ struct store_rank {
     const char *host;
 };
 
+/* Of one rank, as operations are: the ranks of another pipeline stage number theirs anew. Layers are the model's. */
 struct store_tensor {
     int64_t tensor_id;
     const char *name, *dims, *dtype; /* "layer 3 qkv", "2x64x768", "F32" */

@@ -161,6 +161,101 @@ TEST(store_peak, "the peak is the first moment of the highest live sum, by role,
     scratch_close(folder);
 }
 
+/* Two stages of a pipeline, whose programs give the same ids to different things. On both, operation 5 works on micro-batch 1
+ * while what micro-batch 0 made is still alive. */
+static const struct store_tensor stage_tensors[2][2] = {
+    {{7, "layer 0 qkv", "16", "F32", ROLE_ACTIVATION, 0, 0, 64},
+     {8, "layer 0 qkv", "16", "F32", ROLE_ACTIVATION, 0, 1, 64}},
+    {{7, "layer 2 up", "25", "F32", ROLE_ACTIVATION, 2, 0, 100},
+     {8, "send buffer 0", "5", "F32", ROLE_COMMUNICATION, -1, -1, 20}},
+};
+static const struct store_operation stage_operations[2] = {
+    {5, "matmul", "forward", "M8", 0, 1, false, 0, 0},
+    {5, "send", "forward", "M4", -1, 1, false, 0, 0},
+};
+
+static void stage_write(struct store *store, int64_t run_id, int rank)
+{
+    struct store_kernel kernel = {.operation_id = 5, .start_ns = 10 * (rank + 1), .end_ns = 20 * (rank + 1)};
+    struct store_memory event = {.operation_id = -1, .step = 0};
+    for (int i = 0; i < 2; i++) {
+        const struct store_tensor *tensor = &stage_tensors[rank][i];
+        ASSERT_OK(store_tensor_add(store, run_id, rank, tensor, &err));
+        event.seq = i;
+        event.operation_id = i ? 5 : 1;
+        event.tensor_id = tensor->tensor_id;
+        event.role = tensor->role;
+        event.bytes = tensor->bytes;
+        event.live_bytes += tensor->bytes;
+        ASSERT_OK(store_memory_add(store, run_id, rank, &event, &err));
+    }
+    ASSERT_OK(store_operation_add(store, run_id, rank, &stage_operations[rank], &err));
+    ASSERT_OK(store_kernel_add(store, run_id, rank, &kernel, &err));
+}
+
+static void stage_check(struct store *store, int rank)
+{
+    struct arena *arena = arena_create();
+    struct store_tensor *tensors;
+    struct store_span *spans;
+    struct store_layer *layers;
+    int64_t count;
+    ASSERT_OK(store_read_peak_tensors(store, 1, rank, -1, arena, &tensors, &count, &err));
+    ASSERT_INT(count, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct store_tensor *expected = NULL;
+        for (int k = 0; k < 2; k++)
+            if (stage_tensors[rank][k].tensor_id == tensors[i].tensor_id)
+                expected = &stage_tensors[rank][k];
+        ASSERT(expected != NULL);
+        ASSERT_STR(tensors[i].name, expected->name);
+        ASSERT_INT(tensors[i].layer, expected->layer);
+        ASSERT_INT(tensors[i].micro_batch, expected->micro_batch);
+        ASSERT_INT(tensors[i].bytes, expected->bytes);
+    }
+    ASSERT_OK(store_read_layer_breakdown(store, 1, rank, arena, &layers, &count, &err));
+    ASSERT_INT(count, rank + 1);
+    ASSERT_INT(layers[count - 1].layer, rank ? 2 : 0);
+    ASSERT_INT(layers[count - 1].bytes, rank ? 100 : 128);
+    ASSERT_OK(store_read_kernels(store, 1, rank, 0, arena, &spans, &count, &err));
+    ASSERT_INT(count, 1);
+    ASSERT_STR(spans[0].operation.kind, stage_operations[rank].kind);
+    ASSERT_INT(spans[0].operation.layer, stage_operations[rank].layer);
+    ASSERT_INT(spans[0].operation.micro_batch, 1);
+    arena_free(arena);
+}
+
+TEST(store_stages,
+     "ranks whose programs differ share ids and nothing else; micro-batches on their way stay apart")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct store_run run = {.model = "tiny", .ranks = 2};
+    struct store_cost *costs;
+    struct arena *arena = arena_create();
+    int64_t count;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int rank = 0; rank < 2; rank++)
+        stage_write(store, run.run_id, rank);
+    ASSERT_OK(store_commit(store, &err));
+    for (int rank = 0; rank < 2; rank++)
+        stage_check(store, rank);
+
+    /* The send of rank 1 took 20 ns, the product of rank 0 10 ns. */
+    ASSERT_OK(store_read_operation_costs(store, 1, arena, &costs, &count, &err));
+    ASSERT_INT(count, 2);
+    ASSERT_STR(costs[0].kind, "send");
+    ASSERT_NEAR(costs[0].median_s, 20e-9, 1e-15);
+    ASSERT_STR(costs[1].kind, "matmul");
+    ASSERT_NEAR(costs[1].median_s, 10e-9, 1e-15);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(store_timeline, "nine events in at most three points keep the highest moment of each third")
 {
     char folder[64], path[128];
