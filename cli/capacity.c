@@ -181,7 +181,7 @@ void capacity_print_advice(const struct plan *plan, const struct pipeline *pipel
     struct advice_list list;
     if (!only_shares_batch(&plan->layout)) {
         advise_recompute(plan, device, out);
-    } else if (!advice_find(pipeline->stages[0], device, speed, &list, NULL)) {
+    } else if (!advice_find(pipeline, device, speed, &list, NULL)) {
         advice_print(&list, out);
         advice_clear(&list);
     }

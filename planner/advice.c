@@ -1,5 +1,6 @@
 #include "planner/advice.h"
 
+#include "base/checked.h"
 #include "base/units.h"
 #include "model/recompute.h"
 #include "planner/arrangement.h"
@@ -8,26 +9,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Micro-batch, recomputation, both, bf16, sequence. */
-enum { ADVICE_MAX = 5, SHORTEST_SEQUENCE = 16 };
+/* Micro-batch, recomputation, both, sharding, more ranks, bf16, sequence. */
+enum { ADVICE_MAX = 7, SHORTEST_SEQUENCE = 16 };
+/* Tensor-parallel ranks exchange all the time, and want the links of one node. */
+enum { MOST_PARTS = 8, MOST_STAGES = 64 };
 
 struct adviser {
-    const struct program *program; /* the one that does not fit */
+    const struct program *program; /* the first stage of what does not fit */
+    int64_t *chunk_layers;
+    const struct rank_device *device;
     const struct machine_speed *speed;
-    struct layer_sets sets; /* of its sequence and precision */
-    int64_t runtime_bytes, room;
+    struct layer_sets sets; /* of its sequence and precision; of one stage only */
     struct advice_list *list;
     struct error *err;
 };
 
 /* ---------------------------------------------------------------------------------------------------------- changes */
 
-/* A step of one micro-batch has its global batch from there; saying it keeps it. */
+/* The usual global batch grows with micro-batch and stages; saying it keeps it. */
+static void print_global_batch(const struct layout *layout, struct text *out)
+{
+    text_printf(out, " --global-batch %lld", (long long)layout->global_batch);
+}
+
 static void print_micro_batch(const struct adviser *adviser, const struct layout *layout, struct text *out)
 {
     text_printf(out, "--micro-batch %lld", (long long)layout->micro_batch);
-    if (adviser->program->micro_batches == 1)
-        text_printf(out, " --global-batch %lld", (long long)layout->global_batch);
+    if (adviser->program->micro_batches == layout->pp)
+        print_global_batch(layout, out);
 }
 
 static void print_recompute(const struct program *program, struct text *out)
@@ -36,47 +45,142 @@ static void print_recompute(const struct program *program, struct text *out)
     recompute_print(&program->model, program->recompute, out);
 }
 
-/* Takes what is in `options`. */
-static void add(struct adviser *adviser, const struct program *program, struct text *options)
+static void print_ranks(const struct layout *before, const struct layout *layout, struct text *out)
 {
-    struct advice_list *list = adviser->list;
-    size_t layers = (size_t)program->model.layers;
-    struct advice *item = &list->items[list->count++];
-    *item = (struct advice){
-        .options = arena_strdup(list->arena, options->data),
-        .layout = program->layout,
-        .masks = arena_array(list->arena, layers, sizeof *item->masks),
-        .arena_bytes = program->arena_bytes,
-        .needed_bytes = program->arena_bytes + adviser->runtime_bytes,
-        .step_s = time_model_step(program, adviser->speed).total,
-    };
-    memcpy(item->masks, program->recompute, layers * sizeof *item->masks);
-    text_free(options);
+    if (layout->tp != before->tp)
+        text_printf(out, "--tp %lld", (long long)layout->tp);
+    if (layout->pp == before->pp)
+        return;
+    text_printf(out, "%s--pp %lld", out->length ? " " : "", (long long)layout->pp);
+    print_global_batch(layout, out);
 }
 
-/* The program in another layout, or *out == NULL when that does not fit. */
-static int fit_layout(struct adviser *adviser, const struct layout *layout, struct program **out)
+static int64_t worst_bytes(const struct pipeline *pipeline)
 {
-    const struct program *program = adviser->program;
-    if (program_create(&program->model, layout, program->recompute, out, adviser->err))
+    return pipeline->stages[pipeline_worst(pipeline)]->arena_bytes;
+}
+
+static int64_t runtime_bytes(const struct adviser *adviser, const struct layout *layout)
+{
+    return prediction_runtime(adviser->device, layout_ranks(layout)).bytes;
+}
+
+/* What tensors may take. */
+static int64_t room(const struct adviser *adviser, const struct layout *layout)
+{
+    return adviser->device->capacity_bytes - runtime_bytes(adviser, layout);
+}
+
+static int add_item(struct adviser *adviser, const struct pipeline *pipeline, const char *options)
+{
+    struct advice_list *list = adviser->list;
+    const struct program *program = pipeline->stages[0];
+    size_t layers = (size_t)program->model.layers;
+    struct step_time time;
+    if (time_model_pipeline(pipeline, adviser->speed, NULL, &time, adviser->err))
         return -1;
-    if ((*out)->arena_bytes > adviser->room) {
-        program_free(*out);
+    struct advice *item = &list->items[list->count++];
+    *item = (struct advice){
+        .options = arena_strdup(list->arena, options),
+        .layout = program->layout,
+        .masks = arena_array(list->arena, layers, sizeof *item->masks),
+        .arena_bytes = worst_bytes(pipeline),
+        .needed_bytes = worst_bytes(pipeline) + runtime_bytes(adviser, &program->layout),
+        .step_s = time.total,
+    };
+    memcpy(item->masks, program->recompute, layers * sizeof *item->masks);
+    return 0;
+}
+
+/* Takes both; without a pipeline there is nothing to add. */
+static int add(struct adviser *adviser, struct pipeline *pipeline, struct text *options)
+{
+    int status = pipeline ? add_item(adviser, pipeline, options->data) : 0;
+    pipeline_free(pipeline);
+    text_free(options);
+    return status;
+}
+
+static bool is_valid(const struct adviser *adviser, const struct layout *layout)
+{
+    struct layout copy = *layout;
+    return layout_complete(&copy, &adviser->program->model, NULL) == 0;
+}
+
+/* The layers of each chunk stay as they are while their number does. */
+static int build(const struct adviser *adviser, const struct layout *layout, const uint32_t *masks,
+                 struct pipeline **out)
+{
+    bool same_chunks = layout_chunks(layout) == layout_chunks(&adviser->program->layout);
+    struct program_spec spec = {.model = &adviser->program->model,
+                                .layout = layout,
+                                .recompute = masks,
+                                .chunk_layers = same_chunks ? adviser->chunk_layers : NULL};
+    return pipeline_create(&spec, out, adviser->err);
+}
+
+/* The layout with these masks, or *out == NULL when that does not fit. */
+static int fit_masks(struct adviser *adviser, const struct layout *layout, const uint32_t *masks,
+                     struct pipeline **out)
+{
+    if (build(adviser, layout, masks, out))
+        return -1;
+    if (worst_bytes(*out) > room(adviser, layout)) {
+        pipeline_free(*out);
         *out = NULL;
     }
     return 0;
 }
 
-/* The program in another layout with the recomputation that it takes, or *out == NULL. */
-static int fit_recomputed(struct adviser *adviser, const struct layout *layout, struct program **out)
+static int fit_layout(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
 {
-    struct program *plain;
+    return fit_masks(adviser, layout, adviser->program->recompute, out);
+}
+
+/* Every layer drops the same; to be freed. */
+static uint32_t *uniform_masks(const struct adviser *adviser, uint32_t mask)
+{
+    int64_t layers = adviser->program->model.layers;
+    uint32_t *masks = host_alloc((size_t)layers * sizeof *masks);
+    for (int64_t layer = 0; layer < layers; layer++)
+        masks[layer] = mask;
+    return masks;
+}
+
+static int fit_uniform(struct adviser *adviser, const struct layout *layout, uint32_t mask,
+                       struct pipeline **out)
+{
+    uint32_t *masks = uniform_masks(adviser, mask);
+    int status = fit_masks(adviser, layout, masks, out);
+    free(masks);
+    return status;
+}
+
+/* The arrangements of a single stage are all weighed, from the fastest on. */
+static int fit_arrangement(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+{
+    struct program *plain, *found;
     if (program_create(&adviser->program->model, layout, NULL, &plain, adviser->err))
         return -1;
-    int status =
-        arrangement_fit(plain, &adviser->sets, adviser->speed, adviser->room, out, NULL, adviser->err);
+    int status = arrangement_fit(plain, &adviser->sets, adviser->speed, room(adviser, layout), &found, NULL,
+                                 adviser->err);
     program_free(plain);
+    if (!status && found)
+        status = fit_masks(adviser, layout, found->recompute, out);
+    program_free(found);
     return status;
+}
+
+/* The layout with the recomputation that it takes, or *out == NULL. */
+static int fit_recomputed(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+{
+    const struct model *model = &adviser->program->model;
+    *out = NULL;
+    if (layout->pp == 1)
+        return fit_arrangement(adviser, layout, out);
+    if (fit_uniform(adviser, layout, recompute_selective(model), out))
+        return -1;
+    return *out ? 0 : fit_uniform(adviser, layout, recompute_full(model), out);
 }
 
 /* The next smaller micro-batch that divides what a rank has; 0: none. */
@@ -90,89 +194,127 @@ static int64_t smaller(const struct layout *layout)
 
 /* The largest smaller micro-batch that fits, since larger ones are faster. */
 static int advise_micro_batch(struct adviser *adviser,
-                              int (*fit)(struct adviser *, const struct layout *, struct program **),
+                              int (*fit)(struct adviser *, const struct layout *, struct pipeline **),
                               bool recomputed)
 {
     struct layout layout = adviser->program->layout;
-    struct program *found = NULL;
-    while (!found && (layout.micro_batch = smaller(&layout)) > 0)
-        if (fit(adviser, &layout, &found))
-            return -1;
-    if (!found)
-        return 0;
+    struct pipeline *found = NULL;
     struct text options = {0};
-    print_micro_batch(adviser, &found->layout, &options);
-    if (recomputed)
-        print_recompute(found, &options);
-    add(adviser, found, &options);
-    program_free(found);
-    return 0;
+    while (!found && (layout.micro_batch = smaller(&layout)) > 0)
+        if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
+            return -1;
+    if (found)
+        print_micro_batch(adviser, &layout, &options);
+    if (found && recomputed)
+        print_recompute(found->stages[0], &options);
+    return add(adviser, found, &options);
 }
 
 static int advise_recompute(struct adviser *adviser)
 {
-    struct program *found;
+    struct pipeline *found;
     struct text options = {0};
     if (fit_recomputed(adviser, &adviser->program->layout, &found))
         return -1;
-    if (!found)
+    if (found)
+        print_recompute(found->stages[0], &options);
+    return add(adviser, found, &options);
+}
+
+static int advise_zero(struct adviser *adviser)
+{
+    struct layout layout = adviser->program->layout;
+    struct pipeline *found;
+    struct text options = {0};
+    if (layout.zero || layout.dp == 1)
         return 0;
-    print_recompute(found, &options);
-    add(adviser, found, &options);
-    program_free(found);
-    return 0;
+    layout.zero = 1;
+    if (fit_layout(adviser, &layout, &found))
+        return -1;
+    text_add(&options, "--zero 1");
+    return add(adviser, found, &options);
+}
+
+/* The fewest more that fit, tensor-parallel ranks before stages. Not on a CPU, whose ranks share its memory. */
+static int advise_ranks(struct adviser *adviser)
+{
+    const struct program *program = adviser->program;
+    struct layout layout = program->layout;
+    struct pipeline *found = NULL;
+    struct text options = {0};
+    if (!adviser->device->card)
+        return 0;
+    for (; !found && layout.pp <= min_i64(program->model.layers, MOST_STAGES); layout.pp *= 2)
+        for (layout.tp = program->layout.tp; !found && layout.tp <= MOST_PARTS; layout.tp++)
+            if (is_valid(adviser, &layout) && fit_layout(adviser, &layout, &found))
+                return -1;
+    if (found)
+        print_ranks(&program->layout, &found->stages[0]->layout, &options);
+    adviser->list->ranks_tried = true;
+    return add(adviser, found, &options);
 }
 
 static int advise_bf16(struct adviser *adviser)
 {
     struct layout layout = adviser->program->layout;
-    struct program *found;
+    struct pipeline *found;
     struct text options = {0};
     if (layout.precision != PRECISION_FP32)
         return 0;
     layout.precision = PRECISION_BF16;
     if (fit_layout(adviser, &layout, &found))
         return -1;
-    if (!found)
-        return 0;
     text_add(&options, "--precision bf16");
-    add(adviser, found, &options);
-    program_free(found);
-    return 0;
+    return add(adviser, found, &options);
 }
 
 static int advise_sequence(struct adviser *adviser)
 {
     struct layout layout = adviser->program->layout;
-    struct program *found = NULL;
+    struct pipeline *found = NULL;
     struct text options = {0};
     while (!found && (layout.seq_len /= 2) >= SHORTEST_SEQUENCE)
-        if (fit_layout(adviser, &layout, &found))
+        if (is_valid(adviser, &layout) && fit_layout(adviser, &layout, &found))
             return -1;
-    if (!found)
-        return 0;
     text_printf(&options, "--seq-len %lld", (long long)layout.seq_len);
-    add(adviser, found, &options);
-    program_free(found);
-    return 0;
+    return add(adviser, found, &options);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- advice */
 
-static int find_least(struct adviser *adviser)
+static int build_least(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
 {
-    struct layout layout = adviser->program->layout;
-    layout.micro_batch = 1;
+    const struct model *model = &adviser->program->model;
     struct program *plain, *least;
-    if (program_create(&adviser->program->model, &layout, NULL, &plain, adviser->err))
+    if (program_create(model, layout, NULL, &plain, adviser->err))
         return -1;
     int status = arrangement_least(plain, &adviser->sets, adviser->speed, &least, adviser->err);
     program_free(plain);
-    if (!status) {
-        adviser->list->least_bytes = least->arena_bytes + adviser->runtime_bytes;
-        program_free(least);
-    }
+    if (status)
+        return -1;
+    status = build(adviser, layout, least->recompute, out);
+    program_free(least);
     return status;
+}
+
+static int build_full(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+{
+    uint32_t *masks = uniform_masks(adviser, recompute_full(&adviser->program->model));
+    int status = build(adviser, layout, masks, out);
+    free(masks);
+    return status;
+}
+
+static int find_least(struct adviser *adviser)
+{
+    struct layout layout = adviser->program->layout;
+    struct pipeline *least;
+    layout.micro_batch = 1;
+    if (layout.pp == 1 ? build_least(adviser, &layout, &least) : build_full(adviser, &layout, &least))
+        return -1;
+    adviser->list->least_bytes = worst_bytes(least) + runtime_bytes(adviser, &layout);
+    pipeline_free(least);
+    return 0;
 }
 
 static int by_speed(const void *a, const void *b)
@@ -181,42 +323,55 @@ static int by_speed(const void *a, const void *b)
     return (x->step_s > y->step_s) - (x->step_s < y->step_s);
 }
 
-/* What leaves the training as it was. */
+/* What leaves the training as it was. Where even the least does not fit, smaller micro-batches and recomputation need no
+ * trying. */
 static int find_same_training(struct adviser *adviser)
 {
-    if (advise_recompute(adviser) || advise_micro_batch(adviser, fit_layout, false))
+    struct advice_list *list = adviser->list;
+    if (list->least_bytes <= adviser->device->capacity_bytes) {
+        if (advise_recompute(adviser) || advise_micro_batch(adviser, fit_layout, false))
+            return -1;
+        if (!list->count && advise_micro_batch(adviser, fit_recomputed, true))
+            return -1;
+    }
+    if (advise_zero(adviser))
         return -1;
-    if (!adviser->list->count && advise_micro_batch(adviser, fit_recomputed, true))
-        return -1;
-    qsort(adviser->list->items, (size_t)adviser->list->count, sizeof *adviser->list->items, by_speed);
+    qsort(list->items, (size_t)list->count, sizeof *list->items, by_speed);
     return 0;
 }
 
-/* Where even the least does not fit, smaller micro-batches and recomputation need no trying. */
 static int find_all(struct adviser *adviser)
 {
-    if (find_least(adviser))
+    if (find_least(adviser) || find_same_training(adviser))
         return -1;
-    bool possible = adviser->list->least_bytes - adviser->runtime_bytes <= adviser->room;
-    if (possible && find_same_training(adviser))
-        return -1;
-    return advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
+    return advise_ranks(adviser) || advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
 }
 
-int advice_find(const struct program *program, const struct rank_device *device,
+static int64_t *list_chunk_layers(const struct pipeline *pipeline)
+{
+    int64_t *layers = host_alloc((size_t)layout_chunks(&pipeline->stages[0]->layout) * sizeof *layers);
+    for (int i = 0; i < pipeline->count; i++)
+        for (int c = 0; c < pipeline->stages[i]->chunk_count; c++)
+            layers[pipeline->stages[i]->chunks[c].global] = pipeline->stages[i]->chunks[c].layers;
+    return layers;
+}
+
+int advice_find(const struct pipeline *pipeline, const struct rank_device *device,
                 const struct machine_speed *speed, struct advice_list *out, struct error *err)
 {
     *out = (struct advice_list){.arena = arena_create()};
     out->items = arena_array(out->arena, ADVICE_MAX, sizeof *out->items);
-    struct adviser adviser = {.program = program,
+    struct adviser adviser = {.program = pipeline->stages[0],
+                              .chunk_layers = list_chunk_layers(pipeline),
+                              .device = device,
                               .speed = speed,
-                              .runtime_bytes = prediction_runtime(device, program->layout.dp).bytes,
                               .list = out,
                               .err = err};
-    adviser.room = device->capacity_bytes - adviser.runtime_bytes;
-    layer_sets_create(program, &adviser.sets);
+    if (pipeline->count == 1)
+        layer_sets_create(adviser.program, &adviser.sets);
     int status = find_all(&adviser);
     layer_sets_clear(&adviser.sets);
+    free(adviser.chunk_layers);
     if (status)
         advice_clear(out);
     return status;
@@ -234,9 +389,10 @@ void advice_print(const struct advice_list *list, struct text *out)
     char bytes[UNITS_TEXT];
     if (!list->count)
         text_printf(out,
-                    "nothing short of a smaller model or more memory will do: it needs %s even with "
-                    "micro-batches of 1 and recomputation, and more data-parallel ranks do not help",
-                    units_format_bytes(list->least_bytes, bytes));
+                    "nothing short of a smaller model or more memory will do: a rank needs %s even with "
+                    "micro-batches of 1 and recomputation, and more data-parallel ranks do not help%s",
+                    units_format_bytes(list->least_bytes, bytes),
+                    list->ranks_tried ? "" : "; --tp and --pp divide the model between ranks");
     for (int i = 0; i < list->count && i < PRINTED; i++)
         text_printf(out, "%s%s (needs %s)", i ? " or " : "try ", list->items[i].options,
                     units_format_bytes(list->items[i].needed_bytes, bytes));

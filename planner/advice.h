@@ -1,8 +1,9 @@
-/* What to change when a program does not fit: the nearest changes that do, each built and measured. Changes that leave the
- * training as it was (smaller micro-batches of the same global batch, recomputation) come first, the fastest of them first;
- * then bf16, which changes the arithmetic; then shorter sequences, which change the task.
+/* What to change when a layout does not fit: the nearest changes that do, each built and measured. Changes that leave the
+ * training and its ranks as they were (smaller micro-batches of the same global batch, recomputation, sharding the
+ * optimizer's states) come first, the fastest of them first; then more ranks, tensor-parallel ones before stages; then bf16,
+ * which changes the arithmetic; then shorter sequences, which change the task.
  *
- * More data-parallel ranks never help: each rank holds the whole model, and its micro-batch stays as large. */
+ * More data-parallel ranks alone never help: each rank holds as much of the model, and its micro-batch stays as large. */
 #ifndef MEMPLAN_PLANNER_ADVICE_H
 #define MEMPLAN_PLANNER_ADVICE_H
 
@@ -12,6 +13,7 @@
 #include "planner/cluster.h"
 #include "planner/time_model.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One change. */
@@ -27,11 +29,12 @@ struct advice_list {
     struct arena *arena; /* owns everything below */
     struct advice *items;
     int count;
-    int64_t least_bytes; /* what the model needs with micro-batches of 1 and all recomputation that helps */
+    bool ranks_tried;    /* more tensor-parallel ranks and stages too */
+    int64_t least_bytes; /* what a rank needs with micro-batches of 1 and all recomputation that helps */
 };
 
 /* On success the caller owns *out's contents: advice_clear(). An empty list is a success: nothing fits. */
-int advice_find(const struct program *program, const struct rank_device *device,
+int advice_find(const struct pipeline *pipeline, const struct rank_device *device,
                 const struct machine_speed *speed, struct advice_list *out, struct error *err);
 void advice_clear(struct advice_list *list);
 

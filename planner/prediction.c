@@ -28,10 +28,11 @@ void prediction_make(const struct program *program, const struct rank_device *de
                      const struct machine_speed *speed, struct prediction *out)
 {
     *out = (struct prediction){
+        .stage = program->stage,
         .capacity_bytes = device->capacity_bytes,
         .peak_bytes = program->peak_bytes,
         .arena_bytes = program->arena_bytes,
-        .runtime = prediction_runtime(device, program->layout.dp),
+        .runtime = prediction_runtime(device, layout_ranks(&program->layout)),
     };
     memcpy(out->by_role, program->at_peak, sizeof out->by_role);
     out->by_role[ROLE_RUNTIME] = out->runtime.bytes;
@@ -41,6 +42,13 @@ void prediction_make(const struct program *program, const struct rank_device *de
     out->in_doubt = margin < out->runtime.error_bytes && margin >= -out->runtime.error_bytes;
     if (speed)
         out->time = time_model_step(program, speed);
+}
+
+int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_device *device,
+                             const struct machine_speed *speed, struct prediction *out, struct error *err)
+{
+    prediction_make(pipeline->stages[pipeline_worst(pipeline)], device, NULL, out);
+    return speed ? time_model_pipeline(pipeline, speed, NULL, &out->time, err) : 0;
 }
 
 static int largest_role(const int64_t by_role[ROLE_COUNT])

@@ -1,4 +1,5 @@
-/* One configuration on one device: does it fit, who holds the bytes, how long is a step.
+/* One configuration on one kind of device: does it fit, who holds the bytes, how long is a step. The ranks of a pipeline's
+ * stages hold different bytes: the stage that needs most decides.
  *
  * What tensors need is exact, and is what `train` takes. On a card a process also has a context and library workspaces that
  * no tensor owns: the `runtime` term, a constant with an error bar. On the CPU it is 0: the process's own memory (code,
@@ -14,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of a rank that no tensor owns: `bytes`, give or take `error_bytes`. */
+/* Bytes of a rank that no tensor owns: `bytes`, give or take `error_bytes`; `ranks` are all that take part. */
 struct runtime_term {
     int64_t bytes, error_bytes;
     int64_t context_bytes, workspace_bytes, nccl_bytes; /* the parts of `bytes` */
@@ -23,6 +24,7 @@ struct runtime_term {
 struct runtime_term prediction_runtime(const struct rank_device *device, int64_t ranks);
 
 struct prediction {
+    int64_t stage; /* of the pipeline, whose bytes these are */
     bool fits;     /* arena and runtime within the capacity */
     bool in_doubt; /* within the runtime's error bar of the capacity, either way */
     int64_t capacity_bytes;
@@ -34,9 +36,13 @@ struct prediction {
     struct step_time time;        /* zeros without a speed */
 };
 
-/* `speed` may be NULL. */
+/* Of the ranks that run one program; `time` is theirs alone. `speed` may be NULL. */
 void prediction_make(const struct program *program, const struct rank_device *device,
                      const struct machine_speed *speed, struct prediction *out);
+/* Of all stages: the bytes of the one that needs most, and the time of the whole step. Fails only as
+ * time_model_pipeline() does. */
+int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_device *device,
+                             const struct machine_speed *speed, struct prediction *out, struct error *err);
 
 /* "needs 412.00 MiB of 300.00 MiB: activation 220.00 MiB, optimizer 120.00 MiB, parameter 48.00 MiB": the largest roles. */
 void prediction_explain(const struct prediction *prediction, struct text *out);

@@ -13,17 +13,32 @@ static struct rank_device cpu_of(int64_t capacity)
     return device;
 }
 
-static void check_items(const struct model *model, const struct advice_list *list, int64_t capacity)
+/* Is every item a layout that can be run, and does each stage of it fit? */
+static void check_items(const struct model *model, const struct advice_list *list,
+                        const struct rank_device *device)
 {
     struct error err = {0};
     for (int i = 0; i < list->count; i++) {
-        struct program *program;
-        ASSERT_OK(program_create(model, &list->items[i].layout, list->items[i].masks, &program, &err));
-        ASSERT_INT(program->arena_bytes, list->items[i].arena_bytes);
-        ASSERT_MSG(program->arena_bytes <= capacity, "%s needs %lld of %lld", list->items[i].options,
-                   (long long)program->arena_bytes, (long long)capacity);
-        program_free(program);
+        const struct advice *item = &list->items[i];
+        struct layout layout = item->layout;
+        struct pipeline *pipeline;
+        struct prediction prediction;
+        ASSERT_OK(layout_complete(&layout, model, &err));
+        ASSERT(!memcmp(&layout, &item->layout, sizeof layout));
+        struct program_spec spec = {.model = model, .layout = &layout, .recompute = item->masks};
+        ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+        ASSERT_OK(prediction_make_pipeline(pipeline, device, NULL, &prediction, &err));
+        ASSERT_INT(prediction.arena_bytes, item->arena_bytes);
+        ASSERT_INT(prediction.needed_bytes, item->needed_bytes);
+        ASSERT_MSG(prediction.fits, "%s needs %lld of %lld", item->options,
+                   (long long)prediction.needed_bytes, (long long)device->capacity_bytes);
+        pipeline_free(pipeline);
     }
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
 }
 
 TEST_LOOP(advice_fits, "whatever is advised fits, for every capacity", 3)
@@ -33,22 +48,102 @@ TEST_LOOP(advice_fits, "whatever is advised fits, for every capacity", 3)
     struct layout layout = sample_layout(&model, 2, 8, 16, 0);
     struct machine_speed speed;
     machine_speed_from_cpuinfo("", 2, &speed);
-    struct program *program = sample_program(&model, &layout, 0, 0, 0);
+    struct pipeline *pipeline = sample_pipeline(&model, layout);
+    const struct program *program = pipeline->stages[0];
     int64_t low = program->persistent_bytes, step = (program->arena_bytes - low) / 25;
     for (int64_t capacity = low - step; capacity < program->arena_bytes; capacity += step) {
         struct error err = {0};
         struct advice_list list;
         struct rank_device device = cpu_of(capacity);
-        ASSERT_OK(advice_find(program, &device, &speed, &list, &err));
-        check_items(&model, &list, capacity);
+        ASSERT_OK(advice_find(pipeline, &device, &speed, &list, &err));
+        check_items(&model, &list, &device);
         ASSERT(list.count > 0 || list.least_bytes > capacity);
         for (int i = 0; i < list.count && list.least_bytes > capacity; i++)
-            ASSERT(!strncmp(list.items[i].options, "--precision", 11) ||
-                   !strncmp(list.items[i].options, "--seq-len", 9));
+            ASSERT(starts_with(list.items[i].options, "--precision") ||
+                   starts_with(list.items[i].options, "--seq-len") ||
+                   starts_with(list.items[i].options, "--zero"));
         ASSERT(list.least_bytes > 0 && list.least_bytes < program->arena_bytes);
         advice_clear(&list);
     }
-    program_free(program);
+    pipeline_free(pipeline);
+}
+
+TEST_LOOP(advice_of_layouts,
+          "whatever is advised for a layout of several kinds of ranks can be run, and fits", 3)
+{
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const struct layout layouts[] = {
+        {.tp = 2, .micro_batch = 4, .global_batch = 8, .sequence_parallel = true},
+        {.dp = 2, .tp = 2, .micro_batch = 4, .global_batch = 16},
+        {.dp = 2, .pp = 2, .micro_batch = 4, .global_batch = 16},
+        {.pp = 2, .virtual_stages = 2, .micro_batch = 3, .global_batch = 6},
+        {.dp = 2, .pp = 4, .zero = 1, .schedule = SCHEDULE_ZB_H1, .micro_batch = 2, .global_batch = 16},
+    };
+    struct model model = sample_model(names[_i], 4);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct error err = {0};
+    machine_speed_from_cpuinfo("", 2, &speed);
+    ASSERT_OK(cluster_read_device("h100-80g", 1, &card, &err));
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct pipeline *pipeline = sample_pipeline(&model, layouts[i]);
+        const struct program *worst = pipeline->stages[pipeline_worst(pipeline)];
+        int64_t runtime = prediction_runtime(&card, layout_ranks(&worst->layout)).bytes;
+        for (int part = 1; part < 8; part++) {
+            struct advice_list list;
+            card.capacity_bytes = runtime + worst->arena_bytes * part / 8;
+            ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+            check_items(&model, &list, &card);
+            ASSERT(part < 7 || list.count > 0);
+            advice_clear(&list);
+        }
+        pipeline_free(pipeline);
+    }
+}
+
+TEST(advice_of_zero, "where data-parallel ranks hold the same optimizer states, sharding them is advised")
+{
+    struct error err = {0};
+    struct model model = sample_model("gpt2-small-bytes", 6);
+    struct machine_speed speed;
+    struct advice_list list;
+    machine_speed_from_cpuinfo("", 2, &speed);
+    struct pipeline *pipeline =
+        sample_pipeline(&model, (struct layout){.dp = 4, .micro_batch = 1, .seq_len = 64});
+    /* Moments are half of the states, of which a rank is left a quarter. */
+    struct rank_device device = cpu_of(pipeline->stages[0]->persistent_bytes);
+    ASSERT_OK(advice_find(pipeline, &device, &speed, &list, &err));
+    ASSERT(list.count > 0);
+    ASSERT_STR(list.items[0].options, "--zero 1");
+    ASSERT_INT(list.items[0].layout.zero, 1);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+}
+
+/* llama3-8b in fp32: 8.0 billion parameters x 16 bytes = 128 GB, plus what recomputation leaves. */
+TEST(advice_of_more_ranks,
+     "a model too large for a card is divided over the fewest tensor-parallel ranks, and stages")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama3-8b", 0);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct advice_list list;
+    ASSERT_OK(cluster_read_device("h100-80g", 1, &card, &err));
+    machine_speed_from_card(card.card, PRECISION_FP32, &speed);
+    struct pipeline *pipeline = sample_pipeline(&model, (struct layout){.micro_batch = 1, .seq_len = 1024});
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    ASSERT(list.count > 0);
+    ASSERT_STR(list.items[0].options, "--tp 2");
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    card.capacity_bytes = 15LL << 30; /* 8 ranks hold 16 GB each, and 8 x 2 half of that */
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    ASSERT(list.count > 0);
+    ASSERT_STR(list.items[0].options, "--tp 8 --pp 2 --global-batch 1");
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
 }
 
 TEST(advice_nearest_first,
@@ -59,11 +154,11 @@ TEST(advice_nearest_first,
     struct layout layout = sample_layout(&model, 1, 8, 16, 256);
     struct machine_speed speed;
     machine_speed_from_cpuinfo("", 2, &speed);
-    struct program *program = sample_program(&model, &layout, 0, 0, 0);
-    struct rank_device device = cpu_of(program->arena_bytes - 1);
+    struct pipeline *pipeline = sample_pipeline(&model, layout);
+    struct rank_device device = cpu_of(pipeline->stages[0]->arena_bytes - 1);
     struct advice_list list;
     struct text text = {0};
-    ASSERT_OK(advice_find(program, &device, &speed, &list, &err));
+    ASSERT_OK(advice_find(pipeline, &device, &speed, &list, &err));
     ASSERT(list.count >= 3);
     ASSERT_HAS(list.items[0].options, "--recompute ");
     ASSERT_STR(list.items[1].options,
@@ -75,7 +170,7 @@ TEST(advice_nearest_first,
     ASSERT_HAS(text.data, " or --micro-batch 4 (needs ");
     text_free(&text);
     advice_clear(&list);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 TEST(advice_keeps_global_batch,
@@ -86,16 +181,16 @@ TEST(advice_keeps_global_batch,
     struct layout layout = sample_layout(&model, 1, 8, 8, 256);
     struct machine_speed speed;
     machine_speed_from_cpuinfo("", 2, &speed);
-    struct program *program = sample_program(&model, &layout, 0, 0, 0);
-    struct rank_device device = cpu_of(program->arena_bytes * 7 / 10);
+    struct pipeline *pipeline = sample_pipeline(&model, layout);
+    struct rank_device device = cpu_of(pipeline->stages[0]->arena_bytes * 7 / 10);
     struct advice_list list;
     bool found = false;
-    ASSERT_OK(advice_find(program, &device, &speed, &list, &err));
+    ASSERT_OK(advice_find(pipeline, &device, &speed, &list, &err));
     for (int i = 0; i < list.count; i++)
         found |= !strcmp(list.items[i].options, "--micro-batch 4 --global-batch 8");
     ASSERT(found);
     advice_clear(&list);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 TEST(advice_of_last_resort, "where nothing that can be changed helps, that is said, with what it would take")
@@ -105,18 +200,18 @@ TEST(advice_of_last_resort, "where nothing that can be changed helps, that is sa
     struct layout layout = sample_layout(&model, 1, 1, 1, 256);
     struct machine_speed speed;
     machine_speed_from_cpuinfo("", 2, &speed);
-    struct program *program = sample_program(&model, &layout, 0, 0, 0);
+    struct pipeline *pipeline = sample_pipeline(&model, layout);
     struct rank_device device = cpu_of(1 << 20);
     struct advice_list list;
     struct text text = {0};
-    ASSERT_OK(advice_find(program, &device, &speed, &list, &err));
+    ASSERT_OK(advice_find(pipeline, &device, &speed, &list, &err));
     ASSERT_INT(list.count, 0);
     advice_print(&list, &text);
     ASSERT_HAS(text.data, "nothing short of a smaller model or more memory will do");
     ASSERT_HAS(text.data, "more data-parallel ranks do not help");
     text_free(&text);
     advice_clear(&list);
-    program_free(program);
+    pipeline_free(pipeline);
 }
 
 TEST(prediction_on_cpu, "on the CPU the arena is all there is, and it fits to the byte")
@@ -163,6 +258,30 @@ TEST(prediction_on_card, "on a card the runtime is named, counted, and has an er
     ASSERT(!prediction.fits && prediction.in_doubt);
     ASSERT_INT(prediction_runtime(&device, 8).nccl_bytes, 160LL << 20);
     program_free(program);
+}
+
+TEST(prediction_of_pipeline, "the stage that needs most decides what fits; the step is that of all")
+{
+    struct error err = {0};
+    struct model model = sample_model("gpt2-tiny", 2);
+    struct machine_speed speed;
+    struct prediction prediction;
+    struct step_time time;
+    machine_speed_from_cpuinfo("", 2, &speed);
+    struct pipeline *pipeline =
+        sample_pipeline(&model, (struct layout){.pp = 2, .micro_batch = 4, .global_batch = 16});
+    int worst = pipeline_worst(pipeline);
+    int64_t most = pipeline->stages[worst]->arena_bytes;
+    struct rank_device device = cpu_of(most);
+    ASSERT_OK(prediction_make_pipeline(pipeline, &device, &speed, &prediction, &err));
+    ASSERT_OK(time_model_pipeline(pipeline, &speed, NULL, &time, &err));
+    ASSERT_INT(prediction.stage, worst);
+    ASSERT_INT(prediction.needed_bytes, most);
+    ASSERT(prediction.fits && prediction.time.total == time.total && prediction.time.bubble > 0);
+    device.capacity_bytes--;
+    ASSERT_OK(prediction_make_pipeline(pipeline, &device, &speed, &prediction, &err));
+    ASSERT(!prediction.fits);
+    pipeline_free(pipeline);
 }
 
 TEST(prediction_explains, "a refusal names the largest roles, largest first")
