@@ -66,7 +66,8 @@ static bool is_mine(const struct writing *w, int64_t instance, int index, enum s
 }
 
 /* Elements first .. of a rank's part, which stand in the buffer, to where they lie in the whole. Of a matrix that is shared
- * by columns that is a call per row, and rows are hundreds of bytes or more: about as fast as memory is copied. */
+ * by columns that is a call per row, of hundreds of bytes or more, and costs half as much again: GPT-2 124M's 1.5 GB took
+ * 0.91 s of CPU under tp=4 and 0.61 s under tp=1, to a file system in memory, twice each. */
 static int write_piece(const struct writing *w, int64_t instance, int index, int entry, int64_t first,
                        int64_t count, struct error *err)
 {

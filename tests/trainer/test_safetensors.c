@@ -297,6 +297,84 @@ TEST(safetensors_full_disk, "a disk that is full names what did not fit: the hea
     folder_remove();
 }
 
+/* Bytes 1 .. 14 of the two tensors, by two writers, last things first. */
+TEST(safetensors_together, "two writers of one file leave the bytes that one would have")
+{
+    const struct safetensors_entry entries[] = {{"a", DTYPE_F32, 1, {2}}, {"b", DTYPE_BF16, 1, {3}}};
+    const struct safetensors_note note = {"format", "pt"};
+    const char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    char expected[256], got[256];
+    struct safetensors_writer *writer, *other;
+    struct error err;
+    folder_make();
+    ASSERT_OK(safetensors_create(path, entries, 2, &note, 1, &writer, &err));
+    ASSERT_OK(safetensors_write(writer, bytes, 14, &err));
+    ASSERT_OK(safetensors_commit(writer, &err));
+    int length = file_get(expected, sizeof expected);
+
+    ASSERT_OK(safetensors_create(path, entries, 2, &note, 1, &writer, &err));
+    ASSERT_OK(safetensors_reserve(writer, &err));
+    ASSERT_OK(safetensors_join(path, entries, 2, &note, 1, &other, &err));
+    ASSERT_OK(safetensors_write_at(other, 1, 2, bytes + 10, 4, &err));
+    ASSERT_OK(safetensors_write_at(writer, 1, 0, bytes + 8, 2, &err));
+    ASSERT_OK(safetensors_write_at(other, 0, 0, bytes, 5, &err));
+    ASSERT_OK(safetensors_leave(other, &err));
+    ASSERT_OK(safetensors_write_at(writer, 0, 5, bytes + 5, 3, &err));
+    ASSERT_OK(safetensors_commit(writer, &err));
+    ASSERT_INT(file_get(got, sizeof got), length);
+    ASSERT(!memcmp(got, expected, (size_t)length));
+    folder_remove();
+}
+
+/* Each entry's header is as long as the other's, so that only the size tells the second file apart. */
+TEST(safetensors_join_refused, "a writer joins no file that is not there, or not the one it expects")
+{
+    const struct safetensors_entry entry = {"a", DTYPE_F32, 1, {2}}, larger = {"a", DTYPE_F32, 1, {3}};
+    struct safetensors_writer *writer, *other;
+    struct error err;
+    folder_make();
+    ASSERT_INT(safetensors_join(path, &entry, 1, NULL, 0, &other, &err), -1);
+    ASSERT_HAS(err.text, "which another rank has made: No such file");
+    ASSERT_HAS(err.text, "choose a folder that all ranks share");
+    ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
+    ASSERT_OK(safetensors_reserve(writer, &err));
+    ASSERT_INT(safetensors_join(path, &larger, 1, NULL, 0, &other, &err), -1);
+    ASSERT_HAS(err.text, "is not the file that another rank has made");
+
+    ASSERT_OK(safetensors_join(path, &entry, 1, NULL, 0, &other, &err));
+    safetensors_abort(other);
+    ASSERT(!access(partial_path, F_OK));
+    safetensors_abort(writer);
+    ASSERT(access(partial_path, F_OK));
+    folder_remove();
+}
+
+/* As on a disk whose last bytes others took since the file was reserved. The header takes 64 bytes. */
+TEST(safetensors_full_later, "a disk that is full when a place is reserved, or written to, is told")
+{
+    const struct safetensors_entry entry = {"a", DTYPE_F32, 1, {2}};
+    const struct rlimit limit = {66, RLIM_INFINITY}, no_limit = {RLIM_INFINITY, RLIM_INFINITY};
+    struct safetensors_writer *writer;
+    struct error err;
+    folder_make();
+    signal(SIGXFSZ, SIG_IGN);
+    ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int reserved = safetensors_reserve(writer, &err);
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+    ASSERT_INT(reserved, -1);
+    ASSERT_HAS(err.text, "cannot write the tensors of");
+    ASSERT_OK(safetensors_reserve(writer, &err));
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int written = safetensors_write_at(writer, 0, 4, "\1\2\3\4", 4, &err);
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+    ASSERT_INT(written, -1);
+    ASSERT_HAS(err.text, "cannot write tensor a to");
+    ASSERT_HAS(err.text, "free some space");
+    safetensors_abort(writer);
+    folder_remove();
+}
+
 /* Headers that lie, one lie each, over 8 bytes of data. */
 TEST(safetensors_lies, "each way in which a header can lie is refused with its own reason")
 {
