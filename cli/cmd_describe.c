@@ -27,10 +27,10 @@ static const struct command_spec spec = {
     .summary = "every tensor a rank holds: shape, role, bytes",
     .usage = "describe MODEL|PLAN [layout options]",
     .about = "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with "
-             "exact bytes. MODEL "
-             "is a preset, a JSON file, a Hugging Face config.json or the folder that holds one.",
+             "exact bytes, as a rank of each pipeline stage holds them. MODEL is a preset, a JSON file, a "
+             "Hugging Face config.json or the folder that holds one.",
     .examples = {"memplan describe gpt2-124m --micro-batch 4 --seq-len 256",
-                 "memplan describe llama3-8b --precision bf16 --json"},
+                 "memplan describe llama3-8b --precision bf16 --tp 2 --pp 4 --json"},
     .options = options,
     .max_operands = 1,
 };

@@ -31,8 +31,8 @@ static const struct command_spec spec = {
     .name = "report",
     .summary = "who holds the bytes, from a recorded run or a plan",
     .usage = "report run.db|plan.json [-o out.json]",
-    .about = "Shows the breakdown at the peak by role, layer and tensor, what makes the peak, predicted "
-             "beside measured, and "
+    .about = "Shows the breakdown at the peak of the rank that needs most, by role, layer and tensor; what "
+             "makes that peak; the other ranks and pipeline stages beside it; predicted beside measured; and "
              "how fast the steps were.",
     .examples = {"memplan report run.db", "memplan report plan.json -o plan-report.json"},
     .options = options,

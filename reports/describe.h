@@ -12,7 +12,8 @@
 /* One row, ready for a table of tensors in run.db. */
 struct described {
     int64_t id;
-    const char *name;  /* unique within its micro-batch: "layer 3 qkv", "layer 3 qkv gradient" */
+    const char *name;  /* "layer 3 qkv", "layer 3 qkv gradient"; unique within its micro-batch, but for "partial", of which
+                        * tensor-parallel ranks exchange several in a layer */
     const char *dims;  /* "2x64x768" */
     const char *dtype; /* "F32" */
     enum role role;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MOST_ROWS = 12, STAGE_COLUMNS = 2 };
+enum { MOST_ROWS = 16, STAGE_COLUMNS = 2 };
 
 /* The first STAGE_COLUMNS are left out where there is one stage. */
 static const struct table_column predicted_columns[] = {{"stage", TABLE_TEXT},  {"layers", TABLE_TEXT},
