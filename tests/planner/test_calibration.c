@@ -84,6 +84,79 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     scratch_close(folder);
 }
 
+/* One step of 9 ms on two ranks: a product of 4 ms, and 2 ms of something that they do together. */
+static void fit_together(const char *folder, const char *layout_json, const struct store_operation *together,
+                         double communication_s, struct calibration *out)
+{
+    struct error err = {0};
+    char path[128];
+    struct store *store;
+    struct store_run run = {.ranks = 2, .device = "cpu", .layout_json = layout_json};
+    const struct store_operation operations[] = {
+        {.operation_id = 0, .kind = "matmul", .phase = "forward", .detail = "M64 N32 K16", .flops = 65536},
+        *together};
+    ASSERT_OK(store_create(scratch_path(folder, "together.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int rank = 0; rank < 2; rank++) {
+        for (int op = 0; op < 2; op++) {
+            struct store_kernel kernel = {
+                .seq = op, .operation_id = operations[op].operation_id, .end_ns = op ? 2000000 : 4000000};
+            ASSERT_OK(store_operation_add(store, run.run_id, rank, &operations[op], &err));
+            ASSERT_OK(store_kernel_add(store, run.run_id, rank, &kernel, &err));
+        }
+        struct store_step row = {.rank = rank,
+                                 .seconds = 0.009,
+                                 .communication_busy_s = communication_s,
+                                 .communication_waited_s = communication_s};
+        ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
+    }
+    ASSERT_OK(store_commit(store, &err));
+    *out = (struct calibration){.threads = 1};
+    ASSERT_OK(calibration_fit(store, 1, out, &err));
+    store_close(store);
+}
+
+TEST(calibration_exchanges,
+     "what ranks do together within layers is neither their own work nor what stretches it")
+{
+    char folder[64];
+    struct calibration c;
+    scratch_open(folder);
+    fit_together(
+        folder, "{\"dp\": 1, \"tp\": 2, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8}",
+        &(struct store_operation){
+            .operation_id = 1, .kind = "sum_partial", .phase = "forward", .detail = "", .bytes_moved = 2048},
+        0, &c);
+    ASSERT_INT(c.kinds[OP_SUM_PARTIAL].count, 0);
+    ASSERT_NEAR(c.step_ratio, (9 - 2) / 4.0, 1e-9);
+    ASSERT(c.comm_bytes_per_s == 0);
+    calibration_clear(&c);
+    scratch_close(folder);
+}
+
+/* Of a bucket of 1,000,000 bytes, 2 ranks each move 3/2 and send 1/2 to scatter it. */
+TEST(calibration_of_shards, "scattering gradients tells the rate of communication as reducing them does")
+{
+    char folder[64];
+    struct calibration c;
+    scratch_open(folder);
+    fit_together(folder,
+                 "{\"dp\": 2, \"tp\": 1, \"pp\": 1, \"zero\": 1, \"micro_batch\": 1, \"global_batch\": 2, "
+                 "\"seq_len\": 8}",
+                 &(struct store_operation){.operation_id = 1,
+                                           .kind = "scatter_gradients",
+                                           .phase = "reduce",
+                                           .detail = "",
+                                           .bytes_moved = 1500000},
+                 0.001, &c);
+    ASSERT_INT(c.kinds[OP_SCATTER_GRADIENTS].count, 0);
+    ASSERT_NEAR(c.comm_bytes_per_s, 500000 / 0.001, 1);
+    ASSERT_NEAR(c.step_ratio, (9 - 1) / 4.0, 1e-9);
+    calibration_clear(&c);
+    scratch_close(folder);
+}
+
 TEST(calibration_measured_shape, "a shape that was measured takes what it took, stretched as the step was")
 {
     char folder[64];
