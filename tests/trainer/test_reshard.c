@@ -17,7 +17,7 @@ static const char *const gpt2 = "gpt2-tiny layers=4 hidden=24 vocab=101",
                          *const llama = "llama-tiny layers=5 hidden=24 heads=4 kv_heads=2 ffn=20 vocab=35",
                          *const wide_llama =
                              "llama-tiny layers=1 hidden=48 heads=8 kv_heads=4 ffn=20 vocab=35",
-                         *const encoder = "block-tiny layers=4";
+                         *const encoder = "block-tiny layers=4", *const two_classes = "block-tiny vocab=2";
 
 static const struct spread {
     const char *model, *layout;
@@ -41,13 +41,14 @@ static const struct spread {
     {encoder, "tp=2"},
     {encoder, "dp=3 tp=2 zero=1"},
     {encoder, "pp=2"},
+    {two_classes, "dp=2 tp=2 zero=1"}, /* a bias of one element, which one replica has */
 };
 enum { SPREADS = sizeof spreads / sizeof *spreads };
 
 /* One rank that holds all of it. */
 static const char *alone(const char *model)
 {
-    return model == encoder ? "" : "seq=8";
+    return strncmp(model, "block", 5) ? "seq=8" : "";
 }
 
 /* Initial values of seed 1, as one rank has drawn them since the first version: by part of the model, parameter, element. */
