@@ -230,6 +230,17 @@ void comm_abort(struct comm *comm, const char *reason)
     pthread_mutex_unlock(&comm->family->lock);
 }
 
+bool comm_failed_first(struct comm *comm)
+{
+    struct family *family = comm->family;
+    pthread_mutex_lock(&family->lock);
+    if (family->stopped && comm->transport->settle)
+        comm->transport->settle(comm);
+    bool first = family->stopped && family->stopper == comm->world_ranks[comm->rank];
+    pthread_mutex_unlock(&family->lock);
+    return first;
+}
+
 void comm_times(struct comm *comm, double *busy_s, double *waited_s)
 {
     pthread_mutex_lock(&comm->family->lock);

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct comm;
@@ -91,6 +92,10 @@ int comm_barrier(struct comm *comm, struct error *err);
 /* Ends the group and all that belong to the same ranks: `reason` (the first one given wins) is what other ranks report.
  * Safe from any thread, any time. */
 void comm_abort(struct comm *comm, const char *reason);
+/* Once the group has ended: is it this rank's failure that counts, and its message that the user should see? Processes may
+ * fail at the same moment, before one hears of another; then the lowest rank of these is chosen, by all. Waits until every
+ * process knows, two seconds at most. False while the group lives. */
+bool comm_failed_first(struct comm *comm);
 
 /* Seconds that this rank's worker spent inside collectives, and that its caller spent waiting, for messages too: with
  * collectives alone, the share of communication hidden behind computation is 1 - waited / busy. Reset to zero by the call. */

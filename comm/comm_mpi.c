@@ -35,6 +35,7 @@ enum {
     MOST_PAUSE_NS = 1000 * 1000,
     YIELD_NS = 200 * 1000, /* since the last progress, before the first pause */
     LEAVE_S = 5,
+    SETTLE_S = 2,
 };
 
 static const int64_t second_ns = 1000000000;
@@ -42,8 +43,8 @@ static const int64_t second_ns = 1000000000;
 /* What ranks tell each other besides their data. */
 struct notice {
     enum { NOTICE_STOP, NOTICE_CLOSED } kind;
-    int rank;    /* of the world: who stopped, or closed */
-    int speaker; /* of a stop: the one rank whose error it is; to all others it is ERROR_STOPPED */
+    int rank; /* of the world: who stopped, or closed */
+    int stopper; /* of a stop: the rank whose error it is in the view of `rank`; to all others it is ERROR_STOPPED */
     int context; /* of the group that was closed */
     char text[sizeof((struct error *)0)->text];
 };
@@ -81,14 +82,14 @@ struct transfer {
 struct mpi_family {
     struct family family;
     pthread_t worker;
-    pthread_cond_t work, opened;
+    pthread_cond_t work, changed; /* for the worker; for who waits for `state` or `settled` */
     enum { OPENING, OPENED, FAILED } state;
     struct error why_failed;
     struct comm *world;
     int open;  /* groups that are not closed */
     bool news; /* the worker has not seen everything */
     int next_context, most_contexts;
-    int speaker; /* of the stop, in this process's view */
+    bool settled; /* all have said who stopped, or had the time to */
 
     /* The worker's own. */
     int rank, size;
@@ -98,19 +99,19 @@ struct mpi_family {
     struct notice heard;
     MPI_Request hearing;
     struct departure *departures;
-    bool stop_heard, stop_handled;
+    int stops_heard;
+    int first; /* the lowest rank known to have stopped by itself; -1: none */
+    bool stop_handled;
+    int64_t stop_ns;  /* when that was */
     int64_t moved_ns; /* when there was progress */
 };
 
-static void stop_with(struct mpi_family *mpi, int speaker, struct error *why)
+static void stop_with(struct mpi_family *mpi, int stopper, struct error *why)
 {
     pthread_mutex_lock(&mpi->family.lock);
-    if (!mpi->family.stopped) {
-        mpi->speaker = speaker;
-        if (speaker != mpi->rank)
-            why->kind = ERROR_STOPPED;
-        family_stop(&mpi->family, why);
-    }
+    if (stopper != mpi->rank)
+        why->kind = ERROR_STOPPED;
+    family_stop(&mpi->family, why, stopper);
     pthread_mutex_unlock(&mpi->family.lock);
 }
 
@@ -179,7 +180,7 @@ static void tell(struct mpi_family *mpi, int rank, const struct notice *notice)
 
 static void tell_stop(struct mpi_family *mpi)
 {
-    struct notice notice = {.kind = NOTICE_STOP, .rank = mpi->rank, .speaker = mpi->speaker};
+    struct notice notice = {.kind = NOTICE_STOP, .rank = mpi->rank, .stopper = mpi->family.stopper};
     memcpy(notice.text, mpi->family.why.text, sizeof notice.text);
     for (int rank = 0; rank < mpi->size; rank++)
         tell(mpi, rank, &notice);
@@ -198,12 +199,20 @@ static void listen(struct mpi_family *mpi)
               &mpi->hearing);
 }
 
+/* Who stopped because another did has nothing to say. */
+static void note_stopper(struct mpi_family *mpi, int rank, int stopper)
+{
+    if (rank == stopper && (mpi->first < 0 || rank < mpi->first))
+        mpi->first = rank;
+}
+
 static void hear_stop(struct mpi_family *mpi)
 {
     struct error why;
     error_set(&why, "%s", mpi->heard.text);
-    mpi->stop_heard = true;
-    stop_with(mpi, mpi->heard.speaker, &why);
+    mpi->stops_heard++;
+    note_stopper(mpi, mpi->heard.rank, mpi->heard.stopper);
+    stop_with(mpi, mpi->heard.stopper, &why);
 }
 
 static void hear_closed(struct mpi_family *mpi)
@@ -233,8 +242,8 @@ static bool has_left(const struct mpi_family *mpi, const struct comm *comm, int 
     return left != NULL;
 }
 
-/* The rank of the world that tells the user what the whole group found out. */
-static int choose_speaker(const struct mpi_family *mpi, const struct comm *comm)
+/* The rank of the world that reports what the whole group found out. */
+static int choose_stopper(const struct mpi_family *mpi, const struct comm *comm)
 {
     int rank = 0;
     while (has_left(mpi, comm, comm->world_ranks[rank]))
@@ -253,7 +262,7 @@ static void check_departures(struct mpi_family *mpi, const struct comm *comm, co
         struct error why;
         error_set(&why, "rank %d stopped: closed while other ranks went on; call the same on every rank",
                   left->rank);
-        stop_with(mpi, choose_speaker(mpi, comm), &why);
+        stop_with(mpi, choose_stopper(mpi, comm), &why);
         return;
     }
 }
@@ -309,7 +318,7 @@ static bool advance_collective(struct mpi_family *mpi, struct mpi_rank *self)
     if (more > 0)
         post_round(mpi, self);
     else if (more < 0)
-        stop_with(mpi, choose_speaker(mpi, &self->comm), &why);
+        stop_with(mpi, choose_stopper(mpi, &self->comm), &why);
     else
         finish_collective(self);
     return true;
@@ -491,8 +500,9 @@ static void handle_stop(struct mpi_family *mpi)
     if (mpi->stop_handled)
         return;
     mpi->stop_handled = true;
-    if (!mpi->stop_heard)
-        tell_stop(mpi);
+    mpi->stop_ns = clock_ns();
+    note_stopper(mpi, mpi->rank, mpi->family.stopper);
+    tell_stop(mpi);
     for (struct mpi_rank *self = mpi->active; self; self = self->next_active)
         if (!drop(self->requests, self->request_count))
             exchange_open(&self->exchange, self->comm.rank, self->comm.size, 0); /* MPI keeps its memory */
@@ -508,6 +518,18 @@ static void handle_stop(struct mpi_family *mpi)
         while (comm->jobs)
             job_finish(comm, comm->jobs);
     pthread_mutex_unlock(&mpi->family.lock);
+}
+
+/* Every process tells every other once that it has stopped, so all come to know the same. With the lock held. */
+static void check_settled(struct mpi_family *mpi)
+{
+    if (mpi->settled || !mpi->stop_handled)
+        return;
+    if (mpi->stops_heard < mpi->size - 1 && clock_ns() - mpi->stop_ns < SETTLE_S * second_ns)
+        return;
+    mpi->settled = true;
+    mpi->family.stopper = mpi->first;
+    pthread_cond_broadcast(&mpi->changed);
 }
 
 static void let_go(struct mpi_family *mpi, struct mpi_rank *self)
@@ -535,7 +557,7 @@ static int open_mpi(struct mpi_family *mpi, struct error *err)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi->size);
-    mpi->speaker = mpi->rank;
+    mpi->first = -1;
     if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi->collectives) != MPI_SUCCESS ||
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->messages) != MPI_SUCCESS ||
         MPI_Comm_dup(MPI_COMM_WORLD, &mpi->notices) != MPI_SUCCESS)
@@ -581,7 +603,7 @@ static void close_mpi(struct mpi_family *mpi)
         drop(&mpi->hearing, 1);
         MPI_Finalize();
     }
-    if (mpi->family.stopped && mpi->speaker != mpi->rank)
+    if (mpi->family.stopped && mpi->first != mpi->rank)
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     for (struct departure *departure = mpi->departures, *next; departure; departure = next) {
         next = departure->next;
@@ -605,6 +627,7 @@ static void run(struct mpi_family *mpi)
         if (closing)
             let_go(mpi, closing);
         pthread_mutex_lock(&mpi->family.lock);
+        check_settled(mpi);
         if (moved)
             mpi->moved_ns = clock_ns();
         else
@@ -634,9 +657,17 @@ static void mpi_stop(struct comm *comm)
     wake_worker((struct mpi_family *)comm->family);
 }
 
+static void mpi_settle(struct comm *comm)
+{
+    struct mpi_family *mpi = (struct mpi_family *)comm->family;
+    wake_worker(mpi);
+    while (!mpi->settled)
+        pthread_cond_wait(&mpi->changed, &mpi->family.lock);
+}
+
 static void mpi_free(struct mpi_family *mpi)
 {
-    pthread_cond_destroy(&mpi->opened);
+    pthread_cond_destroy(&mpi->changed);
     pthread_cond_destroy(&mpi->work);
     family_close(&mpi->family);
     free(mpi);
@@ -670,6 +701,7 @@ static struct comm *join(struct mpi_family *mpi, const struct membership *member
     static const struct transport transport = {
         .start = mpi_start,
         .stop = mpi_stop,
+        .settle = mpi_settle,
         .join = mpi_join,
         .close = mpi_close,
     };
@@ -713,7 +745,7 @@ static void *work(void *context)
         status = join_world(mpi, &mpi->why_failed);
     pthread_mutex_lock(&mpi->family.lock);
     mpi->state = status ? FAILED : OPENED;
-    pthread_cond_signal(&mpi->opened);
+    pthread_cond_signal(&mpi->changed);
     pthread_mutex_unlock(&mpi->family.lock);
     if (status)
         return NULL;
@@ -741,7 +773,7 @@ static struct mpi_family *mpi_create(void)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&mpi->work, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_cond_init(&mpi->opened, NULL);
+    pthread_cond_init(&mpi->changed, NULL);
     family_open(&mpi->family);
     return mpi;
 }
@@ -756,7 +788,7 @@ int comm_mpi_open(struct comm **out, struct error *err)
     }
     pthread_mutex_lock(&mpi->family.lock);
     while (mpi->state == OPENING)
-        pthread_cond_wait(&mpi->opened, &mpi->family.lock);
+        pthread_cond_wait(&mpi->changed, &mpi->family.lock);
     pthread_mutex_unlock(&mpi->family.lock);
     if (mpi->state == OPENED) {
         *out = mpi->world;

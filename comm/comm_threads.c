@@ -114,7 +114,7 @@ static int check_same(struct thread_rank *self)
         struct job_header other = job_header(group->jobs[rank]);
         struct error why;
         if (job_header_check(&first, &other, rank, &why)) {
-            family_stop(self->comm.family, &why);
+            family_stop(self->comm.family, &why, self->comm.world_ranks[0]);
             return -1;
         }
     }
@@ -252,7 +252,7 @@ static int check_message(const struct thread_rank *self, const struct job *send,
         &why, "rank %d receives %lld %s from rank %d, which sends %lld %s with tag %d; make the two agree",
         self->comm.world_ranks[send->peer], (long long)receive->count, dtype_name(receive->dtype),
         self->comm.world_ranks[receive->peer], (long long)send->count, dtype_name(send->dtype), send->tag);
-    family_stop(self->comm.family, &why);
+    family_stop(self->comm.family, &why, self->comm.world_ranks[self->comm.rank]);
     return -1;
 }
 

@@ -53,12 +53,13 @@ int family_check(const struct family *family, struct error *err)
     return error_set_kind(err, family->why.kind, "%s", family->why.text);
 }
 
-void family_stop(struct family *family, const struct error *why)
+void family_stop(struct family *family, const struct error *why, int stopper)
 {
     if (family->stopped)
         return;
     family->stopped = true;
     family->why = *why;
+    family->stopper = stopper;
     for (struct comm *comm = family->members; comm; comm = comm->next_member)
         comm->transport->stop(comm);
 }
@@ -67,7 +68,7 @@ void family_stop_rank(struct family *family, int world_rank, const char *reason)
 {
     struct error why;
     error_set_kind(&why, ERROR_STOPPED, "rank %d stopped: %s", world_rank, reason);
-    family_stop(family, &why);
+    family_stop(family, &why, world_rank);
 }
 
 void job_finish(struct comm *comm, struct job *job)

@@ -41,6 +41,7 @@ struct family {
     pthread_mutex_t lock;
     bool stopped;
     struct error why;      /* the first reason given */
+    int stopper;           /* the rank of the world that gave it; -1: none in this process or known to it */
     struct comm *members;  /* open, in this process */
 };
 
@@ -51,12 +52,14 @@ struct membership {
     const int *world_ranks; /* by rank: the name in messages, and to the transport */
 };
 
-/* `start` and `stop` are called with the family locked. */
+/* `start`, `stop` and `settle` are called with the family locked. */
 struct transport {
     /* `job` has just been added to the list of `comm`. May unlock for a while. On failure nothing was begun. */
     int (*start)(struct comm *comm, struct job *job, struct error *err);
     /* The family has ended: finish what was not begun, and soon also what was. */
     void (*stop)(struct comm *comm);
+    /* NULL, or: the family has ended; returns when all its processes agree on the stopper. Unlocks for a while. */
+    void (*settle)(struct comm *comm);
     /* This rank's end of a new group, or NULL: then on all its ranks. */
     struct comm *(*join)(struct comm *parent, const struct membership *membership, struct error *err);
     /* When something is pending, the family has ended. Frees `comm`. */
@@ -90,8 +93,8 @@ void family_leave(struct comm *comm);
 
 /* 0 while the family lives, else -1 with the reason in err. */
 int family_check(const struct family *family, struct error *err);
-/* Ends the family, unless it has ended. `why` is copied. */
-void family_stop(struct family *family, const struct error *why);
+/* Ends the family, unless it has ended. `why` is copied; `stopper` is the rank of the world to report it. */
+void family_stop(struct family *family, const struct error *why, int stopper);
 /* The same, with "rank R stopped: REASON". */
 void family_stop_rank(struct family *family, int world_rank, const char *reason);
 /* Takes the job from its comm's list, frees it and wakes who waits for it. */

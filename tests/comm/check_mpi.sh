@@ -52,6 +52,8 @@ for ranks in 1 2 3 4; do
 done
 launch 4 abort
 verdict "a rank that aborts ends the others, and only its message is shown" ended 1 "loss is NaN in step 3"
+launch 4 together
+verdict "of ranks that fail at the same moment one is heard" ended 1 "loss is NaN in step 3"
 launch 4 killed
 verdict "a rank that is killed ends the others; the launcher says so" ended 0 ""
 launch 4 differ

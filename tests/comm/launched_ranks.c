@@ -1,7 +1,7 @@
 /* One rank of a run under mpirun, for check_mpi.sh: makes every call there is and compares the results, bit for bit, with those of
  * threads; or fails in one of the ways in which ranks do.
  *
- *     launched_ranks compare|abort|killed|differ|leave|stuck|speed */
+ *     launched_ranks compare|abort|together|killed|differ|leave|stuck|speed */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "comm/comm.h"
@@ -232,8 +232,21 @@ static int wait_for_rank_1(struct comm *world)
     return wait_and_close(world);
 }
 
+/* All at the same moment, as when replicas find the same fault in what they have in common. */
+static int abort_together(struct comm *world)
+{
+    comm_barrier(world, &err);
+    comm_abort(world, "loss is NaN in step 3");
+    if (comm_failed_first(world))
+        fprintf(stderr, "launched_ranks: rank %d: loss is NaN in step 3\n", comm_rank(world));
+    comm_close(world);
+    return 1;
+}
+
 static int fail(struct comm *world, const char *how)
 {
+    if (!strcmp(how, "together"))
+        return abort_together(world);
     if (!strcmp(how, "stuck") && comm_rank(world) == 0)
         for (;;)
             pause();

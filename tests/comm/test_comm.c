@@ -42,7 +42,9 @@ TEST(comm_self_is_identity, "a rank alone sums itself: nothing changes, and an a
     comm_times(comm, &busy_s, &waited_s);
     ASSERT(busy_s == 0 && waited_s == 0);
 
+    ASSERT(!comm_failed_first(comm));
     comm_abort(comm, "interrupted");
+    ASSERT(comm_failed_first(comm));
     ASSERT_INT(comm_wait(comm, &err), -1);
     ASSERT_INT(err.kind, ERROR_STOPPED);
     ASSERT_HAS(err.text, "interrupted");
@@ -255,6 +257,7 @@ TEST(comm_abort_wakes,
     for (int r = 0; r < 3; r++) {
         struct error err = {0};
         ASSERT_INT(ranks[r].status, -1);
+        ASSERT_INT(comm_failed_first(ranks[r].comm), r == 2);
         ASSERT_INT(comm_start_all_reduce(ranks[r].comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &err), -1);
         ASSERT_INT(err.kind, ERROR_STOPPED);
         ASSERT_INT(comm_wait(ranks[r].comm, &err), -1);
