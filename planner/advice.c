@@ -171,16 +171,19 @@ static int fit_arrangement(struct adviser *adviser, const struct layout *layout,
     return status;
 }
 
-/* The layout with the recomputation that it takes, or *out == NULL. */
-static int fit_recomputed(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+static int fit_named(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
 {
     const struct model *model = &adviser->program->model;
-    *out = NULL;
-    if (layout->pp == 1)
-        return fit_arrangement(adviser, layout, out);
     if (fit_uniform(adviser, layout, recompute_selective(model), out))
         return -1;
     return *out ? 0 : fit_uniform(adviser, layout, recompute_full(model), out);
+}
+
+/* The layout, whose layers are as large as they were, with the recomputation that it takes; or *out == NULL. */
+static int fit_recomputed(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+{
+    *out = NULL;
+    return layout->pp == 1 ? fit_arrangement(adviser, layout, out) : fit_named(adviser, layout, out);
 }
 
 /* The next smaller micro-batch that divides what a rank has; 0: none. */
@@ -192,10 +195,10 @@ static int64_t smaller(const struct layout *layout)
     return micro_batch;
 }
 
+typedef int fit_function(struct adviser *, const struct layout *, struct pipeline **);
+
 /* The largest smaller micro-batch that fits, since larger ones are faster. */
-static int advise_micro_batch(struct adviser *adviser,
-                              int (*fit)(struct adviser *, const struct layout *, struct pipeline **),
-                              bool recomputed)
+static int advise_micro_batch(struct adviser *adviser, fit_function *fit, bool recomputed)
 {
     struct layout layout = adviser->program->layout;
     struct pipeline *found = NULL;
@@ -236,7 +239,7 @@ static int advise_zero(struct adviser *adviser)
 }
 
 /* The fewest more that fit, tensor-parallel ranks before stages. Not on a CPU, whose ranks share its memory. */
-static int advise_ranks(struct adviser *adviser)
+static int advise_ranks(struct adviser *adviser, fit_function *fit, bool recomputed)
 {
     const struct program *program = adviser->program;
     struct layout layout = program->layout;
@@ -246,10 +249,12 @@ static int advise_ranks(struct adviser *adviser)
         return 0;
     for (; !found && layout.pp <= min_i64(program->model.layers, MOST_STAGES); layout.pp *= 2)
         for (layout.tp = program->layout.tp; !found && layout.tp <= MOST_PARTS; layout.tp++)
-            if (is_valid(adviser, &layout) && fit_layout(adviser, &layout, &found))
+            if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
                 return -1;
     if (found)
         print_ranks(&program->layout, &found->stages[0]->layout, &options);
+    if (found && recomputed)
+        print_recompute(found->stages[0], &options);
     adviser->list->ranks_tried = true;
     return add(adviser, found, &options);
 }
@@ -342,9 +347,11 @@ static int find_same_training(struct adviser *adviser)
 
 static int find_all(struct adviser *adviser)
 {
-    if (find_least(adviser) || find_same_training(adviser))
+    if (find_least(adviser) || find_same_training(adviser) || advise_ranks(adviser, fit_layout, false))
         return -1;
-    return advise_ranks(adviser) || advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
+    if (!adviser->list->count && advise_ranks(adviser, fit_named, true))
+        return -1;
+    return advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
 }
 
 static int64_t *list_chunk_layers(const struct pipeline *pipeline)

@@ -146,6 +146,28 @@ TEST(advice_of_more_ranks,
     pipeline_free(pipeline);
 }
 
+/* llama3-405b in bf16: 405.9 billion parameters x 18 bytes = 7.3 TB: on 80 GB, more than 91 ranks. */
+TEST(advice_of_many_ranks, "the largest models take many stages, and recomputation besides")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama3-405b", 0);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct advice_list list;
+    ASSERT_OK(cluster_read_device("h100-80g", 1, &card, &err));
+    machine_speed_from_card(card.card, PRECISION_BF16, &speed);
+    struct pipeline *pipeline = sample_pipeline(
+        &model, (struct layout){.micro_batch = 1, .global_batch = 64, .precision = PRECISION_BF16});
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    ASSERT(list.count > 0);
+    ASSERT_HAS(list.items[0].options, "--tp 8 --pp ");
+    ASSERT_HAS(list.items[0].options, " --global-batch 64 --recompute full");
+    ASSERT(layout_ranks(&list.items[0].layout) > 91);
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+}
+
 TEST(advice_nearest_first,
      "just below what is needed, a little recomputation comes first and smaller micro-batches next")
 {

@@ -42,11 +42,16 @@ static bool is_covered(const struct frontier *frontier, const struct measured *m
     return false;
 }
 
-static void open_frontier(const char *family, struct model *model, struct program **program,
-                          struct layer_sets *sets, struct frontier *frontier, struct machine_speed *speed)
+static void open_frontier(const char *family, struct layout layout, struct model *model,
+                          struct program **program, struct layer_sets *sets, struct frontier *frontier,
+                          struct machine_speed *speed)
 {
+    struct error err = {0};
     *model = sample_model(family, 2);
-    struct layout layout = sample_layout(model, 1, 2, 4, 32);
+    layout.micro_batch = 2;
+    layout.global_batch = 4;
+    layout.seq_len = 32;
+    ASSERT_OK(layout_complete(&layout, model, &err));
     machine_speed_from_cpuinfo("", 2, speed);
     *program = sample_program(model, &layout, 0, 0, 0);
     layer_sets_create(*program, sets);
@@ -63,24 +68,27 @@ static void close_frontier(struct program *program, struct layer_sets *sets, str
 TEST_LOOP(frontier_is_least,
           "every set of a layer's tensors is covered by the frontier, and no point of it by another", 3)
 {
-    struct model model;
-    struct program *program;
-    struct layer_sets sets;
-    struct frontier frontier;
-    struct machine_speed speed;
-    open_frontier(families[_i], &model, &program, &sets, &frontier, &speed);
-    ASSERT_INT(sets.count, 128); /* 7 operations of a layer make what can be dropped */
-    for (int i = 0; i < sets.count; i++) {
-        struct measured m = measure(program, sets.sets[i].mask, &speed);
-        ASSERT(is_covered(&frontier, &m));
-    }
-    for (int i = 0; i < frontier.count; i++)
-        for (int k = 0; k < frontier.count; k++) {
-            struct measured other = measure(program, frontier.points[k].set.mask, &speed);
-            other.seconds *= 1 - 2e-12;
-            ASSERT(i == k || !covers(&frontier.points[i], &other));
+    static const struct layout layouts[] = {{.dp = 1}, {.tp = 2}, {.tp = 2, .sequence_parallel = true}};
+    for (size_t layout = 0; layout < sizeof layouts / sizeof layouts[0]; layout++) {
+        struct model model;
+        struct program *program;
+        struct layer_sets sets;
+        struct frontier frontier;
+        struct machine_speed speed;
+        open_frontier(families[_i], layouts[layout], &model, &program, &sets, &frontier, &speed);
+        ASSERT_INT(sets.count, 128); /* 7 operations of a layer make what can be dropped */
+        for (int i = 0; i < sets.count; i++) {
+            struct measured m = measure(program, sets.sets[i].mask, &speed);
+            ASSERT(is_covered(&frontier, &m));
         }
-    close_frontier(program, &sets, &frontier);
+        for (int i = 0; i < frontier.count; i++)
+            for (int k = 0; k < frontier.count; k++) {
+                struct measured other = measure(program, frontier.points[k].set.mask, &speed);
+                other.seconds *= 1 - 2e-12;
+                ASSERT(i == k || !covers(&frontier.points[i], &other));
+            }
+        close_frontier(program, &sets, &frontier);
+    }
 }
 
 TEST_LOOP(frontier_scales, "bytes of a micro-batch of 5 are 5 times those of one sequence", 3)
