@@ -36,7 +36,9 @@ FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profile
 # The MPI transport is a library of its own, opened by the program where mpirun started it.
 MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)
-LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c,$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
+# What needs CUDA is in a library of its own too (make/cuda.mk).
+CUDA_SRC := device/device_cuda.c
+LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_SRC),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
 CLI_SRC  := $(sort $(wildcard cli/*.c))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks

@@ -57,7 +57,7 @@ void device_close(struct device *device)
     for (size_t i = 0; i < device->blocks.room; i++) {
         const struct block *block = &device->blocks.slots[i];
         if (block->memory)
-            backend->give_back(device->context, block->memory, block->bytes);
+            backend->give_back(device->context, block->memory, block->bytes, false);
     }
     blocks_free(&device->blocks);
     if (backend->close)
@@ -75,9 +75,23 @@ int64_t device_capacity(const struct device *device)
     return device->capacity;
 }
 
+void *device_context(const struct device *device)
+{
+    return device->context;
+}
+
+bool device_is_asynchronous(const struct device *device)
+{
+    return device->backend->finish != NULL;
+}
+
 struct device_usage device_usage(const struct device *device)
 {
-    return device->usage;
+    struct device_usage usage = device->usage;
+    const struct backend *backend = device->backend;
+    usage.machine_peak_bytes =
+        backend->held_peak ? backend->held_peak(device->context) : usage.reserved_peak_bytes;
+    return usage;
 }
 
 static void peak_is_now(struct device_usage *usage)
@@ -200,7 +214,8 @@ static void *take(struct device *device, int64_t bytes, bool arena, const char *
     if (bytes <= device->capacity - usage->reserved_bytes)
         memory = device->backend->take(device->context, bytes, arena);
     if (!memory) {
-        out_of_memory(device, bytes, what, err);
+        if (!device_finish(device, err))
+            out_of_memory(device, bytes, what, err);
         return NULL;
     }
     usage->reserved_bytes += bytes;
@@ -209,10 +224,10 @@ static void *take(struct device *device, int64_t bytes, bool arena, const char *
     return memory;
 }
 
-static void give_back(struct device *device, void *memory, int64_t bytes)
+static void give_back(struct device *device, void *memory, int64_t bytes, bool arena)
 {
     poison(device, memory, bytes);
-    device->backend->give_back(device->context, memory, bytes);
+    device->backend->give_back(device->context, memory, bytes, arena);
     device->usage.reserved_bytes -= bytes;
 }
 
@@ -235,7 +250,7 @@ void device_free(struct device *device, void *memory)
     assert(found && "device_free() of an address that device_alloc() never returned, or freed twice");
     if (!found)
         return;
-    give_back(device, memory, block.bytes);
+    give_back(device, memory, block.bytes, false);
     count(device, -block.bytes, memory, block.tag, false);
 }
 
@@ -261,7 +276,7 @@ void device_arena_close(struct device *device, struct device_arena *arena)
     while (*link != arena)
         link = &(*link)->next;
     *link = arena->next;
-    give_back(device, arena->memory, arena->bytes);
+    give_back(device, arena->memory, arena->bytes, true);
     placements_free(&arena->living);
     free(arena);
 }
@@ -330,17 +345,47 @@ void device_arena_remove(struct device *device, struct device_arena *arena, void
 
 void device_write(struct device *device, void *to, const void *from_host, int64_t bytes)
 {
-    device->backend->copy(device->context, to, from_host, bytes);
+    device->backend->write(device->context, to, from_host, bytes);
 }
 
 void device_read(struct device *device, void *to_host, const void *from, int64_t bytes)
 {
-    device->backend->copy(device->context, to_host, from, bytes);
+    device->backend->read(device->context, to_host, from, bytes);
 }
 
 void device_copy(struct device *device, void *to, const void *from, int64_t bytes)
 {
     device->backend->copy(device->context, to, from, bytes);
+}
+
+int device_finish(struct device *device, struct error *err)
+{
+    return device->backend->finish ? device->backend->finish(device->context, err) : 0;
+}
+
+bool device_can_record(const struct device *device)
+{
+    return device->backend->record != NULL;
+}
+
+int device_record(struct device *device, struct error *err)
+{
+    return device->backend->record(device->context, err);
+}
+
+int device_recorded(struct device *device, struct error *err)
+{
+    return device->backend->recorded(device->context, err);
+}
+
+void device_rewrite(struct device *device)
+{
+    device->backend->rewrite(device->context);
+}
+
+int device_replay(struct device *device, struct error *err)
+{
+    return device->backend->replay(device->context, err);
 }
 
 void device_range_begin(struct device *device, int64_t operation, int step)

@@ -1,5 +1,5 @@
 /* A device: memory with a real capacity, copies, and an exact ledger of who holds what. A back end (backend.h) says how
- * memory is taken; device_cpu.c is the one there is.
+ * memory is taken: device_cpu.c, device_cuda.c.
  *
  * The ledger is the measured side of every comparison: it counts bytes where they are taken and given back, and knows
  * nothing of the step program. One device belongs to one rank; allocation calls come from that rank's thread only. */
@@ -27,7 +27,20 @@ struct device_usage {
     int64_t reserved_bytes;                  /* taken from the machine now: separate allocations and whole arenas */
     int64_t reserved_peak_bytes;
     int64_t allocations; /* separate allocations and arena placements so far */
+    /* What the machine's own allocator held for us at most, where it rounds up or keeps what was freed; else reserved_peak_bytes. */
+    int64_t machine_peak_bytes;
 };
+
+/* Which device, for one rank. */
+struct device_choice {
+    const char *kind;       /* "cpu", "cuda"; NULL: "cpu" */
+    int ordinal, used;      /* of a machine with several GPUs: which, and how many of them this process uses */
+    int64_t capacity_bytes; /* <= 0: no limit of its own */
+    bool poison;            /* as in device_open_cpu() */
+};
+
+/* Unknown kinds, and those that this machine has not, are refused. */
+int device_open(const struct device_choice *choice, struct device **out, struct error *err);
 
 /* Opens the CPU as a device of `capacity` bytes (<= 0: no limit of its own). Freed memory goes back to the machine. With
  * `poison`, new and freed memory is filled with NaN bytes (0xff), so that a use outside its life shows in the loss. */
@@ -37,6 +50,10 @@ void device_close(struct device *device);
 
 const char *device_name(const struct device *device); /* "cpu" */
 int64_t device_capacity(const struct device *device); /* bytes, or INT64_MAX */
+/* The back end's own, for the kernels of that back end; NULL on the CPU. */
+void *device_context(const struct device *device);
+/* Does it work beside the host, so that device_finish() is worth calling? */
+bool device_is_asynchronous(const struct device *device);
 
 /* Up to 4 observers; they are called in order of addition. They must outlive the device or be removed. */
 int device_observe(struct device *device, const struct observer *observer, struct error *err);
@@ -59,12 +76,31 @@ void *device_arena_place(struct device *device, struct device_arena *arena, int6
 void device_arena_remove(struct device *device, struct device_arena *arena, void *memory, int64_t bytes,
                          struct memory_tag tag);
 
-/* Copies between host and device memory; done when they return. */
+/* Copies between host and device memory, in the order of what else the device is asked. The host may change what it has
+ * written, and has what it has read, when these return. */
 void device_write(struct device *device, void *to, const void *from_host, int64_t bytes);
 void device_read(struct device *device, void *to_host, const void *from, int64_t bytes);
 
 /* The same within the device. */
 void device_copy(struct device *device, void *to, const void *from, int64_t bytes);
+
+/* Waits until everything asked of the device is done. Fails when any of it has; after that nothing works. */
+int device_finish(struct device *device, struct error *err);
+
+/* Recordings: work that is asked once and done many times, in one go.
+ *
+ *     device_record()      what is asked from here on is written down instead of done; nothing may be taken or read
+ *     device_recorded()    ends that, and does it once
+ *     device_rewrite()     from here on each device_write() says what the next write of the recording, in order, will write
+ *     device_replay()      ends that, and does the recording again
+ *
+ * One recording a device; a new one replaces it. device_record() and device_recorded() fail where something cannot be
+ * recorded, with nothing done since device_record(). */
+bool device_can_record(const struct device *device);
+int device_record(struct device *device, struct error *err);
+int device_recorded(struct device *device, struct error *err);
+void device_rewrite(struct device *device);
+int device_replay(struct device *device, struct error *err);
 
 /* Ranges: work between begin and end carries this operation id, >= 0 (memory events name it; observers get its times).
  * They do not nest. */

@@ -43,9 +43,9 @@ static void *cpu_take(void *context, int64_t bytes, bool arena)
     return memory;
 }
 
-static void cpu_give_back(void *context, void *memory, int64_t bytes)
+static void cpu_give_back(void *context, void *memory, int64_t bytes, bool arena)
 {
-    (void)context;
+    (void)context, (void)arena;
     if (bytes < MAPPED_BYTES)
         free(memory);
     else
@@ -65,7 +65,14 @@ static void cpu_copy(void *context, void *to, const void *from, int64_t bytes)
 }
 
 static const struct backend cpu = {
-    .name = "cpu", .take = cpu_take, .give_back = cpu_give_back, .fill = cpu_fill, .copy = cpu_copy};
+    .name = "cpu",
+    .take = cpu_take,
+    .give_back = cpu_give_back,
+    .fill = cpu_fill,
+    .write = cpu_copy,
+    .read = cpu_copy,
+    .copy = cpu_copy,
+};
 
 int device_open_cpu(int64_t capacity, bool poison, struct device **out, struct error *err)
 {

@@ -445,9 +445,9 @@ static void *small_take(void *context, int64_t bytes, bool arena)
     return machine->out < 4 ? machine->slots[machine->out++] : NULL;
 }
 
-static void small_give_back(void *context, void *memory, int64_t bytes)
+static void small_give_back(void *context, void *memory, int64_t bytes, bool arena)
 {
-    (void)memory, (void)bytes;
+    (void)memory, (void)bytes, (void)arena;
     ((struct small_machine *)context)->out--;
 }
 

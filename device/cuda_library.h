@@ -1,0 +1,54 @@
+/* What the CUDA back end's library holds, found through one symbol. The program itself does not link with CUDA, so that it
+ * runs where there is none. */
+#ifndef MEMPLAN_DEVICE_CUDA_LIBRARY_H
+#define MEMPLAN_DEVICE_CUDA_LIBRARY_H
+
+#include "base/error.h"
+#include "device/backend.h"
+
+#include <stdint.h>
+
+#define CUDA_LIBRARY_FILE   "libmemplan_cuda.so"
+#define CUDA_LIBRARY_SYMBOL "memplan_cuda_library"
+
+/* Raised whenever a struct that crosses the border changes. */
+enum { CUDA_LIBRARY_VERSION = 1 };
+
+struct kernel_table;
+
+struct cuda_description {
+    char name[64];       /* "NVIDIA H100 80GB HBM3" */
+    int capability;      /* 90: compute capability 9.0 */
+    int driver, runtime; /* 13000: CUDA 13.0 */
+    int64_t total_bytes;
+    int64_t free_bytes;      /* now, with this process's context there */
+    int64_t workspace_bytes; /* what the kernels take of their own, in the ledger as `runtime` */
+};
+
+struct cuda_library {
+    int version;
+    const char *made_with; /* "CUDA 13.0" */
+    /* How many GPUs this process sees; fails where there is no driver, one too old, or no GPU. */
+    int (*count)(int *devices, struct error *err);
+    int (*describe)(int ordinal, struct cuda_description *out, struct error *err);
+    /* For device_create(), on the calling thread, whose device it is from here on. `used`: the GPUs that this process trains
+     * on are the first so many. */
+    int (*open)(int ordinal, int used, const struct backend **backend, void **context, struct error *err);
+    const struct kernel_table *kernels;
+};
+
+/* The library at $MEMPLAN_CUDA_LIBRARY, beside the program, in ../lib, or where the system looks; loaded once, never
+ * unloaded. Fails where it is not, or is of another version of memplan. */
+int cuda_library_open(const struct cuda_library **out, struct error *err);
+
+/* The GPUs that `used` ranks of this process train on, one each. */
+struct cuda_machine {
+    struct cuda_description device; /* the one with the least memory free */
+    int64_t capacity_bytes;         /* what each rank may take: the same on all */
+    int64_t most_free_bytes;        /* of the one with the most; more than device.free_bytes: they differ */
+};
+
+/* Fails like count() and where there are fewer GPUs. */
+int cuda_library_measure(int used, struct cuda_machine *out, struct error *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* What the CUDA back end shows to kernels and to NCCL: device_context() of such a device. */
+#ifndef MEMPLAN_DEVICE_DEVICE_CUDA_H
+#define MEMPLAN_DEVICE_DEVICE_CUDA_H
+
+#include "device/cuda_library.h"
+
+struct CUstream_st;
+
+/* All work of a rank is put into `compute`, in order; what runs beside it into `communication`, and events order the two. */
+struct cuda_device {
+    int ordinal;
+    int capability;      /* 90: compute capability 9.0 */
+    int multiprocessors;
+    struct CUstream_st *compute, *communication; /* cudaStream_t */
+};
+
+/* Entries of struct cuda_library. */
+int device_cuda_count(int *devices, struct error *err);
+int device_cuda_describe(int ordinal, struct cuda_description *out, struct error *err);
+int device_cuda_open(int ordinal, int used, const struct backend **backend, void **context, struct error *err);
+
+/* "GPU 0: cudaMalloc failed: out of memory; ...": for calls of the CUDA runtime elsewhere. `status` is a cudaError_t other than
+ * cudaSuccess. Returns -1. */
+int device_cuda_error(int ordinal, const char *call, int status, struct error *err);
+
+#endif
