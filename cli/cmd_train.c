@@ -1,5 +1,6 @@
 /* memplan train: runs a plan, or a model with a layout, in one arena per rank. */
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/training.h"
 
 static const struct option_spec options[] = {
@@ -40,7 +41,7 @@ static const struct command_spec spec = {
              "that would "
              "fit. Ranks are threads of this process: --dp of them share out the batch, --tp every layer, "
              "--pp the "
-             "layers.",
+             "layers. Started by mpirun or srun as several processes, each process is a rank.",
     .examples =
         {"memplan train plan.json --data corpus.txt --steps 200 --checkpoint ckpt",
          "memplan train gpt2-small-bytes --data corpus.txt --tp 2 --pp 2 --micro-batch 2 --memory 150MiB"},
@@ -55,7 +56,7 @@ static int run(int argc, char **argv, struct error *err)
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
-        return go_on;
+        return go_on < 0 ? launch_refuse(err) : 0;
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     return training_execute(operands[0], &o, MEMORY_ARENA, line, err);

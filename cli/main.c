@@ -88,6 +88,7 @@ int main(int argc, char **argv)
     for (char *c = err.text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
-    log_error("%s", err.text);
+    if (err.kind != ERROR_STOPPED)
+        log_error("%s", err.text);
     return err.kind == ERROR_MEMORY ? 1 : 2;
 }

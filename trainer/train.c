@@ -13,10 +13,11 @@
 #include "trainer/weights.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The whole run, shared by its ranks. */
+/* The whole run, shared by its ranks in this process. */
 struct run_state {
     const struct pipeline *pipeline;
     const struct layout *layout;
@@ -34,6 +35,7 @@ struct rank {
     struct run_state *run;
     const struct program *program; /* of its stage */
     int number;
+    bool first; /* in this process */
     struct layout_place place;
     struct comm *comm; /* all ranks */
     struct groups groups;
@@ -206,7 +208,7 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
     pthread_mutex_lock(&run->lock);
     if (run->listener->step)
         run->listener->step(run->listener->context, &report);
-    if (rank->number == 0) {
+    if (rank->first) {
         run->result->steps_done++;
         run->result->final_loss = result->loss;
     }
@@ -303,7 +305,8 @@ static void rank_close(struct rank *rank)
 {
     struct run_state *run = rank->run;
     groups_close(&rank->groups);
-    comm_close(rank->comm);
+    if (rank->comm != run->settings->world)
+        comm_close(rank->comm);
     if (rank->device)
         run->result->usage[rank->number] = device_usage(rank->device);
     if (rank->listened && run->listener->finish) {
@@ -334,8 +337,44 @@ static int open_comms(int ranks, struct comm **out, struct error *err)
     return ranks == 1 ? comm_open_self(out, err) : comm_open_threads(ranks, out, err);
 }
 
+static struct rank rank_create(struct run_state *run, int number, bool first, struct comm *comm)
+{
+    return (struct rank){
+        .run = run,
+        .program = pipeline_of_rank(run->pipeline, number),
+        .number = number,
+        .first = first,
+        .place = layout_place_of(run->layout, number),
+        .comm = comm,
+    };
+}
+
+/* Everybody learns everybody's. */
+static int share_usage(struct run_state *run, struct error *err)
+{
+    struct comm *world = run->settings->world;
+    int64_t words = sizeof(struct device_usage) / dtype_bytes(DTYPE_I32);
+    struct device_usage mine = run->result->usage[comm_rank(world)];
+    struct comm_span part = {&mine, words}, full = {run->result->usage, words * run->result->ranks};
+    if (comm_start_all_gather(world, &part, &full, 1, DTYPE_I32, NULL, err))
+        return -1;
+    return comm_wait(world, err);
+}
+
+/* This process is one rank; the others are processes too. */
+static int run_launched(struct run_state *run, struct error *err)
+{
+    struct comm *world = run->settings->world;
+    struct rank rank = rank_create(run, comm_rank(world), true, world);
+    rank_main(&rank);
+    if (!run->failed)
+        return share_usage(run, err);
+    *err = run->error;
+    return -1;
+}
+
 /* Rank 0 runs on the caller's thread. */
-static int run_ranks(struct run_state *run, struct error *err)
+static int run_threads(struct run_state *run, struct error *err)
 {
     int ranks = run->result->ranks, started = 1;
     struct rank *list = host_alloc((size_t)ranks * sizeof *list);
@@ -344,13 +383,7 @@ static int run_ranks(struct run_state *run, struct error *err)
     if (status)
         goto done;
     for (int i = 0; i < ranks; i++)
-        list[i] = (struct rank){
-            .run = run,
-            .program = pipeline_of_rank(run->pipeline, i),
-            .number = i,
-            .place = layout_place_of(run->layout, i),
-            .comm = comms[i],
-        };
+        list[i] = rank_create(run, i, i == 0, comms[i]);
     for (; started < ranks; started++)
         if (pthread_create(&list[started].thread, NULL, rank_main, &list[started])) {
             struct error failure;
@@ -366,6 +399,8 @@ static int run_ranks(struct run_state *run, struct error *err)
         pthread_join(list[i].thread, NULL);
     if (run->failed) {
         *err = run->error;
+        if (err->kind == ERROR_STOPPED)
+            err->kind = ERROR_INPUT; /* there is nobody else to tell */
         status = -1;
     }
 done:
@@ -374,13 +409,25 @@ done:
     return status;
 }
 
+/* A launcher may bind a process to some of the cores, or leave all of them to all processes. */
+static int threads_per_rank(const struct train_settings *settings, int ranks)
+{
+    int ranks_here = settings->world ? settings->ranks_here : ranks;
+    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), mine = cores;
+    cpu_set_t bound;
+    if (settings->threads > 0)
+        return (int)max_i64(1, settings->threads / ranks_here);
+    if (!sched_getaffinity(0, sizeof bound, &bound))
+        mine = settings->world ? CPU_COUNT(&bound) : CPU_COUNT(&bound) / ranks_here;
+    return (int)max_i64(1, min_i64(mine, cores / ranks_here));
+}
+
 int train_run(const struct pipeline *pipeline, const struct train_settings *settings,
               const struct train_listener *listener, struct train_result *result, struct error *err)
 {
     static const struct train_listener nobody = {0};
     const struct program *program = pipeline->stages[0];
     int ranks = (int)layout_ranks(&program->layout);
-    int cores = settings->threads > 0 ? settings->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     *result = (struct train_result){.ranks = ranks};
     if (check_fits(pipeline, settings, err))
         return -1;
@@ -389,14 +436,14 @@ int train_run(const struct pipeline *pipeline, const struct train_settings *sett
         .layout = &program->layout,
         .settings = settings,
         .listener = listener ? listener : &nobody,
-        .threads_per_rank = (int)max_i64(1, cores / ranks),
+        .threads_per_rank = threads_per_rank(settings, ranks),
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .result = result,
     };
     if (open_data(program, settings, run.threads_per_rank, &run.data, err))
         return -1;
     result->usage = host_alloc((size_t)ranks * sizeof *result->usage);
-    int status = run_ranks(&run, err);
+    int status = settings->world ? run_launched(&run, err) : run_threads(&run, err);
     data_close(run.data);
     return status;
 }

@@ -1,8 +1,9 @@
-/* Training runs: opens the data, starts the ranks (threads of this process), steps, validates, writes checkpoints, and ends
- * every rank when one fails. */
+/* Training runs: opens the data, starts the ranks, steps, validates, writes checkpoints, and ends every rank when one fails.
+ * Ranks are threads of this process; or processes that a launcher has started, each of which calls train_run() and is one. */
 #ifndef MEMPLAN_TRAINER_TRAIN_H
 #define MEMPLAN_TRAINER_TRAIN_H
 
+#include "comm/comm.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "model/pipeline.h"
@@ -27,7 +28,9 @@ struct train_settings {
     const struct kernel_table *kernels;
     enum memory_policy policy;
     int64_t capacity_bytes; /* of each rank's device; <= 0: no limit */
-    int threads;            /* OS threads shared out among the ranks; 0: all cores */
+    int threads;            /* OS threads shared out among the ranks of this machine; 0: the cores that they may use */
+    struct comm *world;     /* this process's rank among all, borrowed; NULL: ranks are threads */
+    int ranks_here;         /* with `world`: processes of the run on this machine */
     bool poison;            /* fill new and freed device memory with NaNs: for tests */
 };
 
@@ -43,7 +46,8 @@ struct step_report {
     double communication_busy_s, communication_waited_s;
 };
 
-/* Calls from the ranks' threads, one at a time; each may be NULL. A start that returns -1 ends the run. */
+/* Calls from the threads of this process's ranks, one at a time; each may be NULL. A start that returns -1 ends the run.
+ * Validations and checkpoints are told by rank 0. */
 struct train_listener {
     void *context;
     int (*start)(void *context, int rank, struct device *device, const struct program *program, struct error *err);
@@ -56,15 +60,18 @@ struct train_listener {
 };
 
 struct train_result {
-    int64_t steps_done;         /* by this run */
+    int64_t steps_done;         /* by this run, on the first rank of this process */
     double final_loss;          /* of the last step */
-    struct device_usage *usage; /* per rank, when the run ended; owned: train_result_clear() */
+    struct device_usage *usage; /* per rank, when the run ended; owned: train_result_clear(). Of a run that failed,
+                                   of this process's ranks only */
     int ranks;
 };
 
 /* Runs until settings->steps are done. Refused before anything is taken, with ERROR_MEMORY, when an arena does not fit the
  * capacity. On failure the message is that of the rank that failed first, and result holds what was reached; clear it in
- * any case. The programs of `pipeline` are shared by the ranks of a stage. */
+ * any case. With settings->world, whose size must be that of the layout, a rank that fails ends the world, and the failure
+ * is of the kind ERROR_STOPPED where another rank's came first. The programs of `pipeline` are shared by the ranks of a
+ * stage. */
 int train_run(const struct pipeline *pipeline, const struct train_settings *settings,
               const struct train_listener *listener, struct train_result *result, struct error *err);
 void train_result_clear(struct train_result *result);
