@@ -2,7 +2,6 @@
 #ifndef MEMPLAN_CLI_CAPACITY_H
 #define MEMPLAN_CLI_CAPACITY_H
 
-#include "base/text.h"
 #include "model/plan.h"
 #include "planner/cluster.h"
 #include "planner/machine_speed.h"
@@ -14,15 +13,11 @@
 int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err);
 
 /* Chooses the cheapest recomputation with which every rank of the plan fits its capacity on such a device: layer by layer
- * where ranks only share out the batch, else for each pipeline stage none, selective or full. */
+ * without a pipeline, else none, selective or full for each stage. */
 int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
                               const struct machine_speed *speed, struct error *err);
 
 /* Adds to the refusal of a run the nearest changes with which it would fit. */
 void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, struct error *err);
-/* Likewise, to `out`, for such a device: "try ...". Leaves it alone where nothing can be said. */
-void capacity_print_advice(const struct plan *plan, const struct pipeline *pipeline,
-                           const struct rank_device *device, const struct machine_speed *speed,
-                           struct text *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/speed.h"
+#include "planner/advice.h"
 #include "planner/prediction.h"
 #include "reports/breakdown.h"
 
@@ -42,31 +43,31 @@ static const struct command_spec spec = {
     .name = "predict",
     .summary = "fits or not, before launch; the peak by role",
     .usage = "predict MODEL|PLAN --device D [layout options]",
-    .about = "Computes the exact peak of a rank's training step and the arena that `train` would take, and "
-             "compares that with "
-             "what the device holds. Exit status 0: it fits; 1: it does not.",
-    .examples = {"memplan predict gpt2-124m --micro-batch 4 --seq-len 256 --memory 2GiB",
-                 "memplan predict llama3-8b --precision bf16 --recompute full --device h100-80g"},
+    .about = "Computes the exact peak of a training step on the ranks of every pipeline stage, and the arena "
+             "that `train` would take; and compares the stage that needs most with what the device holds. "
+             "Exit status "
+             "0: it fits; 1: it does not.",
+    .examples =
+        {"memplan predict gpt2-124m --micro-batch 4 --seq-len 256 --memory 2GiB",
+         "memplan predict llama3-70b --precision bf16 --tp 8 --sequence-parallel --pp 4 --device h100-80g"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,
 };
 
+/* As in DGX and HGX machines. */
+enum { CARDS_PER_NODE = 8 };
+
 /* A prediction and what it was made from. */
 struct question {
     struct plan plan;
-    struct cluster cluster; /* one machine with the plan's ranks */
+    struct cluster cluster; /* the plan's ranks: of one machine, or eight cards to a node */
     struct device_speed speed;
     struct pipeline *pipeline;
-    struct prediction *answers; /* by stage */
-    int worst;                  /* the stage that needs most memory, which decides */
-    int slowest;                /* the stage with the longest step */
+    struct prediction
+        answer; /* bytes of the stage that needs most, which decides; seconds of the whole step */
+    struct prediction *stages; /* bytes of each stage */
 };
-
-static const struct prediction *worst_answer(const struct question *q)
-{
-    return &q->answers[q->worst];
-}
 
 /* How many ranks run a stage's program: those from stage * this on. */
 static int64_t ranks_per_stage(const struct question *q)
@@ -79,7 +80,7 @@ static json_t *stages_to_json(const struct question *q)
     json_t *out = json_array();
     int64_t ranks = ranks_per_stage(q);
     for (int i = 0; i < q->pipeline->count; i++) {
-        const struct prediction *a = &q->answers[i];
+        const struct prediction *a = &q->stages[i];
         json_t *stage = json_pack("{s:i, s:I, s:I, s:I, s:I}", "stage", i, "first_rank",
                                   (json_int_t)(i * ranks), "ranks", (json_int_t)ranks, "peak_bytes",
                                   (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes);
@@ -92,43 +93,48 @@ static json_t *stages_to_json(const struct question *q)
 
 static json_t *to_json(const struct question *q)
 {
-    const struct prediction *a = worst_answer(q);
-    const struct step_time *step = &q->answers[q->slowest].time;
-    json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward",
-                             step->backward, "recompute", step->recompute, "exposed_communication",
-                             step->exposed_communication, "optimizer", step->optimizer);
-    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:i, s:o}", "fits", a->fits, "in_doubt",
+    const struct prediction *a = &q->answer;
+    const struct step_time *step = &a->time;
+    json_t *time =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward", step->backward,
+                  "recompute", step->recompute, "exposed_communication", step->exposed_communication,
+                  "bubble", step->bubble, "optimizer", step->optimizer);
+    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:I, s:o}", "fits", a->fits, "in_doubt",
                      a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
                      (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
                      (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
-                     "step_seconds", step->total, "step_parts", time, "worst_stage", q->worst, "stages",
-                     stages_to_json(q));
+                     "step_seconds", step->total, "step_parts", time, "worst_stage", (json_int_t)a->stage,
+                     "stages", stages_to_json(q));
 }
 
 static const char *rates_source(const struct question *q)
 {
     if (q->speed.speed.calibration)
         return "from the calibration";
-    return q->cluster.device.card ? "from the card's data sheet"
-                                  : "from nominal rates; a --calibration of this machine comes closer";
+    if (!q->cluster.device.card)
+        return "from nominal rates; a --calibration of this machine comes closer";
+    return q->cluster.nodes == 1
+               ? "from the card's data sheet"
+               : "from the card's data sheet; nodes of 8 cards and 100 Gb/s between them are assumed";
 }
 
 /* Which ranks decide; nothing where all are alike. */
 static void add_worst(struct report *report, const struct question *q)
 {
-    int64_t ranks = ranks_per_stage(q), first = q->worst * ranks;
+    int64_t ranks = ranks_per_stage(q), first = q->answer.stage * ranks;
     if (q->pipeline->count == 1)
         return;
     if (ranks == 1)
-        report_fact(report, "most needs", "stage %d, rank %lld", q->worst, (long long)first);
+        report_fact(report, "most needs", "stage %lld, rank %lld", (long long)q->answer.stage,
+                    (long long)first);
     else
-        report_fact(report, "most needs", "stage %d, ranks %lld-%lld", q->worst, (long long)first,
-                    (long long)(first + ranks - 1));
+        report_fact(report, "most needs", "stage %lld, ranks %lld-%lld", (long long)q->answer.stage,
+                    (long long)first, (long long)(first + ranks - 1));
 }
 
 static void add_verdict(struct report *report, const struct question *q)
 {
-    const struct prediction *a = worst_answer(q);
+    const struct prediction *a = &q->answer;
     char time[UNITS_TEXT], room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
     int64_t left = a->capacity_bytes - a->needed_bytes;
     add_worst(report, q);
@@ -141,29 +147,32 @@ static void add_verdict(struct report *report, const struct question *q)
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     }
-    report_fact(report, "step", "%s (%s)", units_format_seconds(q->answers[q->slowest].time.total, time),
-                rates_source(q));
+    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
 }
 
 /* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
  * is too much, so that the answer for a large model comes at once. */
 static const char *find_advice(const struct question *q, struct arena *arena)
 {
-    const struct prediction *a = worst_answer(q);
-    const struct program *program = q->pipeline->stages[q->worst];
+    const struct prediction *a = &q->answer;
+    const struct program *program = q->pipeline->stages[a->stage];
+    struct advice_list list;
     struct text text = {0};
     char states[UNITS_TEXT];
     if (a->fits)
         return NULL;
-    if (program->persistent_bytes > a->capacity_bytes - a->runtime.bytes)
+    if (!q->cluster.device.card && program->persistent_bytes > a->capacity_bytes)
         return arena_printf(
             arena,
             "It does not fit; parameters, gradients and optimizer state alone take %s on a rank, whatever "
             "the batch: split the model further (--tp, --pp), shard the optimizer state (--zero 1 with "
             "--dp), or use a device with more memory.",
             units_format_bytes(program->persistent_bytes, states));
-    capacity_print_advice(&q->plan, q->pipeline, &q->cluster.device, &q->speed.speed, &text);
-    const char *advice = text.data ? arena_printf(arena, "It does not fit; %s.", text.data) : NULL;
+    if (advice_find(q->pipeline, &q->cluster.device, &q->speed.speed, &list, NULL))
+        return NULL;
+    advice_print(&list, &text);
+    const char *advice = arena_printf(arena, "It does not fit; %s.", text.data);
+    advice_clear(&list);
     text_free(&text);
     return advice;
 }
@@ -172,7 +181,7 @@ static int print_answer(const struct question *q, struct error *err)
 {
     struct arena *arena = arena_create();
     struct breakdown breakdown =
-        breakdown_of_pipeline(q->pipeline, q->cluster.device.name, worst_answer(q)->capacity_bytes, arena);
+        breakdown_of_pipeline(q->pipeline, q->cluster.device.name, q->answer.capacity_bytes, arena);
     const char *advice = find_advice(q, arena);
     if (advice)
         breakdown.advice = advice;
@@ -183,15 +192,13 @@ static int print_answer(const struct question *q, struct error *err)
     return status;
 }
 
-static void predict_stages(struct question *q)
+static int predict(struct question *q, struct error *err)
 {
-    q->answers = host_alloc((size_t)q->pipeline->count * sizeof *q->answers);
-    q->worst = pipeline_worst(q->pipeline);
-    for (int i = 0; i < q->pipeline->count; i++) {
-        prediction_make(q->pipeline->stages[i], &q->cluster.device, &q->speed.speed, &q->answers[i]);
-        if (q->answers[i].time.total > q->answers[q->slowest].time.total)
-            q->slowest = i;
-    }
+    const struct rank_device *device = &q->cluster.device;
+    q->stages = host_alloc((size_t)q->pipeline->count * sizeof *q->stages);
+    for (int i = 0; i < q->pipeline->count; i++)
+        prediction_make(q->pipeline->stages[i], device, NULL, &q->stages[i]);
+    return prediction_make_pipeline(q->pipeline, device, &q->speed.speed, &q->answer, err);
 }
 
 static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
@@ -199,9 +206,11 @@ static int ask(struct question *q, const struct predict_options *o, bool automat
     struct cluster *c = &q->cluster;
     const char *device = o->device ? o->device : q->plan.device;
     int64_t ranks = layout_ranks(&q->plan.layout);
-    *c = (struct cluster){.nodes = 1, .ranks_per_node = ranks};
+    *c = (struct cluster){.net_bytes_per_s = CLUSTER_NET_BYTES_PER_S, .net_assumed = true};
     if (cluster_read_device(device, ranks, &c->device, err))
         return -1;
+    c->ranks_per_node = c->device.card ? CARDS_PER_NODE : ranks;
+    c->nodes = (ranks + c->ranks_per_node - 1) / c->ranks_per_node;
     if (o->memory > 0)
         c->device.capacity_bytes = o->memory;
     else if (!o->device && q->plan.capacity_bytes != INT64_MAX)
@@ -211,10 +220,7 @@ static int ask(struct question *q, const struct predict_options *o, bool automat
         return -1;
     if (automatic && capacity_choose_recompute(&q->plan, &c->device, &q->speed.speed, err))
         return -1;
-    if (plan_pipeline(&q->plan, &q->pipeline, err))
-        return -1;
-    predict_stages(q);
-    return 0;
+    return plan_pipeline(&q->plan, &q->pipeline, err) || predict(q, err) ? -1 : 0;
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -233,9 +239,9 @@ static int run(int argc, char **argv, struct error *err)
     if (!status)
         status = o.json ? output_json(to_json(&q), "-", err) : print_answer(&q, err);
     if (!status)
-        status = worst_answer(&q)->fits ? 0 : 1;
+        status = q.answer.fits ? 0 : 1;
     pipeline_free(q.pipeline);
-    free(q.answers);
+    free(q.stages);
     speed_close(&q.speed);
     plan_clear(&q.plan);
     return status;

@@ -73,6 +73,68 @@ TEST(layout_refusals, "each layout that cannot be names the option and a way out
     refuse("gpt2-124m", (struct layout){.micro_batch = INT64_MAX}, "--micro-batch");
     refuse("gpt2-124m", (struct layout){.global_batch = INT64_MAX}, "--global-batch");
     refuse("llama3-8b", (struct layout){.seq_len = INT64_MAX}, "--seq-len");
+    refuse("gpt2-124m", (struct layout){.zero = 2}, "--zero 2 is not there; use 1");
+    refuse("gpt2-124m", (struct layout){.tp = INT64_MAX}, "--tp");
+    refuse("gpt2-124m", (struct layout){.pp = INT64_MAX}, "--pp");
+    refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = INT64_MAX}, "--virtual-stages");
+}
+
+/* gpt2-124m has 12 layers. */
+TEST(layout_pipeline_refusals, "each pipeline that cannot be names the option and a way out")
+{
+    refuse("gpt2-124m", (struct layout){.pp = 13},
+           "--pp 13 with --virtual-stages 1 cuts the layers into 13 chunks, and gpt2-124m has 12 layers");
+    refuse("gpt2-124m", (struct layout){.pp = 4, .virtual_stages = 4}, "into 16 chunks");
+    refuse("gpt2-124m", (struct layout){.virtual_stages = 2}, "give --pp 2 or more");
+    refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .dp = 2, .global_batch = 6},
+           "which the 3 of --global-batch 6 do not fill; try --global-batch 8, or --virtual-stages 1");
+    refuse("gpt2-124m", (struct layout){.pp = 2, .schedule = SCHEDULE_INTERLEAVED},
+           "use --virtual-stages 2 or more, or schedule 1f1b");
+    refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .schedule = SCHEDULE_ZB_H1},
+           "use schedule interleaved or --virtual-stages 1");
+}
+
+TEST(layout_pipeline_defaults, "every stage has work, and 1f1b of several chunks is interleaved")
+{
+    struct model m = read_model("gpt2-124m");
+    struct layout l = {.pp = 3, .dp = 2};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(layout_micro_batches(&l), 3);
+    ASSERT_INT(l.schedule, SCHEDULE_1F1B);
+    l = (struct layout){.pp = 3, .virtual_stages = 2};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(l.schedule, SCHEDULE_INTERLEAVED);
+    ASSERT_INT(layout_chunks(&l), 6);
+    l = (struct layout){.pp = 1, .schedule = SCHEDULE_GPIPE};
+    ASSERT_OK(layout_complete(&l, &m, &err));
+    ASSERT_INT(l.schedule, SCHEDULE_1F1B);
+}
+
+TEST(layout_places, "tensor-parallel ranks are neighbours, then come replicas, then stages")
+{
+    struct layout l = {.dp = 2, .tp = 3, .pp = 4};
+    ASSERT_INT(layout_ranks(&l), 24);
+    int64_t rank = 0;
+    for (int64_t stage = 0; stage < 4; stage++)
+        for (int64_t replica = 0; replica < 2; replica++)
+            for (int64_t part = 0; part < 3; part++) {
+                struct layout_place place = layout_place_of(&l, rank++);
+                ASSERT_INT(place.stage, stage);
+                ASSERT_INT(place.replica, replica);
+                ASSERT_INT(place.part, part);
+            }
+}
+
+/* 14 = 4 x 3 + 2: the two go to the chunks before the last, which has the head. */
+TEST(layout_spread, "layers that do not divide go to the last stages but the very last")
+{
+    struct layout l = {.pp = 4, .virtual_stages = 1};
+    int64_t layers[4];
+    layout_spread_layers(&l, 14, layers);
+    ASSERT_INT(layers[0], 3);
+    ASSERT_INT(layers[1], 4);
+    ASSERT_INT(layers[2], 4);
+    ASSERT_INT(layers[3], 3);
 }
 
 TEST(layout_rope_is_longer, "RoPE has no last position: a llama may be longer than its max_seq_len")

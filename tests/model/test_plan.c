@@ -84,32 +84,44 @@ TEST(plan_round_trip, "a plan written to a file and read again is the same plan"
     plan_clear(&plan);
 }
 
-/* Whatever the configuration, the file says it all: the same program comes back. */
-TEST(plan_any_configuration, "100 random configurations survive the plan file with the same peak and arena")
+/* The plan of a configuration, read back from its text, makes the same programs. */
+static void check_survives(struct configuration *c, int64_t *chunk_layers)
+{
+    struct pipeline *pipeline, *again;
+    struct plan copy, plan = {.model = c->model,
+                              .layout = c->layout,
+                              .recompute = c->recompute,
+                              .chunk_layers = chunk_layers,
+                              .capacity_bytes = INT64_MAX,
+                              .device = "cpu"};
+    ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+    json_t *object = plan_to_json(&plan, pipeline);
+    ASSERT_OK(plan_from_json(object, "memory", &copy, &err));
+    ASSERT_OK(plan_pipeline(&copy, &again, &err));
+    ASSERT_INT(again->count, pipeline->count);
+    for (int i = 0; i < again->count; i++) {
+        ASSERT_INT(again->stages[i]->peak_bytes, pipeline->stages[i]->peak_bytes);
+        ASSERT_INT(again->stages[i]->arena_bytes, pipeline->stages[i]->arena_bytes);
+    }
+    ASSERT_INT(copy.capacity_bytes, INT64_MAX);
+    ASSERT(!memcmp(copy.recompute, c->recompute, (size_t)c->model.layers * sizeof *copy.recompute));
+    for (int64_t i = 0; chunk_layers && i < layout_chunks(&c->layout); i++)
+        ASSERT_INT(copy.chunk_layers[i], chunk_layers[i]);
+    json_decref(object);
+    plan_clear(&copy);
+    pipeline_free(again);
+    pipeline_free(pipeline);
+}
+
+TEST(plan_any_configuration,
+     "100 random configurations and 100 pipelines survive the plan file, every stage with its peak and arena")
 {
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct configuration c;
-        struct program *program = configuration_program(seed, false, &c);
-        struct pipeline *pipeline, *again;
-        struct plan plan = {.model = c.model,
-                            .layout = c.layout,
-                            .recompute = c.recompute,
-                            .capacity_bytes = INT64_MAX,
-                            .device = "cpu"},
-                    copy;
-        ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
-        json_t *object = plan_to_json(&plan, pipeline);
-        ASSERT_OK(plan_from_json(object, "memory", &copy, &err));
-        ASSERT_OK(plan_pipeline(&copy, &again, &err));
-        ASSERT_INT(again->stages[0]->peak_bytes, program->peak_bytes);
-        ASSERT_INT(again->stages[0]->arena_bytes, program->arena_bytes);
-        ASSERT_INT(copy.capacity_bytes, INT64_MAX);
-        ASSERT(!memcmp(copy.recompute, c.recompute, (size_t)c.model.layers * sizeof *copy.recompute));
-        json_decref(object);
-        plan_clear(&copy);
-        pipeline_free(again);
-        pipeline_free(pipeline);
-        program_free(program);
+        program_free(configuration_program(seed, false, &c));
+        check_survives(&c, NULL);
+        pipeline_free(configuration_pipeline(seed, false, &c));
+        check_survives(&c, c.chunk_layers);
     }
 }
 
