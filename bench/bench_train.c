@@ -8,6 +8,7 @@
  * recording costs, from steps with and without a recorder in turns. */
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/spread.h"
 #include "model/work.h"
 #include "profiler/recorder.h"
 #include "trainer/train.h"
@@ -18,24 +19,6 @@
 #include <unistd.h>
 
 enum { MOST_STEPS = 64, WARM_STEPS = 1 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-struct spread {
-    double median, least, most;
-};
-
-static struct spread spread_of(const double *values, int count)
-{
-    double sorted[MOST_STEPS];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-    return (struct spread){sorted[count / 2], sorted[0], sorted[count - 1]};
-}
 
 /* Steps of one run, with the seconds of each operation kind after the warm-up. */
 struct watch {
