@@ -89,12 +89,14 @@ static int read_plan(const char *text, struct plan *plan, struct error *err)
     return status;
 }
 
-static int broadcast(struct comm *world, void *data, int64_t words, struct error *err)
+int launch_share(const struct launch *launch, void *data, int64_t bytes, struct error *err)
 {
-    struct comm_span span = {data, words};
-    if (comm_start_broadcast(world, &span, 1, DTYPE_I32, 0, NULL, err))
+    struct comm_span span = {data, bytes / WORD};
+    if (!launch->world)
+        return 0;
+    if (comm_start_broadcast(launch->world, &span, 1, DTYPE_I32, 0, NULL, err))
         return -1;
-    return comm_wait(world, err);
+    return comm_wait(launch->world, err);
 }
 
 int launch_share_plan(const struct launch *launch, struct plan *plan, struct error *err)
@@ -105,15 +107,21 @@ int launch_share_plan(const struct launch *launch, struct plan *plan, struct err
         return 0;
     if (launch->rank == 0 && !(text = plan_text(plan, &words, err)))
         return -1;
-    int status = broadcast(launch->world, &words, 1, err);
+    int status = launch_share(launch, &words, WORD, err);
     if (!status && launch->rank > 0)
         text = host_alloc((size_t)words * WORD);
     if (!status)
-        status = broadcast(launch->world, text, words, err);
+        status = launch_share(launch, text, (int64_t)words * WORD, err);
     if (!status && launch->rank > 0)
         status = read_plan(text, plan, err);
     free(text);
     return status;
+}
+
+void launch_stop(const struct launch *launch, const struct error *err)
+{
+    if (launch->world)
+        comm_abort(launch->world, err->text);
 }
 
 int launch_end(struct launch *launch, int status, struct error *err)
@@ -121,7 +129,7 @@ int launch_end(struct launch *launch, int status, struct error *err)
     if (!launch->world)
         return status;
     if (status < 0) {
-        comm_abort(launch->world, err->text);
+        launch_stop(launch, err);
         if (!comm_failed_first(launch->world))
             error_set_kind(err, ERROR_STOPPED, "another rank failed");
     }

@@ -1,29 +1,63 @@
 #include "cli/recording.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "model/work.h"
 #include "reports/describe.h"
 #include "reports/run_setup.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 struct recording {
     struct recorder *recorder;
     struct observer *observers; /* one per rank, alive as long as its device */
-    const struct pipeline *pipeline;
-    enum memory_policy policy;
+    struct recording_spec spec;
 };
 
-/* What was foretold for each rank, by its own stage's program. */
-static void record_predictions(struct recording *recording, const struct plan *plan, int ranks)
+/* Seconds that rank 0 gives the others' files to show up. */
+enum { FAILED_WAIT_S = 2, SHARED_WAIT_S = 20 };
+
+/* A rank's file: of rank 0, and without a launch, the run's own. */
+static const char *file_of(const struct recording_spec *spec, int rank, const char *ending,
+                           char out[PATH_MAX])
 {
+    if (rank == 0)
+        snprintf(out, PATH_MAX, "%s", spec->path);
+    else
+        snprintf(out, PATH_MAX, "%s.rank-%d%s", spec->path, rank, ending);
+    return out;
+}
+
+static int ranks_of(const struct launch *launch)
+{
+    return launch->world ? comm_size(launch->world) : 1;
+}
+
+/* Rank 0: what a run that was killed has left. */
+static void remove_parts(const struct recording_spec *spec)
+{
+    static const char *const endings[] = {"", ".part", ".part-wal", ".part-shm", ".part-journal"};
+    char path[PATH_MAX];
+    for (int rank = 1; rank < ranks_of(spec->launch); rank++)
+        for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+            unlink(file_of(spec, rank, endings[i], path));
+}
+
+/* What was foretold for each rank, by its own stage's program. */
+static void record_predictions(struct recording *recording, int ranks)
+{
+    const struct plan *plan = recording->spec.plan;
     for (int rank = 0; rank < ranks; rank++) {
-        const struct program *program = pipeline_of_rank(recording->pipeline, rank);
+        const struct program *program = pipeline_of_rank(recording->spec.pipeline, rank);
         struct store_prediction row = {
             .rank = rank,
             .arena_bytes = program->arena_bytes,
@@ -34,26 +68,56 @@ static void record_predictions(struct recording *recording, const struct plan *p
     }
 }
 
-int recording_open(const char *path, const struct plan *plan, const struct pipeline *pipeline,
-                   enum memory_policy policy, const char *command, int64_t event_steps,
-                   struct recording **out, struct error *err)
+/* Rank 0 opens first, for the number of the run and its beginning are the others' too. */
+static int open_recorder(const struct recording_spec *spec, struct store_run *run, struct recorder **out,
+                         struct error *err)
 {
-    json_t *model = model_to_json(&plan->model), *layout = run_setup_layout(pipeline);
+    struct {
+        int64_t run_id, age_ns;
+    } begun = {0};
+    char path[PATH_MAX];
+    const struct launch *launch = spec->launch;
+    if (launch->rank == 0) {
+        remove_parts(spec);
+        if (recorder_open(spec->path, run, out, err))
+            return -1;
+        begun.run_id = run->run_id;
+        begun.age_ns = recorder_age_ns(*out);
+    }
+    if (launch_share(launch, &begun, sizeof begun, err)) {
+        if (launch->rank == 0)
+            recorder_discard(*out);
+        return -1;
+    }
+    if (launch->rank == 0)
+        return 0;
+    int64_t heard_ns = clock_ns();
+    run->run_id = begun.run_id;
+    if (recorder_open(file_of(spec, launch->rank, ".part", path), run, out, err))
+        return -1;
+    recorder_set_age(*out, begun.age_ns + clock_ns() - heard_ns);
+    return 0;
+}
+
+int recording_open(const struct recording_spec *spec, struct recording **out, struct error *err)
+{
+    const struct plan *plan = spec->plan;
+    json_t *model = model_to_json(&plan->model), *layout = run_setup_layout(spec->pipeline);
     char *model_text = json_dumps(model, JSON_COMPACT), *layout_text = json_dumps(layout, JSON_COMPACT);
     struct store_run run = {
-        .command = command,
+        .command = spec->command,
         .model = plan->model.name,
         .model_json = model_text,
         .layout_json = layout_text,
         .device = plan->device,
         .capacity_bytes = plan->capacity_bytes == INT64_MAX ? 0 : plan->capacity_bytes,
-        .policy = memory_policy_name(policy),
+        .policy = memory_policy_name(spec->policy),
         .memplan_version = MEMPLAN_VERSION,
         .ranks = (int)layout_ranks(&plan->layout),
-        .event_steps = event_steps,
+        .event_steps = spec->event_steps,
     };
     struct recording *recording = host_alloc(sizeof *recording);
-    int status = recorder_open(path, &run, &recording->recorder, err);
+    int status = open_recorder(spec, &run, &recording->recorder, err);
     free(model_text);
     free(layout_text);
     json_decref(model);
@@ -63,9 +127,9 @@ int recording_open(const char *path, const struct plan *plan, const struct pipel
         return -1;
     }
     recording->observers = host_alloc((size_t)run.ranks * sizeof *recording->observers);
-    recording->pipeline = pipeline;
-    recording->policy = policy;
-    record_predictions(recording, plan, run.ranks);
+    recording->spec = *spec;
+    if (spec->launch->rank == 0)
+        record_predictions(recording, run.ranks);
     *out = recording;
     return 0;
 }
@@ -76,11 +140,59 @@ static void recording_free(struct recording *recording)
     free(recording);
 }
 
+/* Of a rank other than 0: from here on the file is rank 0's. */
+static int hand_over(struct recording *recording, struct error *err)
+{
+    char part[PATH_MAX], whole[PATH_MAX];
+    int rank = recording->spec.launch->rank;
+    if (recorder_close(recording->recorder, err))
+        return -1;
+    file_of(&recording->spec, rank, ".part", part);
+    if (rename(part, file_of(&recording->spec, rank, "", whole)))
+        return error_set(err, "%s: cannot be renamed to %s: %s; choose another file with -o", part, whole,
+                         strerror(errno));
+    return 0;
+}
+
+/* A network file system may show a new file a while later. */
+static bool wait_for_file(const char *path, int64_t until_ns)
+{
+    while (access(path, R_OK)) {
+        if (clock_ns() > until_ns)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+    return true;
+}
+
+/* Rank 0. Of a run that failed some ranks may have no file, or not yet: it keeps what is there. */
+static int take_over(struct recording *recording, bool failed, struct error *err)
+{
+    char path[PATH_MAX];
+    int64_t until_ns = clock_ns() + (failed ? FAILED_WAIT_S : SHARED_WAIT_S) * (int64_t)1000000000;
+    int status = 0;
+    for (int rank = 1; !status && rank < ranks_of(recording->spec.launch); rank++) {
+        if (wait_for_file(file_of(&recording->spec, rank, "", path), until_ns)) {
+            recorder_merge(recording->recorder, rank, path);
+            unlink(path);
+        } else if (!failed) {
+            status = error_set(
+                err, "%s: not to be found after the run; choose -o in a folder that all machines share",
+                path);
+        }
+    }
+    return recorder_close(recording->recorder, status ? NULL : err) || status ? -1 : 0;
+}
+
 int recording_close(struct recording *recording, struct error *err)
 {
     if (!recording)
         return 0;
-    int status = recorder_close(recording->recorder, err);
+    const struct launch *launch = recording->spec.launch;
+    int status = launch->rank > 0 ? hand_over(recording, err) : 0;
+    bool failed = !status && launch->world && comm_barrier(launch->world, NULL);
+    if (launch->rank == 0)
+        status = take_over(recording, failed, err);
     recording_free(recording);
     return status;
 }
@@ -90,6 +202,8 @@ void recording_discard(struct recording *recording)
     if (!recording)
         return;
     recorder_discard(recording->recorder);
+    if (recording->spec.launch->rank == 0)
+        remove_parts(&recording->spec);
     recording_free(recording);
 }
 
@@ -185,8 +299,8 @@ void recording_step(struct recording *recording, const struct step_report *repor
 void recording_finish(struct recording *recording, int rank, struct device *device)
 {
     struct device_usage usage = device_usage(device);
-    const struct program *program = pipeline_of_rank(recording->pipeline, rank);
+    const struct program *program = pipeline_of_rank(recording->spec.pipeline, rank);
     device_unobserve(device, &recording->observers[rank]);
     recorder_usage(recording->recorder, rank, &usage,
-                   recording->policy == MEMORY_ARENA ? program->arena_bytes : 0);
+                   recording->spec.policy == MEMORY_ARENA ? program->arena_bytes : 0);
 }

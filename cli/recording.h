@@ -1,20 +1,32 @@
 /* Joins a training run to a recorder: names the program's tensors and operations in run.db, and passes on what each
- * rank's device and steps report. */
+ * rank's device and steps report.
+ *
+ * Ranks that are processes record into files of their own beside run.db, "run.db.rank-3.part" while they write and
+ * "run.db.rank-3" when they have ended. Rank 0 takes their rows in and removes them: so a file has one writer, which also a
+ * network file system can bear, and what a killed run leaves can be read, rank by rank. */
 #ifndef MEMPLAN_CLI_RECORDING_H
 #define MEMPLAN_CLI_RECORDING_H
 
+#include "cli/launch.h"
 #include "model/plan.h"
 #include "profiler/recorder.h"
 #include "trainer/train.h"
 
 struct recording;
 
-/* Starts a run of the plan, whose programs `pipeline` are borrowed, in `path`. `event_steps`: memory events and operation
- * times are kept for the first so many steps; 0: all. */
-int recording_open(const char *path, const struct plan *plan, const struct pipeline *pipeline,
-                   enum memory_policy policy, const char *command, int64_t event_steps,
-                   struct recording **out, struct error *err);
-int recording_close(struct recording *recording, struct error *err); /* NULL is fine */
+struct recording_spec {
+    const char *path, *command;
+    const struct launch *launch;
+    const struct plan *plan;
+    const struct pipeline *pipeline; /* its programs */
+    enum memory_policy policy;
+    int64_t event_steps; /* memory events and operation times are kept for the first so many steps; 0: all */
+};
+
+/* What `spec` points to is borrowed until the end. All ranks of a launch call this, and one of the next two. */
+int recording_open(const struct recording_spec *spec, struct recording **out, struct error *err);
+/* When the run has failed, the world has ended before this. NULL is fine. */
+int recording_close(struct recording *recording, struct error *err);
 
 /* For a run that came to nothing: a database that was made for it alone is removed. NULL is fine. */
 void recording_discard(struct recording *recording);

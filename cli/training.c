@@ -328,23 +328,44 @@ static int run_steps(struct training *t, struct error *err)
     return status;
 }
 
+static int open_recording(struct training *t, const char *command, struct error *err)
+{
+    struct recording_spec spec = {
+        .path = t->options->output,
+        .command = command,
+        .launch = t->launch,
+        .plan = t->plan,
+        .pipeline = t->pipeline,
+        .policy = t->settings.policy,
+        .event_steps = t->options->event_steps,
+    };
+    return recording_open(&spec, &t->recording, err);
+}
+
+/* A run that did not get to a step leaves no recording, unless that shows who held the memory: on this rank, or perhaps on
+ * another, which has stopped it. */
+static bool is_void(const struct training *t, const struct error *failure)
+{
+    bool perhaps = failure->kind == ERROR_STOPPED && t->settings.policy == MEMORY_TENSOR;
+    return !t->steps_done && failure->kind != ERROR_MEMORY && !perhaps;
+}
+
 static int run(struct training *t, const char *command, struct error *err)
 {
     const char *output = t->options->output;
-    enum memory_policy policy = t->settings.policy;
     const struct program *worst = t->pipeline->stages[pipeline_worst(t->pipeline)];
-    t->refused = policy == MEMORY_ARENA && worst->arena_bytes > t->plan->capacity_bytes;
+    t->refused = t->settings.policy == MEMORY_ARENA && worst->arena_bytes > t->plan->capacity_bytes;
     if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
     if (output && !t->refused)
-        status = recording_open(output, t->plan, t->pipeline, policy, command, t->options->event_steps,
-                                &t->recording, err);
+        status = open_recording(t, command, err);
     if (!status)
         status = run_steps(t, err);
-    /* A run that did not get to a step leaves no recording, unless that shows who held the memory. */
+    if (status)
+        launch_stop(t->launch, err);
     struct error recording_error = {0};
-    if (status && !t->steps_done && err->kind != ERROR_MEMORY) {
+    if (status && is_void(t, err)) {
         recording_discard(t->recording);
     } else if (recording_close(t->recording, &recording_error) && !status) {
         *err = recording_error;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    RING_RECORDS = 16384,            /* 1.3 MB per rank, and the largest batch of a rank */
+    RING_RECORDS = 16384,            /* 1.3 MB per rank that has events, and the largest batch of a rank */
     WAKE_RECORDS = RING_RECORDS / 4, /* the writer is woken each time that so many were added */
     WRITE_INTERVAL_MS = 50,          /* and at least so often, so that `memplan watch` sees a slow run move */
     FULL_WAIT_NS = 50000,
@@ -36,7 +36,7 @@ struct channel {
     int64_t memory_count, kernel_count;
     int step, rank;
     struct recorder *recorder;
-    struct record *ring;
+    struct record *ring; /* NULL before the first record */
     /* The writer's thread; on cache lines of its own, or each of its moves would slow the rank down. */
     char apart_before[CACHE_LINE];
     _Atomic uint64_t tail; /* records taken so far */
@@ -83,6 +83,8 @@ static struct record *channel_next(struct channel *channel)
         wait_for_room(channel, head);
     if (atomic_load_explicit(&channel->recorder->failed, memory_order_relaxed))
         return NULL;
+    if (!channel->ring)
+        channel->ring = host_alloc(RING_RECORDS * sizeof *channel->ring);
     return &channel->ring[head % RING_RECORDS];
 }
 
@@ -358,7 +360,6 @@ static struct recorder *recorder_new(const struct store_run *run)
             .step = -1,
             .rank = rank,
             .recorder = recorder,
-            .ring = host_alloc(RING_RECORDS * sizeof(struct record)),
         };
     return recorder;
 }
@@ -374,6 +375,25 @@ int recorder_open(const char *path, struct store_run *run, struct recorder **out
     }
     *out = recorder;
     return 0;
+}
+
+int64_t recorder_age_ns(const struct recorder *recorder)
+{
+    return clock_ns() - recorder->start_ns;
+}
+
+void recorder_set_age(struct recorder *recorder, int64_t age_ns)
+{
+    recorder->start_ns = clock_ns() - age_ns;
+}
+
+void recorder_merge(struct recorder *recorder, int rank, const char *path)
+{
+    struct error error;
+    pthread_mutex_lock(&recorder->store_lock);
+    if (!atomic_load(&recorder->failed) && store_merge(recorder->store, recorder->run_id, rank, path, &error))
+        recorder_fail(recorder, &error);
+    pthread_mutex_unlock(&recorder->store_lock);
 }
 
 /* Writes out everything; the store stays open. */

@@ -19,8 +19,18 @@
 struct recorder;
 
 /* Creates `path`, or adds a run to it. run->ranks ranks, from 0; run->event_steps limits events and kernels to the first
- * steps (figures of ranks and steps are recorded always). Sets run->run_id. Time in the file counts from here. */
+ * steps (figures of ranks and steps are recorded always). Sets run->run_id, as store_run_add() does. Time in the file counts
+ * from here. */
 int recorder_open(const char *path, struct store_run *run, struct recorder **out, struct error *err);
+
+/* Ranks that are processes have a recorder each, with a file and the same run_id; at the end one of them takes the rows of
+ * the others. (One SQLite file for several machines depends on the locks of a network file system.) Before the first event
+ * each learns how long ago the run began for that one. */
+int64_t recorder_age_ns(const struct recorder *recorder);
+void recorder_set_age(struct recorder *recorder, int64_t age_ns);
+/* Takes what was recorded of `rank` in the file `path`, which nobody writes any more. Trouble is told by
+ * recorder_close(). */
+void recorder_merge(struct recorder *recorder, int rank, const char *path);
 
 /* Writes out everything, marks the run as finished and closes. Returns the first error that any recording met, in which
  * case the file holds what was written before it. No device may report any more. NULL is fine. */

@@ -39,9 +39,9 @@ _Static_assert((int)INSERT_COUNT <= (int)STORE_INSERTS, "struct store keeps ever
 
 static const char *const insert_sql[INSERT_COUNT] = {
     [INSERT_RUN] =
-        "INSERT INTO runs (started_at, finished_at, command, model, model_json, layout_json, device,"
+        "INSERT INTO runs (run_id, started_at, finished_at, command, model, model_json, layout_json, device,"
         " capacity_bytes, policy, memplan_version, ranks, event_steps, note)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0), ?, ?, ?, ?, ?)",
+        " VALUES (NULLIF(?, 0), ?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0), ?, ?, ?, ?, ?)",
     [FINISH_RUN] = "UPDATE runs SET finished_at = ? WHERE run_id = ?",
     [INSERT_RANK] =
         "INSERT OR REPLACE INTO ranks (run_id, rank, host, arena_bytes, peak_bytes, reserved_peak_bytes)"
@@ -389,6 +389,7 @@ static int run_row_add(struct store *store, struct store_run *run, struct error 
     struct insertion row;
     if (insertion_begin(store, INSERT_RUN, &row, err))
         return -1;
+    put_integer(&row, run->run_id);
     put_text(&row, run->started_at ? run->started_at : utc_now(now));
     put_text(&row, run->finished_at);
     put_text(&row, run->command);
@@ -595,6 +596,38 @@ int store_prediction_add(struct store *store, int64_t run_id, const struct store
     if (prediction_row_add(store, run_id, rank, "arena", "", &prediction->arena_bytes, NULL, err))
         return -1;
     return prediction_row_add(store, run_id, rank, "step", "", NULL, &prediction->step_seconds, err);
+}
+
+/* One after the other, in one transaction. */
+static int copy_tables(struct store *store, int64_t run_id, int rank, struct error *err)
+{
+    static const char *const tables[] = {"ranks",         "rank_peaks", "tensors", "operations",
+                                         "memory_events", "kernels",    "steps",   "predictions"};
+    char sql[200];
+    if (execute(store, "BEGIN IMMEDIATE", "written", err))
+        return -1;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        snprintf(sql, sizeof sql,
+                 "INSERT OR REPLACE INTO main.%s SELECT * FROM part.%s WHERE run_id = %lld AND rank = %d",
+                 tables[i], tables[i], (long long)run_id, rank);
+        if (execute(store, sql, "written", err)) {
+            sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+            return -1;
+        }
+    }
+    return execute(store, "COMMIT", "written", err);
+}
+
+int store_merge(struct store *store, int64_t run_id, int rank, const char *path, struct error *err)
+{
+    char *attach = sqlite3_mprintf("ATTACH %Q AS part", path);
+    int status = execute(store, attach, "joined with the part of another rank", err);
+    sqlite3_free(attach);
+    if (status)
+        return -1;
+    status = copy_tables(store, run_id, rank, err);
+    sqlite3_exec(store->db, "DETACH part", NULL, NULL, NULL);
+    return status;
 }
 
 int store_sql_error(struct store *store, const char *doing, struct error *err)

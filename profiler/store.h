@@ -21,7 +21,7 @@ struct store;
 /* ------------------------------------------------------------------------------------------------------------ rows */
 
 struct store_run {
-    int64_t run_id; /* given by store_run_add() */
+    int64_t run_id; /* going in 0: given by store_run_add() */
     const char *started_at;  /* ISO 8601, UTC; NULL going in: now */
     const char *finished_at; /* NULL: still running, or killed */
     const char *command, *model, *model_json, *layout_json, *device;
@@ -112,7 +112,7 @@ void store_discard(struct store *store);
 int store_begin(struct store *store, struct error *err);
 int store_commit(struct store *store, struct error *err);
 
-/* Sets row->run_id. Adds a row for each of its ranks too, with no figures yet. */
+/* Sets row->run_id, unless it is above 0 and free. Adds a row for each of its ranks too, with no figures yet. */
 int store_run_add(struct store *store, struct store_run *row, struct error *err);
 /* Sets finished_at to now. */
 int store_run_finish(struct store *store, int64_t run_id, struct error *err);
@@ -125,6 +125,10 @@ int store_memory_add(struct store *store, int64_t run_id, int rank, const struct
 int store_kernel_add(struct store *store, int64_t run_id, int rank, const struct store_kernel *row, struct error *err);
 int store_step_add(struct store *store, int64_t run_id, const struct store_step *row, struct error *err);
 int store_prediction_add(struct store *store, int64_t run_id, const struct store_prediction *row, struct error *err);
+
+/* Copies the rows of one rank of the run from the file `path`, where they have the same run_id. Not between begin and
+ * commit; all or nothing. */
+int store_merge(struct store *store, int64_t run_id, int rank, const char *path, struct error *err);
 
 /* -------------------------------------------------------------------------------------------------------------- read */
 

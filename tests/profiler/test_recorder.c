@@ -276,6 +276,78 @@ TEST(recorder_refusal, "a file that cannot be recorded to is an error before the
     scratch_close(folder);
 }
 
+/* A rank's recorder in a file of its own: `rank` + 1 events of 100 bytes each. */
+static void record_events(struct recorder *recorder, int rank)
+{
+    struct observer observer = recorder_rank_observer(recorder, rank);
+    for (int i = 0; i <= rank; i++)
+        observe_one(&observer, i, ROLE_GRADIENT, 100, 100 * (i + 1));
+    struct device_usage usage = {.peak_bytes = 100 * (rank + 1)};
+    recorder_usage(recorder, rank, &usage, 0);
+}
+
+/* The file already holds a run, so that theirs is number 2. Rank 1's recorder opens when the run is a second old. */
+TEST(recorder_parts, "what three recorders wrote to files of their own becomes one run, on one time")
+{
+    char folder[64], path[128], parts[2][128];
+    struct recorder *recorder, *part;
+    struct store *store;
+    struct arena *arena = arena_create();
+    struct store_rank *ranks;
+    struct store_point *points;
+    struct store_run first = {.ranks = 1}, run = {.ranks = 3};
+    int64_t count;
+    scratch_open(folder);
+    ASSERT_OK(recorder_open(scratch_path(folder, "run.db", path), &first, &recorder, &err));
+    ASSERT_OK(recorder_close(recorder, &err));
+    ASSERT_OK(recorder_open(path, &run, &recorder, &err));
+    ASSERT_INT(run.run_id, 2);
+    record_events(recorder, 0);
+    for (int rank = 1; rank < 3; rank++) {
+        struct store_run own = {.run_id = run.run_id, .ranks = 3};
+        scratch_path(folder, rank == 1 ? "it's 1" : "2", parts[rank - 1]);
+        ASSERT_OK(recorder_open(parts[rank - 1], &own, &part, &err));
+        ASSERT_INT(own.run_id, 2);
+        recorder_set_age(part, 1000000000);
+        ASSERT(recorder_age_ns(part) >= 1000000000 && recorder_age_ns(part) < 9000000000);
+        record_events(part, rank);
+        ASSERT_OK(recorder_close(part, &err));
+        recorder_merge(recorder, rank, parts[rank - 1]);
+    }
+    ASSERT_OK(recorder_close(recorder, &err));
+
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(store_read_ranks(store, 2, arena, &ranks, &count, &err));
+    ASSERT_INT(count, 3);
+    for (int rank = 0; rank < 3; rank++) {
+        ASSERT(ranks[rank].measured);
+        ASSERT_INT(ranks[rank].peak_bytes, 100 * (rank + 1));
+        ASSERT_INT(count_events(store, rank, NULL), 0); /* of run 1 */
+        ASSERT_OK(store_read_timeline(store, 2, rank, 0, arena, &points, &count, &err));
+        ASSERT_INT(count, rank + 1);
+        ASSERT(rank == 0 || points[0].time_ns >= 1000000000);
+    }
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(recorder_part_refusal, "a part that is no recording is told when the recorder closes")
+{
+    char folder[64], path[128], part[128];
+    struct recorder *recorder;
+    struct store_run run = {.ranks = 2};
+    scratch_open(folder);
+    ASSERT_OK(recorder_open(scratch_path(folder, "run.db", path), &run, &recorder, &err));
+    FILE *file = fopen(scratch_path(folder, "part", part), "w");
+    fputs("a letter, of more than sixteen characters", file);
+    fclose(file);
+    recorder_merge(recorder, 1, part);
+    ASSERT_INT(recorder_close(recorder, &err), -1);
+    ASSERT_HAS(err.text, "run.db: ");
+    scratch_close(folder);
+}
+
 /* A step of a small model has some thousand events in some tenths of a second, so that 1 us an event would be under 1%.
  * Processor time of the rank's thread, which a busy machine does not stretch; the reading of the clock that a device does
  * for each event is in it. */

@@ -700,6 +700,7 @@ TEST(store_discarded, "a run that came to nothing takes along the file made for 
     store_discard(other); /* found the file there */
     ASSERT_INT(access(path, F_OK), 0);
     for (int i = 0; i < 2; i++) {
+        run.run_id = 0;
         ASSERT_OK(store_begin(store, &err));
         ASSERT_OK(store_run_add(store, &run, &err));
         ASSERT_OK(store_commit(store, &err));
