@@ -1,7 +1,7 @@
 /* memplan profile: runs real training steps and records who holds every byte. */
 #include "cli/commands.h"
-#include "cli/launch.h"
 #include "cli/training.h"
+#include "cli/world.h"
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ static int run(int argc, char **argv, struct error *err)
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
-        return go_on < 0 ? launch_refuse(err) : 0;
+        return go_on < 0 ? world_refuse(err) : 0;
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     enum memory_policy policy = o.policy && !strcmp(o.policy, "arena") ? MEMORY_ARENA : MEMORY_TENSOR;

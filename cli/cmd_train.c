@@ -1,7 +1,7 @@
 /* memplan train: runs a plan, or a model with a layout, in one arena per rank. */
 #include "cli/commands.h"
-#include "cli/launch.h"
 #include "cli/training.h"
+#include "cli/world.h"
 
 static const struct option_spec options[] = {
     TRAINING_RUN_OPTIONS,
@@ -35,7 +35,7 @@ static const struct command_spec spec = {
     .name = "train",
     .summary = "train a model or a plan; it runs out of memory at launch or never",
     .usage = "train MODEL|PLAN --data FILE [options]",
-    .about = "Trains on this machine. Each rank takes all the memory of its step at launch, as one arena "
+    .about = "Trains on this machine. Each rank takes all the memory of its step at world, as one arena "
              "whose size was "
              "predicted; what does not fit is refused before anything runs (exit 1), with the nearest change "
              "that would "
@@ -56,7 +56,7 @@ static int run(int argc, char **argv, struct error *err)
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
-        return go_on < 0 ? launch_refuse(err) : 0;
+        return go_on < 0 ? world_refuse(err) : 0;
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     return training_execute(operands[0], &o, MEMORY_ARENA, line, err);

@@ -26,7 +26,7 @@ struct recording {
 /* Seconds that rank 0 gives the others' files to show up. */
 enum { FAILED_WAIT_S = 2, SHARED_WAIT_S = 20 };
 
-/* A rank's file: of rank 0, and without a launch, the run's own. */
+/* A rank's file: of rank 0, and without a world, the run's own. */
 static const char *file_of(const struct recording_spec *spec, int rank, const char *ending,
                            char out[PATH_MAX])
 {
@@ -37,9 +37,9 @@ static const char *file_of(const struct recording_spec *spec, int rank, const ch
     return out;
 }
 
-static int ranks_of(const struct launch *launch)
+static int ranks_of(const struct world *world)
 {
-    return launch->world ? comm_size(launch->world) : 1;
+    return world->comm ? comm_size(world->comm) : 1;
 }
 
 /* Rank 0: what a run that was killed has left. */
@@ -47,7 +47,7 @@ static void remove_parts(const struct recording_spec *spec)
 {
     static const char *const endings[] = {"", ".part", ".part-wal", ".part-shm", ".part-journal"};
     char path[PATH_MAX];
-    for (int rank = 1; rank < ranks_of(spec->launch); rank++)
+    for (int rank = 1; rank < ranks_of(spec->world); rank++)
         for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
             unlink(file_of(spec, rank, endings[i], path));
 }
@@ -76,24 +76,24 @@ static int open_recorder(const struct recording_spec *spec, struct store_run *ru
         int64_t run_id, age_ns;
     } begun = {0};
     char path[PATH_MAX];
-    const struct launch *launch = spec->launch;
-    if (launch->rank == 0) {
+    const struct world *world = spec->world;
+    if (world->rank == 0) {
         remove_parts(spec);
         if (recorder_open(spec->path, run, out, err))
             return -1;
         begun.run_id = run->run_id;
         begun.age_ns = recorder_age_ns(*out);
     }
-    if (launch_share(launch, &begun, sizeof begun, err)) {
-        if (launch->rank == 0)
+    if (world_share(world, &begun, sizeof begun, err)) {
+        if (world->rank == 0)
             recorder_discard(*out);
         return -1;
     }
-    if (launch->rank == 0)
+    if (world->rank == 0)
         return 0;
     int64_t heard_ns = clock_ns();
     run->run_id = begun.run_id;
-    if (recorder_open(file_of(spec, launch->rank, ".part", path), run, out, err))
+    if (recorder_open(file_of(spec, world->rank, ".part", path), run, out, err))
         return -1;
     recorder_set_age(*out, begun.age_ns + clock_ns() - heard_ns);
     return 0;
@@ -128,7 +128,7 @@ int recording_open(const struct recording_spec *spec, struct recording **out, st
     }
     recording->observers = host_alloc((size_t)run.ranks * sizeof *recording->observers);
     recording->spec = *spec;
-    if (spec->launch->rank == 0)
+    if (spec->world->rank == 0)
         record_predictions(recording, run.ranks);
     *out = recording;
     return 0;
@@ -144,7 +144,7 @@ static void recording_free(struct recording *recording)
 static int hand_over(struct recording *recording, struct error *err)
 {
     char part[PATH_MAX], whole[PATH_MAX];
-    int rank = recording->spec.launch->rank;
+    int rank = recording->spec.world->rank;
     if (recorder_close(recording->recorder, err))
         return -1;
     file_of(&recording->spec, rank, ".part", part);
@@ -171,7 +171,7 @@ static int take_over(struct recording *recording, bool failed, struct error *err
     char path[PATH_MAX];
     int64_t until_ns = clock_ns() + (failed ? FAILED_WAIT_S : SHARED_WAIT_S) * (int64_t)1000000000;
     int status = 0;
-    for (int rank = 1; !status && rank < ranks_of(recording->spec.launch); rank++) {
+    for (int rank = 1; !status && rank < ranks_of(recording->spec.world); rank++) {
         if (wait_for_file(file_of(&recording->spec, rank, "", path), until_ns)) {
             recorder_merge(recording->recorder, rank, path);
             unlink(path);
@@ -188,10 +188,10 @@ int recording_close(struct recording *recording, struct error *err)
 {
     if (!recording)
         return 0;
-    const struct launch *launch = recording->spec.launch;
-    int status = launch->rank > 0 ? hand_over(recording, err) : 0;
-    bool failed = !status && launch->world && comm_barrier(launch->world, NULL);
-    if (launch->rank == 0)
+    const struct world *world = recording->spec.world;
+    int status = world->rank > 0 ? hand_over(recording, err) : 0;
+    bool failed = !status && world->comm && comm_barrier(world->comm, NULL);
+    if (world->rank == 0)
         status = take_over(recording, failed, err);
     recording_free(recording);
     return status;
@@ -202,7 +202,7 @@ void recording_discard(struct recording *recording)
     if (!recording)
         return;
     recorder_discard(recording->recorder);
-    if (recording->spec.launch->rank == 0)
+    if (recording->spec.world->rank == 0)
         remove_parts(&recording->spec);
     recording_free(recording);
 }

@@ -7,7 +7,7 @@
 #ifndef MEMPLAN_CLI_RECORDING_H
 #define MEMPLAN_CLI_RECORDING_H
 
-#include "cli/launch.h"
+#include "cli/world.h"
 #include "model/plan.h"
 #include "profiler/recorder.h"
 #include "trainer/train.h"
@@ -16,14 +16,14 @@ struct recording;
 
 struct recording_spec {
     const char *path, *command;
-    const struct launch *launch;
+    const struct world *world;
     const struct plan *plan;
     const struct pipeline *pipeline; /* its programs */
     enum memory_policy policy;
     int64_t event_steps; /* memory events and operation times are kept for the first so many steps; 0: all */
 };
 
-/* What `spec` points to is borrowed until the end. All ranks of a launch call this, and one of the next two. */
+/* What `spec` points to is borrowed until the end. All ranks of a world call this, and one of the next two. */
 int recording_open(const struct recording_spec *spec, struct recording **out, struct error *err);
 /* When the run has failed, the world has ended before this. NULL is fine. */
 int recording_close(struct recording *recording, struct error *err);

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/capacity.h"
-#include "cli/launch.h"
 #include "cli/recording.h"
+#include "cli/world.h"
 #include "planner/cluster.h"
 #include "reports/ranges.h"
 #include "reports/steps.h"
@@ -24,7 +24,7 @@
 /* A run in progress, as its listener sees it. */
 struct training {
     const struct training_options *options;
-    const struct launch *launch;
+    const struct world *world;
     const struct plan *plan;
     const struct pipeline *pipeline;
     struct train_settings settings;
@@ -53,10 +53,10 @@ enum { MOST_THREADS = 1024 };
 /* Ranks are threads too, but most of them wait for others most of the time. */
 enum { MOST_RANKS = 4096 };
 
-static int check_ranks(const struct launch *launch, const struct layout *l, struct error *err)
+static int check_ranks(const struct world *world, const struct layout *l, struct error *err)
 {
-    if (launch->world)
-        return launch_check(launch, l, err);
+    if (world->comm)
+        return world_check(world, l, err);
     if (layout_ranks(l) <= MOST_RANKS)
         return 0;
     return error_set(err,
@@ -132,8 +132,8 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     s.policy = policy;
     s.capacity_bytes = t->plan->capacity_bytes;
     s.threads = (int)o->threads;
-    s.world = t->launch->world;
-    s.ranks_here = t->launch->ranks_here;
+    s.world = t->world->comm;
+    s.ranks_here = t->world->ranks_here;
     t->settings = s;
     return 0;
 }
@@ -321,7 +321,7 @@ static int run_steps(struct training *t, struct error *err)
     int status = train_run(t->pipeline, &t->settings, &listener, &result, err);
     if (status)
         add_advice(t, err);
-    else if (t->launch->rank == 0)
+    else if (t->world->rank == 0)
         print_summary(t, &result);
     t->steps_done = result.steps_done;
     train_result_clear(&result);
@@ -333,7 +333,7 @@ static int open_recording(struct training *t, const char *command, struct error 
     struct recording_spec spec = {
         .path = t->options->output,
         .command = command,
-        .launch = t->launch,
+        .world = t->world,
         .plan = t->plan,
         .pipeline = t->pipeline,
         .policy = t->settings.policy,
@@ -363,7 +363,7 @@ static int run(struct training *t, const char *command, struct error *err)
     if (!status)
         status = run_steps(t, err);
     if (status)
-        launch_stop(t->launch, err);
+        world_stop(t->world, err);
     struct error recording_error = {0};
     if (status && is_void(t, err)) {
         recording_discard(t->recording);
@@ -380,41 +380,41 @@ static int run(struct training *t, const char *command, struct error *err)
 }
 
 /* The ranks of other machines take nothing from this one's memory. */
-static int share_memory(const struct launch *launch, struct plan *plan, struct error *err)
+static int share_memory(const struct world *world, struct plan *plan, struct error *err)
 {
     struct rank_device cpu;
-    if (!launch->world || plan->capacity_bytes != INT64_MAX)
+    if (!world->comm || plan->capacity_bytes != INT64_MAX)
         return 0;
-    if (cluster_read_device("cpu", launch->ranks_here, &cpu, err))
+    if (cluster_read_device("cpu", world->ranks_here, &cpu, err))
         return -1;
     plan->capacity_bytes = cpu.capacity_bytes;
     return 0;
 }
 
 /* What there is to decide is decided once, on rank 0. */
-static int decide_plan(const char *source, const struct training_options *options,
-                       const struct launch *launch, struct plan *out, struct error *err)
+static int decide_plan(const char *source, const struct training_options *options, const struct world *world,
+                       struct plan *out, struct error *err)
 {
     bool automatic;
-    if (launch->rank > 0)
+    if (world->rank > 0)
         return 0;
     if (configuration_resolve(source, &options->configuration, out, &automatic, err)) {
         *out = (struct plan){0};
         return -1;
     }
-    if (check_ranks(launch, &out->layout, err) || share_memory(launch, out, err))
+    if (check_ranks(world, &out->layout, err) || share_memory(world, out, err))
         return -1;
     return capacity_decide(out, options->device, options->memory, automatic, err);
 }
 
 static int execute(const char *source, const struct training_options *options, enum memory_policy policy,
-                   const char *command, const struct launch *launch, struct error *err)
+                   const char *command, const struct world *world, struct error *err)
 {
     struct plan plan = {0};
-    struct training t = {.options = options, .launch = launch, .plan = &plan};
+    struct training t = {.options = options, .world = world, .plan = &plan};
     struct pipeline *pipeline = NULL;
     int status = -1;
-    if (decide_plan(source, options, launch, &plan, err) || launch_share_plan(launch, &plan, err) ||
+    if (decide_plan(source, options, world, &plan, err) || world_share_plan(world, &plan, err) ||
         make_settings(&t, policy, err) || plan_pipeline(&plan, &pipeline, err))
         goto done;
     t.pipeline = pipeline;
@@ -428,10 +428,10 @@ done:
 int training_execute(const char *source, const struct training_options *options, enum memory_policy policy,
                      const char *command, struct error *err)
 {
-    struct launch launch;
+    struct world world;
     log_set_quiet(options->quiet);
-    int status = launch_begin(&launch, err);
+    int status = world_open(&world, err);
     if (!status)
-        status = execute(source, options, policy, command, &launch, err);
-    return launch_end(&launch, status, err);
+        status = execute(source, options, policy, command, &world, err);
+    return world_close(&world, status, err);
 }

@@ -1,4 +1,4 @@
-#include "cli/launch.h"
+#include "cli/world.h"
 
 #include "base/arena.h"
 #include "base/log.h"
@@ -11,50 +11,50 @@
 enum { WORD = sizeof(int32_t), HOST_WORDS = 64 };
 
 /* Machines are told apart by their names. */
-static int count_ranks_here(struct launch *launch, struct error *err)
+static int count_ranks_here(struct world *world, struct error *err)
 {
     enum { BYTES = HOST_WORDS * WORD };
-    char mine[BYTES] = "", *all = host_alloc((size_t)comm_size(launch->world) * BYTES);
-    struct comm_span part = {mine, HOST_WORDS}, full = {all, (int64_t)HOST_WORDS * comm_size(launch->world)};
+    char mine[BYTES] = "", *all = host_alloc((size_t)comm_size(world->comm) * BYTES);
+    struct comm_span part = {mine, HOST_WORDS}, full = {all, (int64_t)HOST_WORDS * comm_size(world->comm)};
     gethostname(mine, BYTES - 1);
-    int status = comm_start_all_gather(launch->world, &part, &full, 1, DTYPE_I32, NULL, err) ||
-                 comm_wait(launch->world, err);
-    for (int rank = 0; !status && rank < comm_size(launch->world); rank++)
-        launch->ranks_here += !strcmp(all + (size_t)rank * BYTES, mine);
+    int status = comm_start_all_gather(world->comm, &part, &full, 1, DTYPE_I32, NULL, err) ||
+                 comm_wait(world->comm, err);
+    for (int rank = 0; !status && rank < comm_size(world->comm); rank++)
+        world->ranks_here += !strcmp(all + (size_t)rank * BYTES, mine);
     free(all);
     return status ? -1 : 0;
 }
 
-int launch_begin(struct launch *out, struct error *err)
+int world_open(struct world *out, struct error *err)
 {
-    *out = (struct launch){0};
-    if (comm_open_launched(&out->world, err) == COMM_LAUNCH_FAILED)
+    *out = (struct world){0};
+    if (comm_open_launched(&out->comm, err) == COMM_LAUNCH_FAILED)
         return -1;
-    if (out->world && comm_size(out->world) == 1) {
-        comm_close(out->world);
-        out->world = NULL;
+    if (out->comm && comm_size(out->comm) == 1) {
+        comm_close(out->comm);
+        out->comm = NULL;
     }
-    if (!out->world)
+    if (!out->comm)
         return 0;
-    out->rank = comm_rank(out->world);
+    out->rank = comm_rank(out->comm);
     if (out->rank > 0)
         log_set_quiet(true);
     return count_ranks_here(out, err);
 }
 
-int launch_refuse(struct error *err)
+int world_refuse(struct error *err)
 {
-    struct launch launch;
+    struct world world;
     struct error failure;
-    if (launch_begin(&launch, &failure))
+    if (world_open(&world, &failure))
         *err = failure;
-    return launch_end(&launch, -1, err);
+    return world_close(&world, -1, err);
 }
 
-int launch_check(const struct launch *launch, const struct layout *l, struct error *err)
+int world_check(const struct world *world, const struct layout *l, struct error *err)
 {
     int64_t ranks = layout_ranks(l);
-    int processes = launch->world ? comm_size(launch->world) : 0;
+    int processes = world->comm ? comm_size(world->comm) : 0;
     if (!processes || processes == ranks)
         return 0;
     return error_set(err,
@@ -89,51 +89,51 @@ static int read_plan(const char *text, struct plan *plan, struct error *err)
     return status;
 }
 
-int launch_share(const struct launch *launch, void *data, int64_t bytes, struct error *err)
+int world_share(const struct world *world, void *data, int64_t bytes, struct error *err)
 {
     struct comm_span span = {data, bytes / WORD};
-    if (!launch->world)
+    if (!world->comm)
         return 0;
-    if (comm_start_broadcast(launch->world, &span, 1, DTYPE_I32, 0, NULL, err))
+    if (comm_start_broadcast(world->comm, &span, 1, DTYPE_I32, 0, NULL, err))
         return -1;
-    return comm_wait(launch->world, err);
+    return comm_wait(world->comm, err);
 }
 
-int launch_share_plan(const struct launch *launch, struct plan *plan, struct error *err)
+int world_share_plan(const struct world *world, struct plan *plan, struct error *err)
 {
     int32_t words = 0;
     char *text = NULL;
-    if (!launch->world)
+    if (!world->comm)
         return 0;
-    if (launch->rank == 0 && !(text = plan_text(plan, &words, err)))
+    if (world->rank == 0 && !(text = plan_text(plan, &words, err)))
         return -1;
-    int status = launch_share(launch, &words, WORD, err);
-    if (!status && launch->rank > 0)
+    int status = world_share(world, &words, WORD, err);
+    if (!status && world->rank > 0)
         text = host_alloc((size_t)words * WORD);
     if (!status)
-        status = launch_share(launch, text, (int64_t)words * WORD, err);
-    if (!status && launch->rank > 0)
+        status = world_share(world, text, (int64_t)words * WORD, err);
+    if (!status && world->rank > 0)
         status = read_plan(text, plan, err);
     free(text);
     return status;
 }
 
-void launch_stop(const struct launch *launch, const struct error *err)
+void world_stop(const struct world *world, const struct error *err)
 {
-    if (launch->world)
-        comm_abort(launch->world, err->text);
+    if (world->comm)
+        comm_abort(world->comm, err->text);
 }
 
-int launch_end(struct launch *launch, int status, struct error *err)
+int world_close(struct world *world, int status, struct error *err)
 {
-    if (!launch->world)
+    if (!world->comm)
         return status;
     if (status < 0) {
-        launch_stop(launch, err);
-        if (!comm_failed_first(launch->world))
+        world_stop(world, err);
+        if (!comm_failed_first(world->comm))
             error_set_kind(err, ERROR_STOPPED, "another rank failed");
     }
-    comm_close(launch->world);
-    launch->world = NULL;
+    comm_close(world->comm);
+    world->comm = NULL;
     return status;
 }
