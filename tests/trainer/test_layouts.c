@@ -1,6 +1,8 @@
-/* Every layout trains alike. The same model, from the same seed, on the same global batches, run by any number of ranks in
- * any arrangement, must report the losses and gradient norms of one rank and end with its weights; where the order of the
- * operations is the same, to the bit. And every rank takes the bytes that its program predicts. */
+/* Every layout trains alike. The same model, from the same seed, on the same
+ * global batches, run by any number of ranks in any arrangement, must report
+ * the losses and gradient norms of one rank and end with its weights; where the
+ * order of the operations is the same, to the bit. And every rank takes the
+ * bytes that its program predicts. */
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
@@ -10,8 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tied embeddings, biases and positions, in an odd number of layers; untied, grouped-query heads, and enough layers for 4
- * stages of 2 chunks. The vocabulary is divided by no number of ranks. */
+/* Tied embeddings, biases and positions, in an odd number of layers; untied,
+ * grouped-query heads, and enough layers for 4 stages of 2 chunks. The
+ * vocabulary is divided by no number of ranks. */
 static const struct {
     const char *text;
     int layers;
@@ -46,7 +49,8 @@ static struct configuration configuration_of(const char *model, const char *layo
     return c;
 }
 
-/* Ranks that wait for each other for ever would leave nothing but a test's time limit: says who they were. */
+/* Ranks that wait for each other for ever would leave nothing but a test's time
+ * limit: says who they were. */
 enum { RUN_LIMIT_S = RUNS_SANITIZED ? 200 : 60 };
 static const char *running;
 
@@ -59,7 +63,8 @@ static void tell_who_hangs(int number)
     _exit(ignored > 0);
 }
 
-/* The run of a configuration, with its final weights; its bytes are compared with those predicted. */
+/* The run of a configuration, with its final weights; its bytes are compared
+ * with those predicted. */
 static struct history train(const struct configuration *c, const struct train_settings *settings)
 {
     struct error err = {0};
@@ -116,10 +121,12 @@ static void series_close(struct series *series)
     runs_clear(&series->first);
 }
 
-/* The matrix: every (dp, tp, pp) of 1, 2 and 4 on at most 8 ranks, each with and without sequence parallelism where tp > 1,
- * ZeRO-1 where dp > 1, and under every schedule where pp > 1: 93 layouts, 5 fewer where the layers are too few for 8 chunks.
- * What else a run can vary goes round among them: recomputation, uneven stages, the size of buckets and micro-batches, and
- * the memory policy. */
+/* The matrix: every (dp, tp, pp) of 1, 2 and 4 on at most 8 ranks, each with
+ * and without sequence parallelism where tp > 1, ZeRO-1 where dp > 1, and under
+ * every schedule where pp > 1: 93 layouts, 5 fewer where the layers are too few
+ * for 8 chunks. What else a run can vary goes round among them: recomputation,
+ * uneven stages, the size of buckets and micro-batches, and the memory policy.
+ */
 
 enum { MATRIX_MOST = 100 };
 
@@ -138,10 +145,11 @@ static const char *uneven(int layers, int chunks, int largest, char out[40])
     return out;
 }
 
-/* Without replicas most runs have pairs, or they would be twice as long as the others. */
+/* Most runs have pairs, to be quick, where that leaves a micro-batch for each
+ * stage. */
 static const char *batch_of(int dp, int pp, int number)
 {
-    bool pairs = dp == 1 ? number % 4 > 0 : dp * pp <= 4 && number % 5 == 0;
+    bool pairs = dp * pp <= 4 && number % 4 > 0;
     return pairs ? BATCH_OF_PAIRS : BATCH;
 }
 
@@ -190,7 +198,7 @@ static struct matrix matrix_of(int model)
 
 /* Losses, norms and weights of one rank within this after 20 steps, in fp32. */
 static const struct distance rounding = {1e-5, 1e-5, 1e-5};
-enum { STEPS = 20, MATRIX_LOOPS = 31 };
+enum { STEPS = RUNS_SANITIZED ? 3 : 20, FEW_STEPS = 3, MATRIX_LOOPS = 31 };
 
 static void train_share(int model, int layouts, int loop)
 {
@@ -204,19 +212,24 @@ static void train_share(int model, int layouts, int loop)
     series_close(&series);
 }
 
-TEST_LOOP(layouts_gpt2, "GPT-2 learns the same, and takes the predicted bytes, under each of 88 layouts",
-          MATRIX_LOOPS)
+TEST_DEFINE(layouts_gpt2,
+            "GPT-2 learns the same, and takes the predicted bytes, under each "
+            "of 88 layouts",
+            MATRIX_LOOPS, true)
 {
     train_share(0, 88, _i);
 }
 
-TEST_LOOP(layouts_llama, "Llama learns the same, and takes the predicted bytes, under each of 93 layouts",
-          MATRIX_LOOPS)
+TEST_DEFINE(layouts_llama,
+            "Llama learns the same, and takes the predicted bytes, under each "
+            "of 93 layouts",
+            MATRIX_LOOPS, true)
 {
     train_share(1, 93, _i);
 }
 
-/* Where only the order of the sum of squares differs: the same bits when nothing is clipped by it. */
+/* Where only the order of the sum of squares differs: the same bits when
+ * nothing is clipped by it. */
 static const struct distance only_norm = {0, 1e-6, 0};
 static const struct distance nothing = {0, 0, 0};
 
@@ -225,7 +238,7 @@ static void assert_alike(const char *model, const char *const *layouts, int coun
                          struct distance most)
 {
     struct configuration c = configuration_of(model, layouts[0], "none");
-    struct train_settings settings = runs_settings(5);
+    struct train_settings settings = runs_settings(FEW_STEPS);
     settings.max_norm = max_norm;
     struct series series = series_open(&c, &settings, most);
     for (int i = 1; i < count; i++) {
@@ -238,7 +251,8 @@ static void assert_alike(const char *model, const char *const *layouts, int coun
 #define ASSERT_ALIKE(model, layouts, max_norm, most)                                                         \
     assert_alike(model, layouts, sizeof(layouts) / sizeof *(layouts), max_norm, most)
 
-/* Each parameter is on one stage, which adds up its gradient over the micro-batches in their order, as one rank does. */
+/* Each parameter is on one stage, which adds up its gradient over the
+ * micro-batches in their order, as one rank does. */
 TEST(layouts_pipeline_exact, "stages learn the bits of one rank, whatever the schedule and the split")
 {
     static const char *const layouts[] = {
@@ -256,8 +270,9 @@ TEST(layouts_pipeline_exact, "stages learn the bits of one rank, whatever the sc
     ASSERT_ALIKE("gpt2-tiny untied layers=8 hidden=16 heads=4 vocab=23", layouts, 0, only_norm);
 }
 
-/* The gradient of a tied embedding is summed per stage before the two are added, so one rank's bits are out of reach, but
- * not those of another schedule. */
+/* The gradient of a tied embedding is summed per stage before the two are
+ * added, so one rank's bits are out of reach, but not those of another
+ * schedule. */
 TEST(layouts_schedules_exact, "the schedules of a split learn the same bits, whatever else is parallel")
 {
     static const char *const alone[] = {BATCH " pp=4 1f1b", BATCH " pp=4 gpipe", BATCH " pp=4 zb-h1"};
@@ -280,7 +295,8 @@ TEST(layouts_interleaved_exact, "chunks of a stage change only the order in whic
 }
 
 /* A reduce-scatter adds the ranks in the order of an all-reduce. */
-TEST(layouts_zero_exact, "shards of the optimizer's states, and buckets of any size, change no bit")
+TEST(layouts_zero_exact, "shards of the optimizer's states, and buckets of any "
+                         "size, change no bit")
 {
     static const char *const layouts[] = {
         BATCH " dp=4",        BATCH " dp=4 bucket=1",        BATCH " dp=4 bucket=5000",
@@ -298,7 +314,7 @@ TEST(layouts_recompute_exact, "recomputation changes no bit under any kind of pa
                                           BATCH " pp=2 zb-h1",
                                           BATCH " pp=2 tp=2 dp=2 sp zero=1 virtual=2",
                                           BATCH " pp=2 tp=2 sp bf16 zb-h1"};
-    struct train_settings settings = runs_settings(5);
+    struct train_settings settings = runs_settings(FEW_STEPS);
     for (int i = 0; i < MODELS * 7; i++) {
         const char *model = models[i / 7].text, *layout = layouts[i % 7];
         struct configuration c = configuration_of(model, layout, "none");
@@ -324,9 +340,12 @@ TEST(layouts_repeat, "a run repeated under the same layout gives the same bits")
     }
 }
 
-/* What ranks add up was rounded to bf16 before, by 2^-9 at most; one rank rounds the sum alone. Two of these in a loss of
- * order one. */
-TEST(layouts_bf16, "in bf16 every kind of parallelism stays within two roundings of one rank's losses")
+/* What ranks add up has been rounded to bf16 before, by 2^-9 at most; one rank
+ * rounds their sum alone. In the loss, a mean over 64 tokens, less than one
+ * rounding must be left of that, and in norms over all parameters no more than
+ * four. Measured: 8.5e-5, 3.8e-3, 2.9e-3 at most. */
+TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few "
+                   "roundings of one rank")
 {
     static const char *const layouts[] = {
         BATCH " bf16",
@@ -337,11 +356,11 @@ TEST(layouts_bf16, "in bf16 every kind of parallelism stays within two roundings
         BATCH " bf16 dp=2 tp=2 pp=2 sp zero=1 virtual=2",
         BATCH " bf16 dp=2 pp=4 1f1b",
     };
-    static const struct distance two_roundings = {0x1p-8, 0x1p-5, 0x1p-8};
+    static const struct distance roundings = {0x1p-10, 0x1p-7, 0x1p-7};
     for (int i = 0; i < MODELS; i++) {
         struct train_settings settings = runs_settings(STEPS);
         struct configuration c = configuration_of(models[i].text, layouts[0], "none");
-        struct series series = series_open(&c, &settings, two_roundings);
+        struct series series = series_open(&c, &settings, roundings);
         for (int k = 1; k < 7; k++) {
             c = configuration_of(models[i].text, layouts[k], models[i].recomputes[k % RECOMPUTES]);
             series_add(&series, &c);
