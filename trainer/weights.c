@@ -156,7 +156,7 @@ static void fill_parameter(const struct filling *f, int threads)
     struct weights_range range = weights_held(f->access, f->instance, f->index, widest);
     int64_t begin = range.first / f->columns, step = max_i64(1, PIECE / f->columns);
     int64_t end = range.count ? (range.first + range.count - 1) / f->columns + 1 : begin;
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (end - begin > step)
     for (int64_t row = begin; row < end; row += step)
         fill_rows(f, row, min_i64(step, end - row));
     clear_padding(f->access, f->instance, f->index);

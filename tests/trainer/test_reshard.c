@@ -13,11 +13,11 @@
 
 /* A vocabulary that neither 2 nor 4 divides, grouped queries, parameters that neither 3 nor 2 x 3 divides (ZeRO pads them),
  * uneven stages, a tied embedding on two stages and one that is not tied. */
-static const char *const gpt2 = "gpt2-tiny layers=4 hidden=24 vocab=101",
-                         *const llama = "llama-tiny layers=5 hidden=24 heads=4 kv_heads=2 ffn=20 vocab=35",
-                         *const wide_llama =
-                             "llama-tiny layers=1 hidden=48 heads=8 kv_heads=4 ffn=20 vocab=35",
-                         *const encoder = "block-tiny layers=4", *const two_classes = "block-tiny vocab=2";
+static const char
+    *const gpt2 = "gpt2-tiny layers=4 hidden=16 vocab=37",
+           *const llama = "llama-tiny layers=5 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
+           *const wide_llama = "llama-tiny layers=1 hidden=16 heads=8 kv_heads=4 ffn=20 vocab=35",
+           *const encoder = "block-tiny layers=4 hidden=16", *const two_classes = "block-tiny vocab=2";
 
 static const struct spread {
     const char *model, *layout;
@@ -73,19 +73,28 @@ static float scattered(const struct catalogue *c, int64_t number, enum state sta
     return (float)(random_below(stream, (uint64_t)element, 1 << 24) - (1 << 23)) / 4096;
 }
 
-TEST_LOOP(reshard_initial, "initial weights are those of one rank, whatever part of them a rank holds",
-          SPREADS + 4)
+static void assert_initial(const char *model, const char *layout, int threads)
 {
-    static const struct spread ones[] = {
-        {gpt2, "seq=8"}, {llama, "seq=8 bf16"}, {wide_llama, "seq=8"}, {encoder, ""}};
-    struct spread spread = _i < SPREADS ? spreads[_i] : ones[_i - SPREADS];
     struct crowd crowd;
-    crowd_open(&crowd, spread.model, spread.layout);
+    crowd_open(&crowd, model, layout);
     crowd_assert_complete(&crowd);
     for (int i = 0; i < crowd.count; i++)
-        weights_initialize(&crowd.ranks[i], 1, 1 + i % 2);
+        weights_initialize(&crowd.ranks[i], 1, threads);
     crowd_assert(&crowd, initial);
     crowd_close(&crowd);
+}
+
+TEST_LOOP(reshard_initial, "initial weights are those of one rank, whatever part of them a rank holds",
+          SPREADS)
+{
+    assert_initial(spreads[_i].model, spreads[_i].layout, 1);
+    assert_initial(spreads[_i].model, alone(spreads[_i].model), 1);
+}
+
+/* A part of the embedding has 500 x 200 elements, more than the 2^16 that one thread fills at a time. */
+TEST(reshard_initial_threads, "so they are when several threads fill a matrix")
+{
+    assert_initial("gpt2-tiny layers=1 hidden=200 vocab=1000", "seq=8 tp=2", 3);
 }
 
 static const struct checkpoint_info info = {.step = 3, .seed = 1, .global_batch = 4, .seq_len = 8};
