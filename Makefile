@@ -102,7 +102,7 @@ ubsan: export UBSAN_OPTIONS = print_stacktrace=1
 
 ## tsan: the tests under the thread sanitizer
 tsan: SANITIZER = thread
-tsan: export TSAN_OPTIONS = suppressions=make/tsan.supp:ignore_noninstrumented_modules=1
+tsan: export TSAN_OPTIONS = suppressions=make/tsan.supp:ignore_noninstrumented_modules=1:history_size=7
 
 asan ubsan tsan:
 	+@$(MAKE) test BUILD=$(BUILD)-$@ OPT=-O1 SANITIZE="-fsanitize=$(SANITIZER) -fno-omit-frame-pointer" \
