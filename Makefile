@@ -42,7 +42,7 @@ LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_SRC),$(wildcard $(addsuff
 CLI_SRC  := $(sort $(wildcard cli/*.c))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks
-TEST_SRC := $(sort $(filter-out tests/torch/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
+TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
 # What check-torch compares with PyTorch is made by a program of its own.
 DUMP_STEP := tests/torch/dump_step
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
@@ -50,7 +50,7 @@ ALL_C    := $(sort $(wildcard */*.c */*/*.c))
 SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh tests/*/*.sh)
 # tests/FOLDER/check_NAME.sh is `make check-NAME`.
 SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
-CHECKS   := check-layers check-format check-shell $(SCRIPT_CHECKS)
+CHECKS   := check-layers check-format check-shell $(SCRIPT_CHECKS) check-cuda-emulated
 obj       = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 # Parallel, except that `make clean all` must clean first.
@@ -69,7 +69,7 @@ programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BUILD)/$(L
 ## help: this list
 help:
 	@echo "memplan: make TARGET [SETTING=value]; settings are the first lines of the Makefile"
-	@awk -F ': ' '/^## / { sub("^## ", ""); printf "  %-14s %s\n", $$1, substr($$0, length($$1) + 3) }' Makefile
+	@awk -F ': ' '/^## / { sub("^## ", ""); printf "  %-14s %s\n", $$1, substr($$0, length($$1) + 3) }' Makefile make/cuda.mk
 
 ## config: what a build finds here, and the one command that installs the rest
 config:
@@ -105,7 +105,7 @@ tsan: SANITIZER = thread
 tsan: export TSAN_OPTIONS = suppressions=make/tsan.supp:ignore_noninstrumented_modules=1:history_size=7
 
 asan ubsan tsan:
-	+@$(MAKE) test BUILD=$(BUILD)-$@ OPT=-O1 SANITIZE="-fsanitize=$(SANITIZER) -fno-omit-frame-pointer" \
+	+@$(MAKE) test $(if $(filter tsan,$@),,check-cuda-emulated) BUILD=$(BUILD)-$@ OPT=-O1 SANITIZE="-fsanitize=$(SANITIZER) -fno-omit-frame-pointer" \
 		RUN_WITH="$(if $(filter tsan,$@),setarch -R)"
 
 ## bench: build every benchmark and run the main one; `make bench-gemm` runs another
@@ -139,6 +139,8 @@ check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
 $(SCRIPT_CHECKS):
 	@BUILD=$(BUILD) MEMPLAN=$(abspath $(BUILD)/memplan) make/run_check.sh $(@:check-%=%)
 $(filter-out check-make,$(SCRIPT_CHECKS)): $(BUILD)/memplan
+
+include make/cuda.mk
 
 ## format: rewrite the .c files with clang-format
 format:

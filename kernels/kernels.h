@@ -20,7 +20,8 @@
 #include <stdint.h>
 
 struct kernel_context {
-    int threads; /* how many OS threads a kernel may use, at least 1 */
+    int threads;  /* how many OS threads a kernel may use, at least 1 */
+    void *device; /* the device's own context; NULL on the CPU */
 };
 
 /* x[r] = wte[tokens[r] - first_token] + wpe[r % T]. The table may be one rank's part of the model's: the rows of the tokens
