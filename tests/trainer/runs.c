@@ -314,21 +314,27 @@ static double relative(double got, double expected)
     return got == expected ? 0 : fabs(got - expected) / fabs(expected);
 }
 
+/* Unlike fmax() it keeps a NaN. */
+static double larger(double a, double b)
+{
+    return a >= b || isnan(a) ? a : b;
+}
+
 struct distance runs_distance(const struct history *got, const struct history *expected)
 {
     struct distance distance = {0};
     double apart = 0, norm = 0;
     assert_comparable(got, expected);
     for (int64_t i = 0; i < got->steps; i++) {
-        distance.loss = fmax(distance.loss, relative(got->loss[i], expected->loss[i]));
-        distance.grad_norm = fmax(distance.grad_norm, relative(got->grad_norm[i], expected->grad_norm[i]));
+        distance.loss = larger(distance.loss, relative(got->loss[i], expected->loss[i]));
+        distance.grad_norm = larger(distance.grad_norm, relative(got->grad_norm[i], expected->grad_norm[i]));
     }
     for (int64_t i = 0; i < got->weight_count; i++) {
         double difference = (double)got->weights[i] - (double)expected->weights[i];
         apart += difference * difference;
         norm += (double)expected->weights[i] * (double)expected->weights[i];
     }
-    distance.weights = apart > 0 ? sqrt(apart / norm) : 0;
+    distance.weights = apart == 0 ? 0 : sqrt(apart / norm);
     return distance;
 }
 

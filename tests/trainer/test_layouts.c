@@ -1,8 +1,6 @@
-/* Every layout trains alike. The same model, from the same seed, on the same
- * global batches, run by any number of ranks in any arrangement, must report
- * the losses and gradient norms of one rank and end with its weights; where the
- * order of the operations is the same, to the bit. And every rank takes the
- * bytes that its program predicts. */
+/* Every layout trains alike. The same model, from the same seed, on the same global batches, run by any number of ranks
+ * in any arrangement, must report the losses and gradient norms of one rank and end with its weights; where the order
+ * of the operations is the same, to the bit. And every rank takes the bytes that its program predicts. */
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
@@ -12,9 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tied embeddings, biases and positions, in an odd number of layers; untied,
- * grouped-query heads, and enough layers for 4 stages of 2 chunks. The
- * vocabulary is divided by no number of ranks. */
+/* Tied embeddings, biases and positions, in an odd number of layers; untied, grouped-query heads, and enough layers for
+ * 4 stages of 2 chunks. The vocabulary is divided by no number of ranks. */
 static const struct {
     const char *text;
     int layers;
@@ -49,8 +46,7 @@ static struct configuration configuration_of(const char *model, const char *layo
     return c;
 }
 
-/* Ranks that wait for each other for ever would leave nothing but a test's time
- * limit: says who they were. */
+/* Ranks that wait for each other for ever would leave nothing but a test's time limit: says who they were. */
 enum { RUN_LIMIT_S = RUNS_SANITIZED ? 200 : 60 };
 static const char *running;
 
@@ -58,13 +54,12 @@ static void tell_who_hangs(int number)
 {
     static const char words[] = ": this run does not end\n";
     (void)number;
-    ssize_t ignored = write(STDERR_FILENO, running, strlen(running));
-    ignored += write(STDERR_FILENO, words, sizeof words - 1);
-    _exit(ignored > 0);
+    bool told = write(STDERR_FILENO, running, strlen(running)) > 0 &&
+                write(STDERR_FILENO, words, sizeof words - 1) > 0;
+    _exit(told ? 1 : 2);
 }
 
-/* The run of a configuration, with its final weights; its bytes are compared
- * with those predicted. */
+/* The run of a configuration, with its final weights; its bytes are compared with those predicted. */
 static struct history train(const struct configuration *c, const struct train_settings *settings)
 {
     struct error err = {0};
@@ -121,12 +116,10 @@ static void series_close(struct series *series)
     runs_clear(&series->first);
 }
 
-/* The matrix: every (dp, tp, pp) of 1, 2 and 4 on at most 8 ranks, each with
- * and without sequence parallelism where tp > 1, ZeRO-1 where dp > 1, and under
- * every schedule where pp > 1: 93 layouts, 5 fewer where the layers are too few
- * for 8 chunks. What else a run can vary goes round among them: recomputation,
- * uneven stages, the size of buckets and micro-batches, and the memory policy.
- */
+/* The matrix: every (dp, tp, pp) of 1, 2 and 4 on at most 8 ranks, each with and without sequence parallelism where tp
+ * > 1, ZeRO-1 where dp > 1, and under every schedule where pp > 1: 93 layouts, 5 fewer where the layers are too few for
+ * 8 chunks. What else a run can vary goes round among them: recomputation, uneven stages, the size of buckets and
+ * micro-batches, and the memory policy. */
 
 enum { MATRIX_MOST = 100 };
 
@@ -145,8 +138,7 @@ static const char *uneven(int layers, int chunks, int largest, char out[40])
     return out;
 }
 
-/* Most runs have pairs, to be quick, where that leaves a micro-batch for each
- * stage. */
+/* Most runs have pairs, to be quick, where that leaves a micro-batch for each stage. */
 static const char *batch_of(int dp, int pp, int number)
 {
     bool pairs = dp * pp <= 4 && number % 4 > 0;
@@ -212,24 +204,19 @@ static void train_share(int model, int layouts, int loop)
     series_close(&series);
 }
 
-TEST_DEFINE(layouts_gpt2,
-            "GPT-2 learns the same, and takes the predicted bytes, under each "
-            "of 88 layouts",
+TEST_DEFINE(layouts_gpt2, "GPT-2 learns the same, and takes the predicted bytes, under each of 88 layouts",
             MATRIX_LOOPS, true)
 {
     train_share(0, 88, _i);
 }
 
-TEST_DEFINE(layouts_llama,
-            "Llama learns the same, and takes the predicted bytes, under each "
-            "of 93 layouts",
+TEST_DEFINE(layouts_llama, "Llama learns the same, and takes the predicted bytes, under each of 93 layouts",
             MATRIX_LOOPS, true)
 {
     train_share(1, 93, _i);
 }
 
-/* Where only the order of the sum of squares differs: the same bits when
- * nothing is clipped by it. */
+/* Where only the order of the sum of squares differs: the same bits when nothing is clipped by it. */
 static const struct distance only_norm = {0, 1e-6, 0};
 static const struct distance nothing = {0, 0, 0};
 
@@ -248,11 +235,11 @@ static void assert_alike(const char *model, const char *const *layouts, int coun
     series_close(&series);
 }
 
+#define COUNT_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 #define ASSERT_ALIKE(model, layouts, max_norm, most)                                                         \
-    assert_alike(model, layouts, sizeof(layouts) / sizeof *(layouts), max_norm, most)
+    assert_alike(model, layouts, COUNT_OF(layouts), max_norm, most)
 
-/* Each parameter is on one stage, which adds up its gradient over the
- * micro-batches in their order, as one rank does. */
+/* Each parameter is on one stage, which adds up its gradient over the micro-batches in their order, as one rank does. */
 TEST(layouts_pipeline_exact, "stages learn the bits of one rank, whatever the schedule and the split")
 {
     static const char *const layouts[] = {
@@ -270,9 +257,8 @@ TEST(layouts_pipeline_exact, "stages learn the bits of one rank, whatever the sc
     ASSERT_ALIKE("gpt2-tiny untied layers=8 hidden=16 heads=4 vocab=23", layouts, 0, only_norm);
 }
 
-/* The gradient of a tied embedding is summed per stage before the two are
- * added, so one rank's bits are out of reach, but not those of another
- * schedule. */
+/* The gradient of a tied embedding is summed per stage before the two are added, so one rank's bits are out of reach,
+ * but not those of another schedule. */
 TEST(layouts_schedules_exact, "the schedules of a split learn the same bits, whatever else is parallel")
 {
     static const char *const alone[] = {BATCH " pp=4 1f1b", BATCH " pp=4 gpipe", BATCH " pp=4 zb-h1"};
@@ -295,8 +281,7 @@ TEST(layouts_interleaved_exact, "chunks of a stage change only the order in whic
 }
 
 /* A reduce-scatter adds the ranks in the order of an all-reduce. */
-TEST(layouts_zero_exact, "shards of the optimizer's states, and buckets of any "
-                         "size, change no bit")
+TEST(layouts_zero_exact, "shards of the optimizer's states, and buckets of any size, change no bit")
 {
     static const char *const layouts[] = {
         BATCH " dp=4",        BATCH " dp=4 bucket=1",        BATCH " dp=4 bucket=5000",
@@ -315,16 +300,16 @@ TEST(layouts_recompute_exact, "recomputation changes no bit under any kind of pa
                                           BATCH " pp=2 tp=2 dp=2 sp zero=1 virtual=2",
                                           BATCH " pp=2 tp=2 sp bf16 zb-h1"};
     struct train_settings settings = runs_settings(FEW_STEPS);
-    for (int i = 0; i < MODELS * 7; i++) {
-        const char *model = models[i / 7].text, *layout = layouts[i % 7];
-        struct configuration c = configuration_of(model, layout, "none");
-        struct series series = series_open(&c, &settings, nothing);
-        for (int k = 1; k < RECOMPUTES; k++) {
-            c = configuration_of(model, layout, models[i / 7].recomputes[k]);
-            series_add(&series, &c);
+    for (int m = 0; m < MODELS; m++)
+        for (int i = 0; i < COUNT_OF(layouts); i++) {
+            struct configuration c = configuration_of(models[m].text, layouts[i], "none");
+            struct series series = series_open(&c, &settings, nothing);
+            for (int k = 1; k < RECOMPUTES; k++) {
+                c = configuration_of(models[m].text, layouts[i], models[m].recomputes[k]);
+                series_add(&series, &c);
+            }
+            series_close(&series);
         }
-        series_close(&series);
-    }
 }
 
 /* Ranks meet each other at other moments in every run. */
@@ -334,18 +319,17 @@ TEST(layouts_repeat, "a run repeated under the same layout gives the same bits")
         BATCH " dp=4 zero=1 bucket=3000", BATCH " tp=4 sp",
         BATCH " pp=2 virtual=2",          BATCH " dp=2 tp=2 pp=2 sp zero=1 virtual=2",
         BATCH " dp=2 pp=4 zb-h1",         BATCH " dp=2 tp=4 bf16"};
-    for (int i = 0; i < MODELS * 6; i++) {
-        const char *const twice[] = {layouts[i % 6], layouts[i % 6]};
-        ASSERT_ALIKE(models[i / 6].text, twice, 1, nothing);
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const char *const twice[] = {layouts[i], layouts[i]};
+        for (int m = 0; m < MODELS; m++)
+            ASSERT_ALIKE(models[m].text, twice, 1, nothing);
     }
 }
 
-/* What ranks add up has been rounded to bf16 before, by 2^-9 at most; one rank
- * rounds their sum alone. In the loss, a mean over 64 tokens, less than one
- * rounding must be left of that, and in norms over all parameters no more than
- * four. Measured: 8.5e-5, 3.8e-3, 2.9e-3 at most. */
-TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few "
-                   "roundings of one rank")
+/* What ranks add up has been rounded to bf16 before, by 2^-9 at most; one rank rounds their sum alone. In the loss, a
+ * mean over 64 tokens, less than one rounding must be left of that, and in norms over all parameters no more than four.
+ * Measured: 8.5e-5, 3.8e-3, 2.9e-3 at most. */
+TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few roundings of one rank")
 {
     static const char *const layouts[] = {
         BATCH " bf16",
@@ -361,7 +345,7 @@ TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few "
         struct train_settings settings = runs_settings(STEPS);
         struct configuration c = configuration_of(models[i].text, layouts[0], "none");
         struct series series = series_open(&c, &settings, roundings);
-        for (int k = 1; k < 7; k++) {
+        for (int k = 1; k < COUNT_OF(layouts); k++) {
             c = configuration_of(models[i].text, layouts[k], models[i].recomputes[k % RECOMPUTES]);
             series_add(&series, &c);
         }

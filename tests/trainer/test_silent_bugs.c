@@ -320,27 +320,31 @@ static double square_share(const struct view *one, chosen *choose)
     for (int64_t i = 0, n = 0; i < held->program->instances; i++)
         for (int k = 0; k < program_block(held->program, i)->parameter_count; k++, n++) {
             const struct parameter *p = parameter_at(held->program, i, k);
-            struct parameter shared = *p;
             for (int64_t e = 0; e < p->count; e++) {
                 double square = (double)held->gradients[n][e] * (double)held->gradients[n][e];
                 all += square;
-                some += choose(&shared) ? square : 0;
+                some += choose(p) ? square : 0;
             }
         }
     return some / all;
+}
+
+static void assert_close(double got, double expected, double tolerance, const char *what, const char *model,
+                         const char *layout)
+{
+    ASSERT_MSG(fabs(got - expected) <= tolerance * expected, "%s, %s: the %s is %.9g, not %.9g", model,
+               layout, what, got, expected);
 }
 
 /* Norms of the first step within rounding of one rank's. What the chosen parameters have of it is large enough that
  * counting them twice, or not at all, would show. */
 static void assert_norm(struct lab *lab, chosen *choose, const char *const *layouts, int count)
 {
-    double share = square_share(lab->one, choose), norm = lab->one->grad_norm;
+    double share = square_share(lab->one, choose);
     ASSERT_MSG(share > 0.01, "only %g of the square of the norm is at stake", share);
     for (int i = 0; i < count; i++) {
         struct view *view = lab_view(lab, layouts[i]);
-        ASSERT_MSG(fabs(view->grad_norm - norm) <= 1e-5 * norm,
-                   "%s, %s: the gradient's norm is %.9g, not %.9g", lab->model, layouts[i], view->grad_norm,
-                   norm);
+        assert_close(view->grad_norm, lab->one->grad_norm, 1e-5, "gradient norm", lab->model, layouts[i]);
         view_close(view);
     }
 }
@@ -392,9 +396,7 @@ TEST(silent_norm_complete, "no parameter is left out of the gradient's norm wher
             }
         for (int i = 0; i < COUNT_OF(layouts); i++) {
             struct view *view = lab_view(&lab, layouts[i]);
-            ASSERT_MSG(fabs(view->grad_norm - norm) <= 1e-6 * norm,
-                       "%s, %s: the gradient's norm is %.9g, not %.9g", models[m], layouts[i],
-                       view->grad_norm, norm);
+            assert_close(view->grad_norm, norm, 1e-6, "gradient norm", models[m], layouts[i]);
             view_close(view);
         }
         lab_close(&lab);
@@ -436,9 +438,7 @@ TEST(silent_loss_vocabulary, "a loss from shards of the vocabulary is the loss f
         struct lab lab = lab_open(models[m], 1);
         for (int i = 0; i < COUNT_OF(layouts); i++) {
             struct view *view = lab_view(&lab, layouts[i]);
-            ASSERT_MSG(fabs(view->loss - lab.one->loss) <= 1e-6 * lab.one->loss,
-                       "%s, %s: the loss is %.9g, not %.9g", models[m], layouts[i], view->loss,
-                       lab.one->loss);
+            assert_close(view->loss, lab.one->loss, 1e-6, "loss", models[m], layouts[i]);
             view_close(view);
         }
         lab_close(&lab);
@@ -462,8 +462,7 @@ TEST(silent_loss_padding, "padding of the vocabulary is no letter: a model of ze
         settings.resume_folder = folder;
         for (int i = 0; i < COUNT_OF(layouts); i++) {
             struct view *view = view_open(model, layouts[i], &settings);
-            ASSERT_MSG(fabs(view->loss - log(vocabulary)) <= 1e-6, "%s, %s: the loss is %.9g, not %.9g",
-                       model, layouts[i], view->loss, log(vocabulary));
+            assert_close(view->loss, log(vocabulary), 1e-6, "loss", model, layouts[i]);
             view_close(view);
         }
         runs_remove_folder(folder);
@@ -485,9 +484,7 @@ TEST(silent_loss_tokens, "loss and gradients are means over the global batch, ho
         struct lab lab = lab_open(models[m], 1);
         for (int i = 0; i < COUNT_OF(layouts); i++) {
             struct view *view = lab_view(&lab, layouts[i]);
-            ASSERT_MSG(fabs(view->loss - lab.one->loss) <= 1e-6 * lab.one->loss,
-                       "%s, %s: the loss is %.9g, not %.9g", models[m], layouts[i], view->loss,
-                       lab.one->loss);
+            assert_close(view->loss, lab.one->loss, 1e-6, "loss", models[m], layouts[i]);
             assert_gradients(view, lab.one, layouts[i]);
             view_close(view);
         }
