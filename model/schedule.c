@@ -30,14 +30,15 @@ static int check_interleaved(const struct schedule_shape *shape, struct error *e
 {
     long long pp = shape->pp, micro_batches = shape->micro_batches;
     if (shape->virtual_stages == 1)
-        return error_set(err,
-                         "schedule interleaved with --virtual-stages 1 gains nothing over 1f1b and keeps "
-                         "more; use --virtual-stages 2 or more, or schedule 1f1b");
+        return error_set(
+            err, "--pipeline-schedule interleaved with --virtual-stages 1 gains nothing over 1f1b and keeps "
+                 "more; use --virtual-stages 2 or more, or --pipeline-schedule 1f1b");
     if (micro_batches % pp)
-        return error_set(err,
-                         "schedule interleaved runs micro-batches in groups of --pp %lld, which %lld "
-                         "micro-batches do not fill; use %lld micro-batches or schedule 1f1b",
-                         pp, micro_batches, (long long)round_up(micro_batches, pp));
+        return error_set(
+            err,
+            "--pipeline-schedule interleaved runs micro-batches in groups of --pp %lld, which %lld "
+            "micro-batches do not fill; use %lld micro-batches or --pipeline-schedule 1f1b",
+            pp, micro_batches, (long long)round_up(micro_batches, pp));
     return 0;
 }
 
@@ -63,8 +64,8 @@ int schedule_shape_check(const struct schedule_shape *shape, struct error *err)
         return check_interleaved(shape, err);
     if (chunks > 1)
         return error_set(err,
-                         "schedule %s has one chunk per stage, not --virtual-stages %lld; use schedule "
-                         "interleaved or --virtual-stages 1",
+                         "--pipeline-schedule %s has one chunk per stage, not --virtual-stages %lld; use "
+                         "--pipeline-schedule interleaved or --virtual-stages 1",
                          schedule_name(shape->kind), chunks);
     return 0;
 }

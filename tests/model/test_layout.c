@@ -89,9 +89,9 @@ TEST(layout_pipeline_refusals, "each pipeline that cannot be names the option an
     refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .dp = 2, .global_batch = 6},
            "which the 3 of --global-batch 6 do not fill; try --global-batch 8, or --virtual-stages 1");
     refuse("gpt2-124m", (struct layout){.pp = 2, .schedule = SCHEDULE_INTERLEAVED},
-           "use --virtual-stages 2 or more, or schedule 1f1b");
+           "use --virtual-stages 2 or more, or --pipeline-schedule 1f1b");
     refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .schedule = SCHEDULE_ZB_H1},
-           "use schedule interleaved or --virtual-stages 1");
+           "use --pipeline-schedule interleaved or --virtual-stages 1");
 }
 
 TEST(layout_pipeline_defaults, "every stage has work, and 1f1b of several chunks is interleaved")
