@@ -135,6 +135,9 @@ check-torch: $(TORCH_DEPS) $(BUILD)/$(DUMP_STEP)
 ## check-mpi: ranks as processes under mpirun; skipped where there is no MPI
 check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
 
+## check-mpirun: training under mpirun, with and (check-mpirun_failures) without luck; skipped likewise
+check-mpirun check-mpirun_failures: $(MPI_LIB)
+
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
 	@BUILD=$(BUILD) MEMPLAN=$(abspath $(BUILD)/memplan) make/run_check.sh $(@:check-%=%)

@@ -1,0 +1,47 @@
+#!/bin/bash
+# `memplan train` under mpirun when something happens to a rank: all end in time, with one message, and the last checkpoint
+# goes on as if nothing had happened.
+set -u
+data=$(realpath docs/design.md)
+. tests/trainer/mpirun.sh
+
+tiny=(gpt2-tiny --data "$data" --seq-len 16 --micro-batch 1)
+
+for layout in --dp --tp --pp; do
+    launch 2 train "${tiny[@]}" $layout 2 --lr 900 --clip 0 --steps 50
+    verdict "a run that diverges ends with one message: $layout 2" \
+        refused "rank [01]: step [0-9]*, [a-z]* .*\(norm\|loss\) is .*; lower --lr"
+done
+launch 2 profile "${tiny[@]}" --pp 2 --memory 400KiB -o memory.db
+held() {
+    refused "rank 0: step 1, .* are left" && [ "$status" -eq 1 ] && [ "$(ls memory.db*)" = memory.db ] &&
+        "$memplan" report memory.db | grep -q "ranks *2 with peaks"
+}
+verdict "a rank without memory ends the others, and what all held is recorded" held
+
+# lose LAYOUT: kills the last of two ranks once a checkpoint stands, goes on from there, and compares with a run that nothing
+# has happened to.
+lose() {
+    local run=("${tiny[@]}" "$@" --steps 600 --checkpoint-every 20 --quiet) before=$SECONDS mpirun rank
+    rm -rf threads launched
+    "$memplan" train "${run[@]}" --threads 2 --checkpoint threads >/dev/null
+    "${start[@]}" -np 2 "$memplan" train "${run[@]}" --threads 2 --checkpoint launched >out 2>err &
+    mpirun=$!
+    while [ ! -e launched/checkpoint.json ] && [ $((SECONDS - before)) -lt 30 ]; do sleep 0.02; done
+    # timeout, mpirun, ranks
+    rank=$(pgrep -P "$(pgrep -P $mpirun)" | tail -1)
+    before=$SECONDS
+    kill -KILL "$rank"
+    wait $mpirun
+    status=$? seconds=$((SECONDS - before)) lost_at=$(step_of launched)
+    verdict "a rank that is killed ends the others within 10 s, and mpirun names it: $*" killed
+    launch 2 train "${run[@]}" --checkpoint launched --resume launched
+    verdict "what it had saved at step $lost_at goes on to the same bits: $*" went_on
+}
+killed() { [ "$status" -ne 0 ] && [ "$seconds" -lt 10 ] && grep -q "process rank 1 .*signal 9" err; }
+went_on() { [ "$status" -eq 0 ] && [ "$lost_at" -lt 600 ] && same_checkpoint threads launched; }
+lose --dp 2
+lose --tp 2
+lose --pp 2
+
+finish
