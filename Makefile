@@ -37,9 +37,9 @@ FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profile
 MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)
 # What needs CUDA is in a library of its own too (make/cuda.mk).
-CUDA_SRC := device/device_cuda.c
-LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_SRC),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
-CLI_SRC  := $(sort $(wildcard cli/*.c))
+CUDA_C   := device/device_cuda.c cli/cuda_exports.c $(sort $(wildcard kernels/cuda/*.c))
+LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
+CLI_SRC  := $(sort $(filter-out $(CUDA_C),$(wildcard cli/*.c)))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks
 TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
@@ -47,7 +47,7 @@ TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% $(LAUNCHED).c,$(wildc
 DUMP_STEP := tests/torch/dump_step
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
 ALL_C    := $(sort $(wildcard */*.c */*/*.c))
-SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh tests/*/*.sh)
+SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh examples/*.sbatch tests/*/*.sh)
 # tests/FOLDER/check_NAME.sh is `make check-NAME`.
 SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
 CHECKS   := check-layers check-format check-shell $(SCRIPT_CHECKS) check-cuda-emulated

@@ -21,13 +21,11 @@ struct cuda_description {
     int capability;      /* 90: compute capability 9.0 */
     int driver, runtime; /* 13000: CUDA 13.0 */
     int64_t total_bytes;
-    int64_t free_bytes;      /* now, with this process's context there */
-    int64_t workspace_bytes; /* what the kernels take of their own, in the ledger as `runtime` */
+    int64_t free_bytes; /* now, with this process's context there */
 };
 
 struct cuda_library {
     int version;
-    const char *made_with; /* "CUDA 13.0" */
     /* How many GPUs this process sees; fails where there is no driver, one too old, or no GPU. */
     int (*count)(int *devices, struct error *err);
     int (*describe)(int ordinal, struct cuda_description *out, struct error *err);

@@ -155,12 +155,6 @@ static int read_properties(int ordinal, struct cudaDeviceProp *out, struct error
     return 0;
 }
 
-/* What cuBLAS works in: its manual recommends 32 MiB from Hopper on, and had 8 MiB + 128 KiB for its own before. */
-static int64_t workspace_bytes(int capability)
-{
-    return capability >= 90 ? 32 << 20 : 8519680;
-}
-
 int device_cuda_describe(int ordinal, struct cuda_description *out, struct error *err)
 {
     struct cudaDeviceProp properties;
@@ -179,7 +173,6 @@ int device_cuda_describe(int ordinal, struct cuda_description *out, struct error
         return device_cuda_error(ordinal, "cudaMemGetInfo", (int)status, err);
     out->free_bytes = (int64_t)free_bytes;
     out->total_bytes = (int64_t)total_bytes;
-    out->workspace_bytes = workspace_bytes(out->capability);
     return 0;
 }
 

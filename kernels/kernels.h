@@ -244,8 +244,25 @@ struct adamw_args {
     double max_norm;
 };
 
+/* What of AdamW's arguments is the same for all parameters and changes from step to step. */
+struct step_args {
+    double lr, beta1, beta2;
+    int64_t t;
+};
+
+struct device;
+
 struct kernel_table {
-    const char *name; /* "reference", "cpu" */
+    const char *name; /* "reference", "cpu", "cuda" */
+    /* The first four are NULL where kernels need nothing of their device and are done when they return. `open` gives what
+     * kernel_context.device has to be, and takes runtime_bytes of the device for as long. `begin_step` comes before each
+     * step's first kernel, and outside of a recording (device/device.h): a recorded adamw does what was begun last. `check`
+     * waits for all kernels and tells what went wrong in them: what others refuse at once, a GPU sees when it gets there. */
+    int (*open)(struct device *device, void **context, struct error *err);
+    void (*close)(void *context);
+    int (*begin_step)(const struct kernel_context *, const struct step_args *, struct error *);
+    int (*check)(const struct kernel_context *, struct error *);
+    int64_t runtime_bytes;
     int (*embed)(const struct kernel_context *, const struct embed_args *, struct error *);
     int (*embed_grad)(const struct kernel_context *, const struct embed_grad_args *, struct error *);
     int (*norm)(const struct kernel_context *, const struct norm_args *, struct error *);
@@ -271,5 +288,6 @@ struct kernel_table {
 
 extern const struct kernel_table kernels_reference; /* kernels/reference/ */
 extern const struct kernel_table kernels_cpu;       /* kernels/cpu/ */
+extern const struct kernel_table kernels_cuda;      /* kernels/cuda/, in a library of its own: device/cuda_library.h */
 
 #endif

@@ -1,4 +1,5 @@
-# The CUDA kernels, in two ways: by nvcc for GPUs, and by the C++ compiler behind tests/cuda/cuhost.h for tests on the host.
+# The CUDA back end, in two ways: libmemplan_cuda.so for GPUs, its kernels by nvcc; and libmemplan_cuda_emulated.so for tests
+# on the host, where the kernels are compiled behind tests/cuda/cuhost.h and doubles stand in for CUDA's libraries.
 # Included by the Makefile, whose settings and rules it uses.
 
 NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
@@ -6,15 +7,28 @@ NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
 CUDA_CODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CXX       ?= g++
 
-CUDA_SRC     := $(sort $(wildcard kernels/cuda/*.cu))
+CUDA_KERNELS := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include)
 CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
+# What of the program's own the library has a copy of.
+CUDA_COPIES  := $(wildcard base/*.c) device/device.c device/blocks.c device/placements.c
+CUDA_PIC     := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(filter-out %/json.o %/options.o,$(CUDA_COPIES:%.c=$(BUILD)/pic/%.o))
+
 # ---- for GPUs ----
 
-## cuda: the CUDA kernels by nvcc, for sm_80, sm_90 and newer; skipped where there is no nvcc
-cuda: $(if $(NVCC),$(CUDA_SRC:%.cu=$(BUILD)/cuda/%.o))
-	$(if $(NVCC),@make/check_spills.sh $(CUDA_SRC:%.cu=$(BUILD)/cuda/%.log),@echo "skip  cuda: no nvcc on the PATH or in $(CUDA_HOME)/bin; install the CUDA toolkit or set CUDA_HOME")
+## cuda: the CUDA back end, for sm_80, sm_90 and newer; skipped where there is no nvcc
+cuda: $(if $(NVCC),$(BUILD)/libmemplan_cuda.so)
+	$(if $(NVCC),@make/check_spills.sh $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.log),@echo "skip  cuda: no nvcc on the PATH or in $(CUDA_HOME)/bin; install the CUDA toolkit or set CUDA_HOME")
+
+# Says nothing of its own symbols to the program, which has some of the same objects.
+$(BUILD)/libmemplan_cuda.so: $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(CUDA_PIC)
+	@echo "LINK $@"
+	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lpthread -lm
+
+$(BUILD)/pic/%.o: %.c $(BUILD)/flags.stamp
+	@mkdir -p $(@D) && echo "CC   $< (CUDA)"
+	$(Q)$(COMPILE) $(CUDA_HEADERS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 # What ptxas says of registers and spills goes to a log of its own.
 $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda.stamp
@@ -26,15 +40,22 @@ $(BUILD)/cuda.stamp: TEXT = $(CUDA_COMPILE)
 # ---- for tests on the host ----
 
 # The thread sanitizer cannot follow fibers: with it their code is left as it is.
-EMULATE  = $(CXX) -std=c++17 -D_GNU_SOURCE -g $(OPT) -Wall -Wextra $(WERROR) -fopenmp -fPIC -I. $(CUDA_HEADERS) $(filter-out -fsanitize=thread,$(SANITIZE))
-EMULATED_SRC := $(CUDA_SRC) $(sort $(wildcard tests/cuda/*.cc))
+EMULATE  = $(CXX) -std=c++17 -D_GNU_SOURCE -g $(OPT) -Wall -Wextra -Wno-unknown-pragmas $(WERROR) -fopenmp -fPIC -fvisibility=hidden -I. $(CUDA_HEADERS) $(filter-out -fsanitize=thread,$(SANITIZE))
+EMULATED_SRC := $(CUDA_KERNELS) $(sort $(wildcard tests/cuda/*.cc))
 EMULATED_OBJ := $(EMULATED_SRC:%=$(BUILD)/emulated/%.o)
-CUDA_TEST_OBJ := $(call obj,tests/main.c $(sort $(wildcard tests/cuda/*.c kernels/cuda/*.c)))
+CUDA_TEST_OBJ := $(call obj,tests/main.c $(sort $(wildcard tests/cuda/*.c)) $(CUDA_C))
+CUDA_DOUBLES  := $(patsubst %.c,$(BUILD)/pic/%.o,$(wildcard tests/cuda/double_*.c))
 CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
 ## check-cuda-emulated: the CUDA kernels on the host, against the reference; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
 	$(if $(CUDA_TESTS),@OMP_WAIT_POLICY=passive $< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER),@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+
+$(BUILD)/libmemplan_cuda_emulated.so: $(EMULATED_OBJ) $(CUDA_PIC) $(CUDA_DOUBLES)
+	@echo "LINK $@"
+	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
+
+$(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
 
 $(BUILD)/run-cuda-tests: $(CUDA_TEST_OBJ) $(EMULATED_OBJ) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
@@ -50,6 +71,8 @@ $(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/emulated.stamp
 
 $(BUILD)/emulated.stamp: TEXT = $(EMULATE)
 
--include $(CUDA_SRC:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
+comma := ,
+
+-include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
 
 .PHONY: cuda check-cuda-emulated

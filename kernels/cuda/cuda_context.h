@@ -20,7 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As much as cuBLASLt recommends for sm_90, which has the same use of it; 64-byte aligned, its contents belong to the
+struct cuda_products;
+
+/* As much as cuBLASLt recommends for sm_90, which works in the same memory; 64-byte aligned, its contents belong to the
  * kernel that runs. */
 enum { CUDA_SCRATCH_BYTES = 32 << 20 };
 
@@ -39,6 +41,7 @@ struct cuda_step_values {
 struct cuda_context {
     struct CUstream_st *compute; /* a cudaStream_t: every kernel runs on it */
     int multiprocessors;
+    struct cuda_products *products; /* cuBLASLt and what it said of products so far (cuda_matmul.h) */
     void *scratch;
     int64_t scratch_bytes;
     uint64_t *fault; /* CUDA_NO_FAULT at first */

@@ -1,0 +1,12 @@
+/* What libmemplan_cuda.so holds: the one symbol that the program looks for. No part of the program itself. */
+#include "device/cuda_library.h"
+#include "device/device_cuda.h"
+#include "kernels/kernels.h"
+
+__attribute__((visibility("default"))) const struct cuda_library memplan_cuda_library = {
+    .version = CUDA_LIBRARY_VERSION,
+    .count = device_cuda_count,
+    .describe = device_cuda_describe,
+    .open = device_cuda_open,
+    .kernels = &kernels_cuda,
+};
