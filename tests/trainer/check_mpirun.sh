@@ -2,7 +2,7 @@
 # `memplan train` under mpirun, where each rank is a process: every bit as threads have it, one database of them all, and one
 # voice when what was asked for cannot be.
 set -u
-data=$(realpath docs/design.md)
+data=$(realpath docs/design.md) batch_script=$(realpath examples/train.sbatch)
 . tests/trainer/mpirun.sh
 
 # What a run says, but for how long it took.
@@ -53,5 +53,30 @@ recorded() {
 }
 launch 4 profile "${tiny[@]}" --dp 2 --pp 2 --zero 1 -o run.db
 verdict "a run of four processes is recorded in one database, as predicted" recorded
+
+# A stand-in for srun, which starts two tasks.
+cat >srun <<'END'
+#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+exec env -u SLURM_JOB_ID mpirun --allow-run-as-root --oversubscribe -np 2 "$@"
+END
+chmod +x srun
+
+# submit STEPS: the example's script, as Slurm would run it.
+submit() {
+    local before=$SECONDS
+    PATH=$PWD:$PATH MEMPLAN=$memplan SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=1 STEPS=$1 \
+        bash "$batch_script" plan.json "$data" batch >out 2>err
+    status=$? seconds=$((SECONDS - before))
+}
+steps_from() { [ "$status" -eq 0 ] && [ "$(sed -n 's/^step *\([0-9]*\).*/\1/p' out | head -1)" = "$1" ]; }
+went_on() {
+    steps_from 5 && [ "$(step_of batch/checkpoint)" = 6 ] && [ "$(ls batch)" = "$(printf 'checkpoint\nrun-7.db')" ] &&
+        "$memplan" report batch/run-7.db | grep -q "run *2, .*finished"
+}
+submit 4
+verdict "the example's batch script trains a plan" steps_from 1
+submit 6
+verdict "submitted again it goes on from the last checkpoint" went_on
 
 finish
