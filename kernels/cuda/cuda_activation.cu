@@ -37,7 +37,7 @@ __device__ __forceinline__ float gelu_slope(float x)
     return s.value + near * s.value * s.rest * (two_root * (1 + 3 * cubic * square));
 }
 
-template <typename T, int N> __global__ void gelu_kernel(int64_t count, const T *x, T *y)
+template <typename T, int N> static __global__ void gelu_kernel(int64_t count, const T *x, T *y)
 {
     flat_share<N>(count, [&](int64_t at, auto pack) {
         float values[decltype(pack)::value];
@@ -49,7 +49,7 @@ template <typename T, int N> __global__ void gelu_kernel(int64_t count, const T 
     });
 }
 
-template <typename T, int N> __global__ void gelu_grad_kernel(int64_t count, const T *x, T *d)
+template <typename T, int N> static __global__ void gelu_grad_kernel(int64_t count, const T *x, T *d)
 {
     flat_share<N>(count, [&](int64_t at, auto pack) {
         constexpr int n = decltype(pack)::value;
@@ -63,7 +63,7 @@ template <typename T, int N> __global__ void gelu_grad_kernel(int64_t count, con
     });
 }
 
-template <typename T, int N> __global__ void swiglu_kernel(int64_t F, const T *gate_up, T *y)
+template <typename T, int N> static __global__ void swiglu_kernel(int64_t F, const T *gate_up, T *y)
 {
     const int64_t row = blockIdx.x;
     const T *gates = gate_up + 2 * row * F, *ups = gates + F;
@@ -80,7 +80,7 @@ template <typename T, int N> __global__ void swiglu_kernel(int64_t F, const T *g
 }
 
 /* silu'(g) = s (1 + g (1 - s)) */
-template <typename T, int N> __global__ void swiglu_grad_kernel(int64_t F, const T *dy, T *gate_up)
+template <typename T, int N> static __global__ void swiglu_grad_kernel(int64_t F, const T *dy, T *gate_up)
 {
     const int64_t row = blockIdx.x;
     T *gates = gate_up + 2 * row * F, *ups = gates + F;

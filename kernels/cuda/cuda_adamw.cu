@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-__global__ void set_step_kernel(cuda_step_values values, cuda_step_values *step)
+static __global__ void set_step_kernel(cuda_step_values values, cuda_step_values *step)
 {
     *step = values;
 }
@@ -60,7 +60,8 @@ __device__ static float clip_scale(const float *square_sum, float max_norm)
 }
 
 template <typename T, int N>
-__global__ void adamw_kernel(adamw_state<T> state, adamw_constants constants, const cuda_step_values *step)
+static __global__ void adamw_kernel(adamw_state<T> state, adamw_constants constants,
+                                    const cuda_step_values *step)
 {
     const float clip = clip_scale(state.square_sum, constants.max_norm), rate = step->rate,
                 inverse2 = step->inverse2;

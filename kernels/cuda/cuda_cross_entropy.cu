@@ -132,7 +132,7 @@ __device__ void write_gradient(const shard<T> &logits, float scale, float log_su
 }
 
 template <typename T>
-__global__ void cross_entropy_kernel(shard<T> logits, float scale, bool gradient, float *losses)
+static __global__ void cross_entropy_kernel(shard<T> logits, float scale, bool gradient, float *losses)
 {
     const int64_t column = logits.target_column();
     if (column < 0) { /* ignored: no other rank has anything */
@@ -152,7 +152,7 @@ __global__ void cross_entropy_kernel(shard<T> logits, float scale, bool gradient
         write_gradient(logits, scale, all.max + log_sum, column);
 }
 
-template <typename T> __global__ void logit_max_kernel(shard<T> logits, float *max)
+template <typename T> static __global__ void logit_max_kernel(shard<T> logits, float *max)
 {
     const bool ignored = logits.target() < 0; /* one answer for the block */
     const float largest = ignored ? -INFINITY : row_reduce<larger, false>(share_max(logits));
@@ -160,7 +160,7 @@ template <typename T> __global__ void logit_max_kernel(shard<T> logits, float *m
         max[blockIdx.x] = largest;
 }
 
-template <typename T> __global__ void logit_sums_kernel(shard<T> logits, const float *max, float *sums)
+template <typename T> static __global__ void logit_sums_kernel(shard<T> logits, const float *max, float *sums)
 {
     const int64_t r = blockIdx.x, column = logits.target_column();
     const bool ignored = logits.target() < 0;
@@ -172,7 +172,8 @@ template <typename T> __global__ void logit_sums_kernel(shard<T> logits, const f
 }
 
 template <typename T>
-__global__ void sharded_gradient_kernel(shard<T> logits, const float *max, const float *sums, float scale)
+static __global__ void sharded_gradient_kernel(shard<T> logits, const float *max, const float *sums,
+                                               float scale)
 {
     const int64_t r = blockIdx.x;
     if (logits.target() < 0)
@@ -185,8 +186,8 @@ enum { LOSS_THREADS = 256 };
 
 /* *loss += scale * sum of losses, or of log(losses[r]) - targets' logits[r] where there is a target: each thread its rows in
  * order, in double. */
-__global__ void loss_kernel(int64_t R, int64_t vocabulary, const int32_t *targets, const float *losses,
-                            const float *target_logits, double scale, float *loss)
+static __global__ void loss_kernel(int64_t R, int64_t vocabulary, const int32_t *targets, const float *losses,
+                                   const float *target_logits, double scale, float *loss)
 {
     double sum[1] = {0};
     for (int64_t r = threadIdx.x; r < R; r += LOSS_THREADS) {

@@ -29,8 +29,8 @@ struct token_range {
 };
 
 template <typename T, int N>
-__global__ void embed_kernel(int64_t T_, int64_t C, token_range range, const int32_t *tokens, const T *wte,
-                             const T *wpe, T *x, uint64_t *fault)
+static __global__ void embed_kernel(int64_t T_, int64_t C, token_range range, const int32_t *tokens,
+                                    const T *wte, const T *wpe, T *x, uint64_t *fault)
 {
     const int64_t r = blockIdx.x;
     const int32_t token = tokens[r];
@@ -95,8 +95,8 @@ __device__ static int64_t find_token(const int32_t *tokens, int64_t begin, int64
 
 enum { LINK_THREADS = 256 };
 
-__global__ void link_kernel(int64_t R, token_range range, const int32_t *tokens, token_link *links,
-                            uint64_t *fault)
+static __global__ void link_kernel(int64_t R, token_range range, const int32_t *tokens, token_link *links,
+                                   uint64_t *fault)
 {
     const int64_t r = (static_cast<int64_t>(blockIdx.x) * LINK_THREADS + threadIdx.x) / 32;
     if (r >= R)
@@ -117,8 +117,8 @@ __global__ void link_kernel(int64_t R, token_range range, const int32_t *tokens,
 }
 
 template <typename T, int N>
-__global__ void token_grad_kernel(int64_t R, int64_t C, token_range range, const int32_t *tokens,
-                                  const token_link *links, const T *d, float *dwte)
+static __global__ void token_grad_kernel(int64_t R, int64_t C, token_range range, const int32_t *tokens,
+                                         const token_link *links, const T *d, float *dwte)
 {
     const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     if (!links[blockIdx.x].first || c >= C)
@@ -138,7 +138,8 @@ __global__ void token_grad_kernel(int64_t R, int64_t C, token_range range, const
 
 /* dwpe[t] = sum over b of d[b, t], and 0 from T on */
 template <typename T, int N>
-__global__ void position_grad_kernel(int64_t B, int64_t T_, int64_t C, const T *d, float *dwpe, bool add)
+static __global__ void position_grad_kernel(int64_t B, int64_t T_, int64_t C, const T *d, float *dwpe,
+                                            bool add)
 {
     const int64_t t = blockIdx.x, c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     if (c >= C)
@@ -156,7 +157,7 @@ __global__ void position_grad_kernel(int64_t B, int64_t T_, int64_t C, const T *
     store_pack(dwpe + t * C + c, sum);
 }
 
-template <int N> __global__ void clear_kernel(int64_t count, float *values)
+template <int N> static __global__ void clear_kernel(int64_t count, float *values)
 {
     flat_share<N>(count, [&](int64_t at, auto pack) {
         const float zeros[decltype(pack)::value] = {};

@@ -15,7 +15,7 @@
 
 enum { WARP_ROWS = 8 }; /* of a block that has a row per warp */
 
-template <typename T, int N, bool WARP> __global__ void norm_kernel(norm_args args)
+template <typename T, int N, bool WARP> static __global__ void norm_kernel(norm_args args)
 {
     const int64_t C = args.C,
                   r = WARP ? static_cast<int64_t>(blockIdx.x) * WARP_ROWS + threadIdx.x / 32 : blockIdx.x;
@@ -149,7 +149,7 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
     }
 }
 
-template <typename T, int N> __global__ void norm_grad_kernel(norm_grad_args args, norm_parts parts)
+template <typename T, int N> static __global__ void norm_grad_kernel(norm_grad_args args, norm_parts parts)
 {
     CUDA_DYNAMIC_SHARED(float, own);
     const int64_t C = args.C, begin = blockIdx.x * parts.rows;
@@ -175,7 +175,8 @@ template <typename T, int N> __global__ void norm_grad_kernel(norm_grad_args arg
 enum { ADD_COLUMNS = 32, ADD_GROUPS = 8 };
 
 /* dw for blockIdx.y = 0, db for 1: eight groups of parts, each in order, and then the groups. */
-__global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, float *dw, float *db, bool add)
+static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, float *dw, float *db,
+                                        bool add)
 {
     CUDA_SHARED(float, groups, ADD_GROUPS *ADD_COLUMNS);
     const int64_t c = static_cast<int64_t>(blockIdx.x) * ADD_COLUMNS + threadIdx.x;

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cuda_pack.cuh"
 
 template <typename T, int N>
-__global__ void residual_kernel(int64_t C, const T *residual, const T *bias, T *y)
+static __global__ void residual_kernel(int64_t C, const T *residual, const T *bias, T *y)
 {
     const int64_t row = static_cast<int64_t>(blockIdx.x) * C;
     for (int64_t c = static_cast<int64_t>(threadIdx.x) * N; c < C;

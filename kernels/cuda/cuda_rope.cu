@@ -22,7 +22,7 @@ __device__ static void make_turns(const rope_shape &shape, int64_t t, float *cos
     }
 }
 
-template <typename T, int N> __global__ void rope_kernel(rope_shape shape, T *qkv)
+template <typename T, int N> static __global__ void rope_kernel(rope_shape shape, T *qkv)
 {
     CUDA_DYNAMIC_SHARED(float, cosine);
     const int half = static_cast<int>(shape.D / 2), packs = half / N, turned = static_cast<int>(shape.turned);

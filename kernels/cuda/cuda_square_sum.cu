@@ -9,7 +9,8 @@ enum {
     MOST_RUNS = 1024,
 };
 
-template <int N> __global__ void square_run_kernel(int64_t count, int64_t run, const float *g, double *sums)
+template <int N>
+static __global__ void square_run_kernel(int64_t count, int64_t run, const float *g, double *sums)
 {
     const int64_t begin = blockIdx.x * run, end = begin + run < count ? begin + run : count;
     double sum[1] = {0};
@@ -29,7 +30,7 @@ template <int N> __global__ void square_run_kernel(int64_t count, int64_t run, c
         sums[blockIdx.x] = sum[0];
 }
 
-__global__ void add_runs_kernel(int64_t runs, const double *sums, float *total)
+static __global__ void add_runs_kernel(int64_t runs, const double *sums, float *total)
 {
     double sum[1] = {0};
     for (int64_t i = threadIdx.x; i < runs; i += THREADS)

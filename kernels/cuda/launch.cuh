@@ -41,8 +41,8 @@ extern "C" {
 #error "compile with nvcc, or with -include tests/cuda/cuhost.h for the host"
 #endif
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                          \
-    cuhost::launch({#kernel, nullptr, grid, block, static_cast<size_t>(shared_bytes), stream}, kernel,       \
-                   __VA_ARGS__)
+    cuhost::launch({#kernel, nullptr, grid, block, static_cast<size_t>(shared_bytes), stream},               \
+                   kernel __VA_OPT__(, ) __VA_ARGS__)
 /* The address of `name##_place` tells this array from the block's others. */
 #define CUDA_SHARED(type, name, count)                                                                       \
     static const char name##_place = 0;                                                                      \
