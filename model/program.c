@@ -153,7 +153,7 @@ static void number_runs(struct program *p)
 
 /* Buckets fill from the end of a chunk down, as backward finishes gradients, and close when they reach bucket_bytes; the last
  * chunk is finished first. */
-static void build_buckets(struct program *p)
+void program_list_buckets(struct program *p)
 {
     if (p->layout.dp == 1)
         return;
@@ -202,7 +202,7 @@ int program_create_stage(const struct program_spec *spec, struct program **out, 
     measure_blocks(p);
     number_runs(p);
     program_place(p);
-    build_buckets(p);
+    program_list_buckets(p);
     program_find_peak(p);
     *out = p;
     return 0;

@@ -14,6 +14,8 @@ enum dtype program_state_dtype(const struct program *program, enum state state);
 int64_t program_group_bytes(const struct program *program, const struct block *block, enum state state);
 /* Arena offset of a tensor that the instance itself owns. */
 int64_t program_offset(const struct program *program, int64_t instance, int64_t micro_batch, int index);
+/* Fills p->buckets from the runs; none when dp is 1. The planner calls it for programs that it only sketches. */
+void program_list_buckets(struct program *program);
 /* Which chunk of the stage an instance is in. */
 int program_chunk(const struct program *program, int64_t instance);
 
