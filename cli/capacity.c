@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "device/cuda_library.h"
+#include "kernels/kernels.h"
 #include "model/recompute.h"
 #include "planner/advice.h"
 #include "planner/arrangement.h"
@@ -122,39 +124,68 @@ int capacity_choose_recompute(struct plan *plan, const struct rank_device *devic
     return 0;
 }
 
+static int read_gpus(int64_t ranks, struct rank_device *out, struct error *err)
+{
+    const struct cuda_library *library;
+    struct cuda_machine machine;
+    char least[UNITS_TEXT], most[UNITS_TEXT];
+    if (cuda_library_open(&library, err) || cuda_library_measure((int)ranks, &machine, err))
+        return error_prefix(err, "--device cuda");
+    if (machine.most_free_bytes > machine.device.free_bytes)
+        log_note("the GPUs differ: the one with the least memory free, %s, counts for all (the most: %s)",
+                 units_format_bytes(machine.device.free_bytes, least),
+                 units_format_bytes(machine.most_free_bytes, most));
+    *out = (struct rank_device){
+        .name = "cuda",
+        .card = cards_match(machine.device.name, machine.device.total_bytes),
+        .capacity_bytes = machine.capacity_bytes,
+        .kernel_bytes = library->kernels->runtime_bytes,
+    };
+    return 0;
+}
+
+int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err)
+{
+    return strcmp(spec, "cuda") ? cluster_read_device(spec, ranks, out, err) : read_gpus(ranks, out, err);
+}
+
 static int check_device(const char *device, struct error *err)
 {
-    if (!device || !strcmp(device, "cpu"))
+    if (!strcmp(device, "cpu") || !strcmp(device, "cuda"))
         return 0;
-    return error_set(err,
-                     "--device %s: this build trains on the CPU only; use --device cpu, or `memplan predict "
-                     "--device %s` to "
-                     "ask whether it would fit",
-                     device, device);
+    return error_set(
+        err,
+        "--device %s: a run has cpu, or cuda for the GPUs of this machine; use one of these, or `memplan "
+        "predict --device %s` to ask whether it would fit",
+        device, device);
 }
 
-int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err)
+int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
+                    struct error *err)
 {
-    struct rank_device cpu;
+    struct rank_device found;
     struct machine_speed speed;
-    if (check_device(device, err) || cluster_read_device("cpu", layout_ranks(&plan->layout), &cpu, err))
+    const char *name = device ? device : "cpu";
+    if (check_device(name, err) || capacity_read_device(name, ranks, &found, err))
         return -1;
-    snprintf(plan->device, sizeof plan->device, "%s", cpu.name);
+    snprintf(plan->device, sizeof plan->device, "%s", found.name);
     if (memory > 0)
         plan->capacity_bytes = memory;
-    else if (plan->capacity_bytes == INT64_MAX)
-        plan->capacity_bytes = cpu.capacity_bytes;
+    else if (found.kernel_bytes || plan->capacity_bytes == INT64_MAX)
+        plan->capacity_bytes = found.capacity_bytes;
     nominal_speed(&speed);
-    return automatic ? capacity_choose_recompute(plan, &cpu, &speed, err) : 0;
+    return automatic ? capacity_choose_recompute(plan, &found, &speed, err) : 0;
 }
 
-void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, struct error *err)
+void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, int64_t kernel_bytes,
+                     struct error *err)
 {
-    struct rank_device cpu = {.name = "cpu", .capacity_bytes = plan->capacity_bytes};
+    struct rank_device device = {.capacity_bytes = plan->capacity_bytes, .kernel_bytes = kernel_bytes};
     struct machine_speed speed;
     struct advice_list list;
+    snprintf(device.name, sizeof device.name, "%.31s", plan->device);
     nominal_speed(&speed);
-    if (advice_find(pipeline, &cpu, &speed, &list, NULL))
+    if (advice_find(pipeline, &device, &speed, &list, NULL))
         return;
     struct text advice = {0};
     advice_print(&list, &advice);

@@ -8,16 +8,22 @@
 
 #include <stdbool.h>
 
-/* Sets the plan's device and capacity for a run on this machine: `memory` bytes when given (> 0), else what the plan
- * says, else the rank's share of the machine. With `automatic`, also chooses the cheapest recomputation that fits. */
-int capacity_decide(struct plan *plan, const char *device, int64_t memory, bool automatic, struct error *err);
+/* As cluster_read_device(), and "cuda": the GPUs of this machine, of which `ranks` take one each. Where they differ, the one
+ * with the least memory counts, and a note says so. */
+int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
+
+/* Sets the plan's device and capacity for a run on this machine, on which `ranks` of it are: `memory` bytes when given (> 0),
+ * else what the plan says, else the rank's share of the machine. A GPU has what its driver has left, whatever the plan says.
+ * With `automatic`, also chooses the cheapest recomputation that fits. */
+int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
+                    struct error *err);
 
 /* Chooses the cheapest recomputation with which every rank of the plan fits its capacity on such a device: layer by layer
  * without a pipeline, else none, selective or full for each stage. */
 int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
                               const struct machine_speed *speed, struct error *err);
 
-/* Adds to the refusal of a run the nearest changes with which it would fit. */
-void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, struct error *err);
+/* Adds to the refusal of a run the nearest changes with which it would fit. `kernel_bytes` as in struct rank_device. */
+void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, int64_t kernel_bytes, struct error *err);
 
 #endif

@@ -23,7 +23,8 @@ struct predict_options {
 };
 
 static const struct option_spec options[] = {
-    {"device", 'd', OPTION_TEXT, "D", NULL, "cpu, or a card such as h100-80g; default cpu",
+    {"device", 'd', OPTION_TEXT, "D", NULL,
+     "cpu, a card such as h100-80g, or cuda for the GPUs here; default cpu",
      offsetof(struct predict_options, device)},
     {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL,
      "what each rank has; default all of the card, or its share of the machine",
@@ -207,7 +208,7 @@ static int ask(struct question *q, const struct predict_options *o, bool automat
     const char *device = o->device ? o->device : q->plan.device;
     int64_t ranks = layout_ranks(&q->plan.layout);
     *c = (struct cluster){.net_bytes_per_s = CLUSTER_NET_BYTES_PER_S, .net_assumed = true};
-    if (cluster_read_device(device, ranks, &c->device, err))
+    if (capacity_read_device(device, ranks, &c->device, err))
         return -1;
     c->ranks_per_node = c->device.card ? CARDS_PER_NODE : ranks;
     c->nodes = (ranks + c->ranks_per_node - 1) / c->ranks_per_node;

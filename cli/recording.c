@@ -64,6 +64,7 @@ static void record_predictions(struct recording *recording, int ranks)
             .step_seconds = plan->step_seconds > 0 ? plan->step_seconds : NAN,
         };
         memcpy(row.at_peak, program->at_peak, sizeof row.at_peak);
+        row.at_peak[ROLE_RUNTIME] += recording->spec.kernel_bytes;
         recorder_prediction(recording->recorder, &row);
     }
 }

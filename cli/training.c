@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/recording.h"
+#include "device/cuda_library.h"
 #include "cli/world.h"
 #include "planner/cluster.h"
 #include "reports/ranges.h"
@@ -103,6 +104,24 @@ static int check_checkpoint(const char *folder, struct error *err)
     return 0;
 }
 
+/* The plan says which; every rank of it has the same. */
+static int choose_device(const struct plan *plan, struct train_settings *settings, struct error *err)
+{
+    const struct cuda_library *library;
+    if (strcmp(plan->device, "cuda"))
+        return 0;
+    if (layout_ranks(&plan->layout) > 1)
+        return error_set(err,
+                         "--device cuda trains on one GPU only, and the plan has %" PRId64
+                         " ranks; leave out --dp, --tp and --pp, or use --device cpu",
+                         layout_ranks(&plan->layout));
+    if (cuda_library_open(&library, err))
+        return -1;
+    settings->device = "cuda";
+    settings->kernels = library->kernels;
+    return 0;
+}
+
 static int make_settings(struct training *t, enum memory_policy policy, struct error *err)
 {
     const struct training_options *o = t->options;
@@ -129,6 +148,9 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     s.checkpoint_every = o->checkpoint_every;
     s.resume_folder = o->resume;
     s.weights_path = o->weights;
+    if (choose_device(t->plan, &s, err))
+        return -1;
+    s.record_steps = !o->no_graph;
     s.policy = policy;
     s.capacity_bytes = t->plan->capacity_bytes;
     s.threads = (int)o->threads;
@@ -200,6 +222,12 @@ static void on_checkpoint(void *context, int64_t step, const char *folder)
     log_note("checkpoint of step %" PRId64 " in %s", step, folder);
 }
 
+static void on_note(void *context, int rank, const char *text)
+{
+    (void)context;
+    log_note("rank %d: %s", rank, text);
+}
+
 static void on_finish(void *context, int rank, struct device *device)
 {
     struct training *t = context;
@@ -228,7 +256,8 @@ struct peak {
 static struct peak peak_of(const struct training *t, const struct train_result *result, int rank)
 {
     const struct program *program = pipeline_of_rank(t->pipeline, rank);
-    return (struct peak){program->stage, program->peak_bytes, result->usage[rank].peak_bytes};
+    int64_t predicted_bytes = program->peak_bytes + t->settings.kernels->runtime_bytes;
+    return (struct peak){program->stage, predicted_bytes, result->usage[rank].peak_bytes};
 }
 
 /* The ranks whose peak is that of rank `first`; none when an earlier one has it too. */
@@ -303,7 +332,7 @@ static void add_advice(struct training *t, struct error *err)
         return;
     if (t->refused && t->pipeline->count > 1)
         error_append(err, "; that is stage %d of the pipeline", pipeline_worst(t->pipeline));
-    capacity_advise(t->plan, t->pipeline, err);
+    capacity_advise(t->plan, t->pipeline, t->settings.kernels->runtime_bytes, err);
 }
 
 static int run_steps(struct training *t, struct error *err)
@@ -315,6 +344,7 @@ static int run_steps(struct training *t, struct error *err)
         .step = on_step,
         .validation = on_validation,
         .checkpoint = on_checkpoint,
+        .note = on_note,
         .finish = on_finish,
     };
     struct train_result result = {0};
@@ -337,6 +367,7 @@ static int open_recording(struct training *t, const char *command, struct error 
         .plan = t->plan,
         .pipeline = t->pipeline,
         .policy = t->settings.policy,
+        .kernel_bytes = t->settings.kernels->runtime_bytes,
         .event_steps = t->options->event_steps,
     };
     return recording_open(&spec, &t->recording, err);
@@ -354,7 +385,8 @@ static int run(struct training *t, const char *command, struct error *err)
 {
     const char *output = t->options->output;
     const struct program *worst = t->pipeline->stages[pipeline_worst(t->pipeline)];
-    t->refused = t->settings.policy == MEMORY_ARENA && worst->arena_bytes > t->plan->capacity_bytes;
+    int64_t needed = worst->arena_bytes + t->settings.kernels->runtime_bytes;
+    t->refused = t->settings.policy == MEMORY_ARENA && needed > t->plan->capacity_bytes;
     if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
@@ -404,7 +436,8 @@ static int decide_plan(const char *source, const struct training_options *option
     }
     if (check_ranks(world, &out->layout, err) || share_memory(world, out, err))
         return -1;
-    return capacity_decide(out, options->device, options->memory, automatic, err);
+    int64_t ranks = world->comm ? world->ranks_here : layout_ranks(&out->layout);
+    return capacity_decide(out, options->device, ranks, options->memory, automatic, err);
 }
 
 static int execute(const char *source, const struct training_options *options, enum memory_policy policy,

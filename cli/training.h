@@ -13,7 +13,7 @@ struct training_options {
     const char *data, *device, *output, *schedule, *checkpoint, *resume, *weights, *policy;
     int64_t steps, seed, warmup, memory, threads, checkpoint_every, validate_every, event_steps;
     double lr, decay, clip;
-    bool json, quiet;
+    bool json, quiet, no_graph;
 };
 
 #define TRAINING_RUN_OPTIONS                                                                                               \
@@ -29,7 +29,7 @@ struct training_options {
      offsetof(struct training_options, weights)},                                                                          \
     {"threads", 0, OPTION_COUNT, "N", NULL, "OS threads shared out among the ranks; default all cores",                    \
      offsetof(struct training_options, threads)},                                                                          \
-    {"device", 0, OPTION_TEXT, "D", NULL, "cpu: the only one this build has",                                              \
+    {"device", 0, OPTION_TEXT, "D", NULL, "cpu, or cuda for the GPUs of this machine; default cpu",                                              \
      offsetof(struct training_options, device)},                                                                           \
     {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "what each rank's device holds; default its share of the machine", \
      offsetof(struct training_options, memory)},                                                                           \

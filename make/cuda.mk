@@ -51,7 +51,7 @@ CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 check-cuda-emulated: $(CUDA_TESTS)
 	$(if $(CUDA_TESTS),@OMP_WAIT_POLICY=passive $< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER),@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
 
-$(BUILD)/libmemplan_cuda_emulated.so: $(EMULATED_OBJ) $(CUDA_PIC) $(CUDA_DOUBLES)
+$(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
 

@@ -12,7 +12,11 @@
  * cuBLAS's own workspace: 32 MiB from Hopper on, 8 MiB + 128 KiB before (cuBLAS manual, CUBLAS_WORKSPACE_CONFIG). */
 #include "planner/cards.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #define GIB(x)     ((int64_t)((x)*1024) << 20)
@@ -40,6 +44,28 @@ const struct card *cards_find(const char *name)
         if (!strcasecmp(cards[i].name, name))
             return &cards[i];
     return NULL;
+}
+
+/* "h100" of "h100-80g". */
+static bool names_model(const char *driver_name, const char *card_name)
+{
+    char model[32];
+    snprintf(model, sizeof model, "%.*s", (int)strcspn(card_name, "-"), card_name);
+    if (!strcasecmp(model, "rtx4090"))
+        return strcasestr(driver_name, "RTX 4090") != NULL;
+    const char *found = strcasestr(driver_name, model);
+    /* An L40S is no L4. */
+    return found && !isalnum((unsigned char)found[strlen(model)]);
+}
+
+const struct card *cards_match(const char *name, int64_t total_bytes)
+{
+    const struct card *best = NULL;
+    for (int i = 0; i < CARDS; i++)
+        if (names_model(name, cards[i].name) &&
+            (!best || llabs(cards[i].usable_bytes - total_bytes) < llabs(best->usable_bytes - total_bytes)))
+            best = &cards[i];
+    return best;
 }
 
 const char *const *cards_names(void)

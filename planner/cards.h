@@ -21,6 +21,9 @@ struct card {
 
 /* NULL when no card has that name. */
 const struct card *cards_find(const char *name);
+/* The card that a driver calls `name`, such as "NVIDIA H100 80GB HBM3", with about so much memory; NULL when it is not among
+ * those known. */
+const struct card *cards_match(const char *name, int64_t total_bytes);
 /* NULL-terminated. */
 const char *const *cards_names(void);
 

@@ -20,6 +20,9 @@ struct rank_device {
     char name[32];          /* "cpu", or the card's name */
     const struct card *card; /* NULL: the CPU */
     int64_t capacity_bytes; /* of one rank */
+    /* What our kernels take of it, on a GPU of this machine whose capacity is what its driver has left: there the context is
+     * already out of it. Else 0. */
+    int64_t kernel_bytes;
 };
 
 struct cluster {

@@ -14,6 +14,8 @@ static const int64_t nccl_ring_bytes = 2 * 8 * (10LL << 20);
 
 struct runtime_term prediction_runtime(const struct rank_device *device, int64_t ranks)
 {
+    if (device->kernel_bytes)
+        return (struct runtime_term){.bytes = device->kernel_bytes, .workspace_bytes = device->kernel_bytes};
     if (!device->card)
         return (struct runtime_term){0};
     struct runtime_term term = {.context_bytes = context_bytes,

@@ -12,6 +12,10 @@
 #include "trainer/execute.h"
 #include "trainer/messages.h"
 
+/* How a step is done: operation by operation; the same, and the device writes them down; or from that recording, when the
+ * host keeps the ledger and writes what changes, and runs no operation else. */
+enum executor_mode { EXECUTOR_RUN, EXECUTOR_RECORD, EXECUTOR_REPLAY };
+
 struct executor {
     struct executor_parts parts;
     struct layout_place place;
@@ -23,6 +27,9 @@ struct executor {
     bool training;                   /* false: forward only, and the loss leaves no gradient */
     const struct update *update;
     int64_t step;
+    enum executor_mode mode;
+    bool ran_step;          /* at least one, so that all that is made at a first use is there */
+    struct error unrecorded; /* why there is no recording */
 };
 
 /* The operation at hand, with its tensors resolved. */
@@ -87,6 +94,12 @@ static inline int64_t placed_elements(const struct placed *t)
 /* What this rank updates of a parameter, in one of its states: with ZeRO its shard, which is all that there is of the
  * optimizer's. Without padding; it may be nothing. */
 struct comm_span executor_own(const struct executor *executor, int64_t instance, int index, enum state state);
+
+/* May an operation look at its results? Where the device works beside the host that waits until the end of the step. */
+static inline bool call_may_read(const struct call *c)
+{
+    return !device_is_asynchronous(c->e->parts.device);
+}
 
 double executor_read_scalar(const struct executor *executor, enum scalar scalar);
 

@@ -72,6 +72,7 @@ struct executor *executor_create(const struct executor_parts *parts)
     e->parts = *parts;
     e->place = layout_place_of(&p->layout, parts->rank);
     e->context.threads = parts->threads;
+    e->context.device = parts->kernel_device;
     e->batch = batch_create(p, parts->data);
     e->messages = messages_create(p, parts->device, parts->memory, parts->groups.pipeline);
     e->spans = host_alloc(spans * sizeof *e->spans);
@@ -132,6 +133,16 @@ static void give_deaths(struct executor *e, const struct step_op *s)
     }
 }
 
+static bool loads(enum op_kind kind)
+{
+    return kind == OP_LOAD_TOKENS || kind == OP_LOAD_FEATURES || kind == OP_LOAD_TARGETS;
+}
+
+static bool is_in_recording(const struct executor *e, enum op_kind kind)
+{
+    return e->mode == EXECUTOR_REPLAY && !loads(kind);
+}
+
 static int run_op(struct executor *e, const struct step_op *s, struct error *err)
 {
     device_range_begin(e->parts.device, s->id, (int)e->step);
@@ -141,7 +152,7 @@ static int run_op(struct executor *e, const struct step_op *s, struct error *err
         status = take_births(e, s, err);
     if (!status) {
         resolve(&call);
-        status = runners[s->kind](&call, err);
+        status = is_in_recording(e, s->kind) ? 0 : runners[s->kind](&call, err);
         if (!status)
             give_deaths(e, s);
     }
@@ -181,19 +192,9 @@ static int64_t first_sample(const struct executor *e, int64_t micro_batch)
            micro_batch * l->micro_batch;
 }
 
-static bool loads(enum op_kind kind)
+/* All operations in order, as far as the mode has them run. */
+static int walk_step(struct executor *e, struct error *err)
 {
-    return kind == OP_LOAD_TOKENS || kind == OP_LOAD_FEATURES || kind == OP_LOAD_TARGETS;
-}
-
-int executor_step(struct executor *e, int64_t step, const struct update *update, struct step_result *out,
-                  struct error *err)
-{
-    const struct layout *l = &e->parts.program->layout;
-    e->step = step;
-    e->update = update;
-    e->training = true;
-    e->loss_scale = 1 / ((double)l->global_batch * (double)l->seq_len);
     write_scalar(e, SCALAR_LOSS, 0);
     write_scalar(e, SCALAR_SQUARE_SUM, 0);
     messages_begin_walk(e->messages, false);
@@ -207,10 +208,89 @@ int executor_step(struct executor *e, int64_t step, const struct update *update,
         if (run_op(e, &s, err))
             return -1;
     }
-    if (messages_end_walk(e->messages, err))
-        return -1;
+    return messages_end_walk(e->messages, err);
+}
+
+/* The first recording is the last when it fails: *recorded says whether the step was done. */
+static int record_step(struct executor *e, bool *recorded, struct error *err)
+{
+    struct device *device = e->parts.device;
+    *recorded = false;
+    if (device_record(device, &e->unrecorded))
+        return 0;
+    e->mode = EXECUTOR_RECORD;
+    int status = walk_step(e, err);
+    e->mode = EXECUTOR_RUN;
+    if (device_recorded(device, &e->unrecorded) || status)
+        return status;
+    e->mode = EXECUTOR_REPLAY;
+    *recorded = true;
+    return 0;
+}
+
+static int replay_step(struct executor *e, struct error *err)
+{
+    device_rewrite(e->parts.device);
+    return walk_step(e, err) || device_replay(e->parts.device, err) ? -1 : 0;
+}
+
+/* The first step is never recorded: in it kernels are loaded and algorithms chosen, which a recording must not hold. */
+static bool wants_recording(const struct executor *e)
+{
+    return e->parts.record_steps && e->ran_step && device_can_record(e->parts.device) &&
+           e->unrecorded.kind == ERROR_NONE;
+}
+
+static int run_step(struct executor *e, const char **note, struct error *err)
+{
+    bool recorded;
+    if (e->mode == EXECUTOR_REPLAY)
+        return replay_step(e, err);
+    if (wants_recording(e)) {
+        if (record_step(e, &recorded, err))
+            return -1;
+        if (recorded)
+            return 0;
+        error_prefix(&e->unrecorded, "steps are not recorded, and run operation by operation");
+        *note = e->unrecorded.text;
+    }
+    return walk_step(e, err);
+}
+
+static int begin_step(struct executor *e, struct error *err)
+{
+    struct step_args args = {e->update->lr, e->update->beta1, e->update->beta2, e->step + 1};
+    const struct kernel_table *kernels = e->parts.kernels;
+    return kernels->begin_step ? kernels->begin_step(&e->context, &args, err) : 0;
+}
+
+/* Reads what the step has made. On a device that works beside the host, what went wrong shows here. */
+static int end_step(struct executor *e, struct step_result *out, struct error *err)
+{
+    const struct kernel_table *kernels = e->parts.kernels;
     out->loss = executor_read_scalar(e, SCALAR_LOSS);
     out->grad_norm = sqrt(executor_read_scalar(e, SCALAR_SQUARE_SUM));
+    if (kernels->check && kernels->check(&e->context, err))
+        return error_prefix(err, "step %lld", (long long)e->step + 1);
+    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
+        return error_set(
+            err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
+            (long long)e->step + 1, out->loss, out->grad_norm);
+    return 0;
+}
+
+int executor_step(struct executor *e, int64_t step, const struct update *update, struct step_result *out,
+                  struct error *err)
+{
+    const struct layout *l = &e->parts.program->layout;
+    *out = (struct step_result){0};
+    e->step = step;
+    e->update = update;
+    e->training = true;
+    e->loss_scale = 1 / ((double)l->global_batch * (double)l->seq_len);
+    if (begin_step(e, err) || run_step(e, &out->note, err) || end_step(e, out, err))
+        return -1;
+    e->ran_step = true;
     return 0;
 }
 
@@ -247,6 +327,9 @@ static int read_validation_loss(struct executor *e, double *loss, struct error *
 int executor_validate(struct executor *e, int64_t batches, double *loss, struct error *err)
 {
     const struct layout *l = &e->parts.program->layout;
+    const struct kernel_table *kernels = e->parts.kernels;
+    enum executor_mode mode = e->mode;
+    e->mode = EXECUTOR_RUN;
     e->training = false;
     e->loss_scale = 1 / ((double)batches * (double)l->micro_batch * (double)l->seq_len);
     write_scalar(e, SCALAR_LOSS, 0);
@@ -261,5 +344,8 @@ int executor_validate(struct executor *e, int64_t batches, double *loss, struct 
         if (messages_end_walk(e->messages, err))
             return -1;
     }
-    return read_validation_loss(e, loss, err);
+    e->mode = mode;
+    if (read_validation_loss(e, loss, err))
+        return -1;
+    return kernels->check ? kernels->check(&e->context, err) : 0;
 }

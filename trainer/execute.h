@@ -20,6 +20,8 @@ struct executor_parts {
     int64_t rank;                  /* of the layout's */
     struct device *device;
     const struct kernel_table *kernels;
+    void *kernel_device;  /* what kernels->open() gave; NULL where there is none */
+    bool record_steps;    /* where the device can: do steps from the third on from a recording of the second */
     struct groups groups; /* {0} for a rank alone */
     struct step_memory *memory;
     const struct data *data;
@@ -35,6 +37,7 @@ struct update {
 struct step_result {
     double loss;      /* mean over the global batch */
     double grad_norm; /* before clipping */
+    const char *note; /* why steps are not recorded, once; else NULL. Lives as long as the executor. */
 };
 
 struct executor *executor_create(const struct executor_parts *parts);

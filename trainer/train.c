@@ -41,6 +41,7 @@ struct rank {
     struct groups groups;
     pthread_t thread;
     struct device *device;
+    void *kernel_device; /* what the kernels have of it */
     struct step_memory *memory;
     struct executor *executor;
     int64_t first_step;
@@ -60,6 +61,7 @@ struct train_settings train_defaults(void)
         .decay = 0.1,
         .max_norm = 1,
         .validation_batches = 4,
+        .device = "cpu",
         .kernels = &kernels_cpu,
     };
 }
@@ -95,13 +97,14 @@ static int check_fits(const struct pipeline *pipeline, const struct train_settin
                       struct error *err)
 {
     const struct program *program = pipeline->stages[pipeline_worst(pipeline)];
+    int64_t needed = program->arena_bytes + settings->kernels->runtime_bytes;
     char need[UNITS_TEXT], have[UNITS_TEXT];
     if (settings->policy != MEMORY_ARENA || settings->capacity_bytes <= 0 ||
-        program->arena_bytes <= settings->capacity_bytes)
+        needed <= settings->capacity_bytes)
         return 0;
     return error_set_kind(
         err, ERROR_MEMORY, "does not fit: a rank needs %s (%lld bytes) and its device has %s (%lld bytes)",
-        units_format_bytes(program->arena_bytes, need), (long long)program->arena_bytes,
+        units_format_bytes(needed, need), (long long)needed,
         units_format_bytes(settings->capacity_bytes, have), (long long)settings->capacity_bytes);
 }
 
@@ -150,12 +153,27 @@ static int resume(struct rank *rank, struct error *err)
     return 0;
 }
 
+/* Ranks of a machine have consecutive numbers, and a GPU each. */
+static int open_device(struct rank *rank, struct error *err)
+{
+    const struct train_settings *settings = rank->run->settings;
+    int ranks_here = settings->world ? settings->ranks_here : rank->run->result->ranks;
+    struct device_choice choice = {
+        .kind = settings->device,
+        .ordinal = rank->number % ranks_here,
+        .used = settings->world ? 1 : ranks_here,
+        .capacity_bytes = settings->capacity_bytes,
+        .poison = settings->poison,
+    };
+    return device_open(&choice, &rank->device, err);
+}
+
 static int rank_open(struct rank *rank, struct error *err)
 {
     struct run_state *run = rank->run;
     const struct train_settings *settings = run->settings;
     const struct train_listener *listener = run->listener;
-    if (device_open_cpu(settings->capacity_bytes, settings->poison, &rank->device, err))
+    if (open_device(rank, err))
         return -1;
     if (listener->start) {
         pthread_mutex_lock(&run->lock);
@@ -167,6 +185,8 @@ static int rank_open(struct rank *rank, struct error *err)
     }
     if (run->result->ranks > 1 && groups_open(rank->comm, rank->program, &rank->groups, err))
         return -1;
+    if (settings->kernels->open && settings->kernels->open(rank->device, &rank->kernel_device, err))
+        return -1;
     if (step_memory_open(rank->program, rank->device, settings->policy, &rank->memory, err))
         return -1;
     struct executor_parts parts = {
@@ -174,6 +194,9 @@ static int rank_open(struct rank *rank, struct error *err)
         .rank = rank->number,
         .device = rank->device,
         .kernels = settings->kernels,
+        .kernel_device = rank->kernel_device,
+        .record_steps = settings->record_steps && settings->policy == MEMORY_ARENA && !settings->poison &&
+                        run->result->ranks == 1,
         .groups = rank->groups,
         .memory = rank->memory,
         .data = run->data,
@@ -273,6 +296,15 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
     return 0;
 }
 
+static void report_note(struct rank *rank, const char *text)
+{
+    struct run_state *run = rank->run;
+    pthread_mutex_lock(&run->lock);
+    if (run->listener->note)
+        run->listener->note(run->listener->context, rank->number, text);
+    pthread_mutex_unlock(&run->lock);
+}
+
 static int rank_step(struct rank *rank, int64_t step, struct error *err)
 {
     const struct train_settings *settings = rank->run->settings;
@@ -295,6 +327,8 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
     if (executor_step(rank->executor, step, &update, &result, err))
         return -1;
     double seconds = (double)(clock_ns() - start_ns) * 1e-9;
+    if (result.note)
+        report_note(rank, result.note);
     report_step(rank, step, &result, update.lr, seconds);
     return after_step(rank, step + 1, err);
 }
@@ -316,6 +350,8 @@ static void rank_close(struct rank *rank)
     }
     executor_free(rank->executor);
     step_memory_close(rank->memory);
+    if (rank->kernel_device)
+        run->settings->kernels->close(rank->kernel_device);
     device_close(rank->device);
 }
 

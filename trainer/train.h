@@ -25,7 +25,9 @@ struct train_settings {
     int64_t checkpoint_every;      /* 0: only after the last step */
     const char *resume_folder;     /* NULL: from step 0 */
     const char *weights_path;      /* what step 0 starts from, as in public_weights.h; NULL: initial weights */
-    const struct kernel_table *kernels;
+    const char *device;                 /* kind of each rank's, as in device_open(); of several GPUs, one each */
+    const struct kernel_table *kernels; /* of that kind */
+    bool record_steps;                  /* once a step has run, do the later ones from a recording of it, where there can be one */
     enum memory_policy policy;
     int64_t capacity_bytes; /* of each rank's device; <= 0: no limit */
     int threads;            /* OS threads shared out among the ranks of this machine; 0: the cores that they may use */
@@ -55,6 +57,8 @@ struct train_listener {
     void (*step)(void *context, const struct step_report *report);
     void (*validation)(void *context, int64_t step, double loss);
     void (*checkpoint)(void *context, int64_t step, const char *folder);
+    /* What a user may want to know, and no failure: a sentence. */
+    void (*note)(void *context, int rank, const char *text);
     /* The rank is done, or has failed; its memory is given back after this. Not called when start was not, or failed. */
     void (*finish)(void *context, int rank, struct device *device);
 };
