@@ -117,11 +117,11 @@ static int64_t peak_of(const struct split *split)
 static struct step_time time_of(const struct split *split, const struct step_frame *frame)
 {
     const struct timed_run runs[] = {
-        {1, split->frontier->embed},
-        {1, bottom_of(split)->first_time},
-        {lower_rest(split), split->lower->time},
-        {upper_rest(split), split->upper->time},
-        {1, split->frontier->head},
+        {1, split->frontier->embed, false},
+        {1, bottom_of(split)->first_time, true},
+        {lower_rest(split), split->lower->time, true},
+        {upper_rest(split), split->upper->time, true},
+        {1, split->frontier->head, false},
     };
     return time_model_runs(frame, runs, sizeof runs / sizeof runs[0]);
 }

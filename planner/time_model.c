@@ -1,7 +1,9 @@
 #include "planner/time_model.h"
 
 #include "base/arena.h"
+#include "planner/timeline.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -102,10 +104,12 @@ void time_model_close(struct step_frame *frame)
 }
 
 /* The last micro-batch's backward, from the head down, or its weight half where that is apart: when has instance `first`
- * finished? Callers ask for lower and lower instances. Chunks of a stage are taken to follow one another. */
+ * finished? Callers ask for lower and lower instances. Chunks of a stage are taken to follow one another, and what layers
+ * recompute to be spread evenly over them: then a step depends on the sets of its layers through their sums only. */
 struct backward_clock {
     const struct timed_run *runs;
     bool halves;
+    double recompute_s;  /* of a layer, on average */
     int run;             /* the one in progress */
     int64_t below;       /* instances below that run */
     double before_run_s; /* of the runs above it */
@@ -114,8 +118,22 @@ struct backward_clock {
 /* Of one instance of the run in progress. */
 static double instance_seconds(const struct backward_clock *clock)
 {
-    const struct block_time *time = &clock->runs[clock->run].time;
-    return clock->halves ? time->weight : backward_pass(time);
+    const struct timed_run *run = &clock->runs[clock->run];
+    if (clock->halves)
+        return run->time.weight;
+    return run->layers ? backward_pass(&run->time) - run->time.recompute + clock->recompute_s
+                       : backward_pass(&run->time);
+}
+
+static double mean_recompute(const struct timed_run *runs, int run_count)
+{
+    double seconds = 0, layers = 0;
+    for (int i = 0; i < run_count; i++)
+        if (runs[i].layers) {
+            seconds += (double)runs[i].count * runs[i].time.recompute;
+            layers += (double)runs[i].count;
+        }
+    return layers > 0 ? seconds / layers : 0;
 }
 
 static double finished_at(struct backward_clock *clock, int64_t first)
@@ -128,13 +146,13 @@ static double finished_at(struct backward_clock *clock, int64_t first)
     return clock->before_run_s + (double)done * instance_seconds(clock);
 }
 
-/* What reductions add after backward. Buckets are reduced one after another, each when it is full. What ends after
- * backward shows; what is hidden shows too, as slower computation, where the two share cores. */
-static double exposed_seconds(const struct step_frame *frame, const struct timed_run *runs, int run_count)
+struct stage_tail time_model_tail(const struct step_frame *frame, const struct timed_run *runs, int run_count)
 {
     const struct program *program = frame->program;
-    struct backward_clock clock = {
-        .runs = runs, .run = run_count - 1, .halves = program->layout.schedule == SCHEDULE_ZB_H1};
+    struct backward_clock clock = {.runs = runs,
+                                   .run = run_count - 1,
+                                   .halves = program->layout.schedule == SCHEDULE_ZB_H1,
+                                   .recompute_s = mean_recompute(runs, run_count)};
     clock.below = program->instances - runs[run_count - 1].count;
     double link_free_at = 0, busy = frame->loss_reduce_s;
     for (int i = 0; i < program->bucket_count; i++) {
@@ -145,12 +163,12 @@ static double exposed_seconds(const struct step_frame *frame, const struct timed
     double backward_end = finished_at(&clock, 0);
     double late = link_free_at > backward_end ? link_free_at - backward_end : 0;
     double exposed = late + frame->loss_reduce_s;
-    return exposed + (1 - frame->overlap) * (busy - exposed) + frame->tail_reduce_s;
+    return (struct stage_tail){exposed + (1 - frame->overlap) * (busy - exposed),
+                               frame->tail_reduce_s + frame->optimizer_s};
 }
 
-/* *tail_s: how much of it comes after the last backward. */
 static struct step_time sum_up(const struct step_frame *frame, const struct timed_run *runs, int run_count,
-                               double *tail_s)
+                               struct stage_tail *tail)
 {
     struct step_time step = {.optimizer = frame->optimizer_s};
     for (int i = 0; i < run_count; i++) {
@@ -161,17 +179,16 @@ static struct step_time sum_up(const struct step_frame *frame, const struct time
         step.recompute += times * time->recompute;
         step.exposed_communication += times * (time->forward_exchange + time->backward_exchange);
     }
-    double exposed = exposed_seconds(frame, runs, run_count);
-    step.exposed_communication += exposed;
+    *tail = time_model_tail(frame, runs, run_count);
+    step.exposed_communication += tail->before_s + frame->tail_reduce_s;
     step.total = step.forward + step.backward + step.recompute + step.exposed_communication + step.optimizer;
-    *tail_s = exposed + step.optimizer;
     return step;
 }
 
 struct step_time time_model_runs(const struct step_frame *frame, const struct timed_run *runs, int run_count)
 {
-    double tail_s;
-    return sum_up(frame, runs, run_count, &tail_s);
+    struct stage_tail tail;
+    return sum_up(frame, runs, run_count, &tail);
 }
 
 /* Of all runs of a program; to be freed. */
@@ -180,27 +197,28 @@ static struct timed_run *time_runs(const struct program *program, const struct m
     struct timed_run *runs = host_alloc((size_t)program->run_count * sizeof *runs);
     for (int i = 0; i < program->run_count; i++) {
         const struct run *run = &program->runs[i];
-        runs[i] =
-            (struct timed_run){run->count, time_model_block(program, &program->blocks[run->block], speed)};
+        const struct block *block = &program->blocks[run->block];
+        runs[i] = (struct timed_run){run->count, time_model_block(program, block, speed),
+                                     block->part == PART_LAYER};
     }
     return runs;
 }
 
 static struct step_time time_stage(const struct program *program, const struct machine_speed *speed,
-                                   const struct timed_run *runs, double *tail_s)
+                                   const struct timed_run *runs, struct stage_tail *tail)
 {
     struct step_frame frame;
     time_model_open(program, speed, &frame);
-    struct step_time step = sum_up(&frame, runs, program->run_count, tail_s);
+    struct step_time step = sum_up(&frame, runs, program->run_count, tail);
     time_model_close(&frame);
     return step;
 }
 
 struct step_time time_model_step(const struct program *program, const struct machine_speed *speed)
 {
-    double tail_s;
+    struct stage_tail tail;
     struct timed_run *runs = time_runs(program, speed);
-    struct step_time step = time_stage(program, speed, runs, &tail_s);
+    struct step_time step = time_stage(program, speed, runs, &tail);
     free(runs);
     return step;
 }
@@ -231,25 +249,40 @@ static void add_passes(const struct program *program, const struct timed_run *ru
 static double message_seconds(const struct program *program, const struct machine_speed *speed)
 {
     const struct chunk *chunk = &program->chunks[0];
-    const struct block *sender = program_block(program, chunk->first + chunk->count - 1);
+    return time_model_message(program, program_block(program, chunk->first + chunk->count - 1), speed);
+}
+
+double time_model_message(const struct program *program, const struct block *sender,
+                          const struct machine_speed *speed)
+{
     struct work work = block_work(program, sender, &sender->ops[0]);
     return machine_speed_message_seconds(speed, &work, layout_ranks(&program->layout));
 }
 
-static int replay(const struct layout *layout, const struct schedule_times *times, double *seconds,
-                  struct error *err)
+double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count)
+{
+    double met_s = 0, after_s = 0;
+    for (int64_t i = 0; i < count; i++) {
+        met_s = fmax(met_s, ends_s[i] + tails[i].before_s);
+        after_s = fmax(after_s, tails[i].after_s);
+    }
+    return met_s + after_s;
+}
+
+/* Of a whole step. */
+static int replay(const struct layout *layout, const struct schedule_times *times,
+                  const struct stage_tail *tails, double *seconds, struct error *err)
 {
     struct schedule_shape shape = layout_schedule(layout);
-    struct schedule **schedules = host_alloc((size_t)shape.pp * sizeof *schedules);
-    int status = 0;
-    for (int64_t i = 0; i < shape.pp && !status; i++)
-        status = schedule_create(&shape, i, &schedules[i], err);
-    if (!status)
-        status = schedule_replay((const struct schedule *const *)schedules, times, seconds, NULL, err);
-    for (int64_t i = 0; i < shape.pp; i++)
-        schedule_free(schedules[i]);
-    free(schedules);
-    return status;
+    struct timeline *timeline;
+    if (timeline_create(&shape, &timeline, err))
+        return -1;
+    double *ends_s = host_alloc((size_t)shape.pp * sizeof *ends_s);
+    timeline_run(timeline, times, ends_s);
+    *seconds = time_model_together(ends_s, tails, shape.pp);
+    free(ends_s);
+    timeline_free(timeline);
+    return 0;
 }
 
 /* Stages end together: they meet in the gradient norm, and the next step begins for all. What a stage does not need of the
@@ -270,22 +303,22 @@ static int time_stages(const struct pipeline *pipeline, const struct machine_spe
                        struct passes *passes, struct step_time *stages, struct step_time *out,
                        struct error *err)
 {
-    double tail_s = 0, replayed_s;
+    double total_s;
+    struct stage_tail *tails = host_alloc((size_t)pipeline->count * sizeof *tails);
     for (int i = 0; i < pipeline->count; i++) {
-        double own_tail_s;
         const struct program *program = pipeline->stages[i];
         struct timed_run *runs = time_runs(program, speed);
-        stages[i] = time_stage(program, speed, runs, &own_tail_s);
+        stages[i] = time_stage(program, speed, runs, &tails[i]);
         add_passes(program, runs, passes);
         free(runs);
-        tail_s = own_tail_s > tail_s ? own_tail_s : tail_s;
     }
     struct schedule_times times = {passes->forward_s, passes->backward_input_s, passes->backward_weight_s,
                                    message_seconds(pipeline->stages[0], speed)};
-    if (replay(&pipeline->stages[0]->layout, &times, &replayed_s, err))
-        return -1;
-    *out = stages[spread_bubbles(stages, pipeline->count, replayed_s + tail_s)];
-    return 0;
+    int status = replay(&pipeline->stages[0]->layout, &times, tails, &total_s, err);
+    if (!status)
+        *out = stages[spread_bubbles(stages, pipeline->count, total_s)];
+    free(tails);
+    return status;
 }
 
 int time_model_pipeline(const struct pipeline *pipeline, const struct machine_speed *speed,

@@ -8,15 +8,17 @@
 #include "model/pipeline.h"
 #include "planner/machine_speed.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* In seconds. */
 struct step_time {
     double forward, backward; /* recomputation not included */
-    double recompute; /* with what tensor-parallel ranks exchange again for it */
-    double exposed_communication; /* what communication adds to the step: all that tensor-parallel ranks exchange within
+    double recompute;         /* with what tensor-parallel ranks exchange again for it */
+    double
+        exposed_communication; /* what communication adds to the step: all that tensor-parallel ranks exchange within
                                    * their layers, copies to and from messages, and what is not hidden of the rest */
-    double bubble; /* of a pipeline: waiting for messages, and for slower stages */
+    double bubble;             /* of a pipeline: waiting for messages, and for slower stages */
     double optimizer;
     double total; /* the sum of all these */
 };
@@ -26,8 +28,8 @@ struct step_time time_model_step(const struct program *program, const struct mac
 
 /* Of all stages together: *out has the parts of the stage that waits least. `stages` (NULL: not wanted) receives one for
  * each stage; all have the same total. Of one stage, both are time_model_step(). Fails only when the schedule does. */
-int time_model_pipeline(const struct pipeline *pipeline, const struct machine_speed *speed, struct step_time *stages,
-                        struct step_time *out, struct error *err);
+int time_model_pipeline(const struct pipeline *pipeline, const struct machine_speed *speed,
+                        struct step_time *stages, struct step_time *out, struct error *err);
 
 /* For searches, which time many arrangements of the same blocks. */
 
@@ -44,6 +46,7 @@ struct block_time time_model_block(const struct program *program, const struct b
 struct timed_run {
     int64_t count;
     struct block_time time;
+    bool layers; /* or the block at an end */
 };
 
 /* What all arrangements share. */
@@ -61,5 +64,19 @@ void time_model_open(const struct program *program, const struct machine_speed *
 void time_model_close(struct step_frame *frame);
 /* The runs cover all instances, from the embedding to the head. */
 struct step_time time_model_runs(const struct step_frame *frame, const struct timed_run *runs, int run_count);
+
+/* What a stage does behind its last backward. */
+struct stage_tail {
+    double
+        before_s; /* until its gradients and the loss are summed: then all stages meet, in the norm of the gradient */
+    double after_s; /* from then on */
+};
+struct stage_tail time_model_tail(const struct step_frame *frame, const struct timed_run *runs,
+                                  int run_count);
+/* The step, from when each of `count` stages ends its schedule. */
+double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count);
+/* A message between stages; `sender` is an OP_SEND's block. */
+double time_model_message(const struct program *program, const struct block *sender,
+                          const struct machine_speed *speed);
 
 #endif

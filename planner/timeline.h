@@ -1,0 +1,24 @@
+/* A pipeline's schedule made ready to be timed again and again: which item waits for which does not depend on seconds, so that
+ * is worked out once, and to time a step is one pass over the items. It takes what schedule_replay() of model/schedule.h takes,
+ * to the last bit. */
+#ifndef MEMPLAN_PLANNER_TIMELINE_H
+#define MEMPLAN_PLANNER_TIMELINE_H
+
+#include "base/error.h"
+#include "model/schedule.h"
+
+#include <stdint.h>
+
+struct timeline;
+
+/* On success *out is the caller's: timeline_free(). Fails as schedule_replay() does. */
+int timeline_create(const struct schedule_shape *shape, struct timeline **out, struct error *err);
+void timeline_free(struct timeline *timeline); /* NULL is fine */
+
+/* How many items all stages have together. */
+int64_t timeline_items(const struct timeline *timeline);
+
+/* When each stage is done: ends_s[pp]. Returns the latest. */
+double timeline_run(struct timeline *timeline, const struct schedule_times *times, double *ends_s);
+
+#endif
