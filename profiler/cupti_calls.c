@@ -5,7 +5,7 @@
 
 /* A CUPTI that is part of the process already (another tool's, or a test's) is the one to use: a second copy would be a
  * second client. Such entries are resolved when this library is loaded; else they are NULL. */
-#define WEAK_CALL(name) __typeof__(name) name __attribute__((weak));
+#define WEAK_CALL(name) __typeof__(name) name __attribute__((weak, visibility("default")));
 CUPTI_CALLS(WEAK_CALL)
 
 #define STRING(x)   #x

@@ -465,12 +465,12 @@ static void enable(const CUpti_ActivityKind *kinds, size_t count, const char *wh
     }
 }
 
-static void enable_launches(void)
+static void record_launches(bool wanted)
 {
     for (size_t i = 0; i < LENGTH(runtime_launches); i++)
-        records.calls->cuptiActivityEnableRuntimeApi(runtime_launches[i], 1);
+        records.calls->cuptiActivityEnableRuntimeApi(runtime_launches[i], wanted);
     for (size_t i = 0; i < LENGTH(driver_launches); i++)
-        records.calls->cuptiActivityEnableDriverApi(driver_launches[i], 1);
+        records.calls->cuptiActivityEnableDriverApi(driver_launches[i], wanted);
 }
 
 int cupti_records_start(const struct cupti_calls *calls, bool timeline, const struct cupti_sink *sink,
@@ -490,7 +490,7 @@ int cupti_records_start(const struct cupti_calls *calls, bool timeline, const st
     enable(memory_kinds, LENGTH(memory_kinds), "no memory records", sink);
     if (timeline) {
         records.timeline = true;
-        enable_launches();
+        record_launches(true);
         enable(timeline_kinds, LENGTH(timeline_kinds), "no complete timeline", sink);
     }
     return 0;
@@ -523,8 +523,10 @@ static void free_all(void)
 
 struct cupti_counts cupti_records_stop(const struct cupti_sink *sink)
 {
-    if (records.timeline)
+    if (records.timeline) {
         disable(timeline_kinds, LENGTH(timeline_kinds));
+        record_launches(false);
+    }
     disable(memory_kinds, LENGTH(memory_kinds));
     records.calls->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     cupti_records_drain(sink);

@@ -1,5 +1,6 @@
 #include "tests/cuda/double_runtime.h"
 
+#include "tests/cuda/double_hooks.h"
 #include "tests/cuda/double_memory.h"
 
 #include <pthread.h>
@@ -347,7 +348,7 @@ static size_t used_bytes(int device)
 {
     size_t bytes, used = context_open[device] ? CONTEXT_BYTES : 0;
     memory_count(device, &bytes);
-    used += bytes;
+    used += bytes + double_hook_device_bytes(device);
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         if (pools[i] && pools[i]->device == device)
             used += pools[i]->reserved_bytes - pools[i]->used_bytes;
@@ -461,6 +462,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     bool fits = used_bytes(current_device) + bytes <= device_memory(current_device);
     *out = fits ? memory_take(bytes, current_device, NULL) : NULL;
     pthread_mutex_unlock(&lock);
+    double_hook_given(&(struct hook_memory){.device = current_device, .address = *out, .bytes = bytes});
     return *out ? cudaSuccess : failure(cudaErrorMemoryAllocation);
 }
 
@@ -498,9 +500,15 @@ cudaError_t cudaFree(void *memory)
     pthread_mutex_lock(&lock);
     wait_for_all(current_device);
     const struct memory_block *block = own_block(memory, false, false, __func__);
-    if (block)
+    struct hook_memory taken_back = {.address = memory};
+    if (block) {
+        taken_back.device = block->device;
+        taken_back.bytes = block->bytes;
         give_back(block, __func__);
+    }
     pthread_mutex_unlock(&lock);
+    if (block)
+        double_hook_taken_back(&taken_back);
     return block ? cudaSuccess : failure(cudaErrorInvalidValue);
 }
 
@@ -654,6 +662,18 @@ static void pools_shrink(int device)
     }
 }
 
+static struct hook_memory hook_of_pool(const struct CUmemPoolHandle_st *pool, void *address, size_t bytes,
+                                       cudaStream_t stream)
+{
+    return (struct hook_memory){.device = pool->device,
+                                .address = address,
+                                .bytes = bytes,
+                                .pool = (void *)pool,
+                                .stream = stream,
+                                .pool_bytes = pool->reserved_bytes,
+                                .pool_used_bytes = pool->used_bytes};
+}
+
 cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
     ENTER();
@@ -667,7 +687,9 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
         return failure(cudaErrorInvalidValue);
     pthread_mutex_lock(&lock);
     *out = pool_grow(pool, bytes) ? memory_take(bytes, pool->device, pool) : NULL;
+    struct hook_memory given = hook_of_pool(pool, *out, bytes, stream);
     pthread_mutex_unlock(&lock);
+    double_hook_given(&given);
     return *out ? cudaSuccess : failure(cudaErrorMemoryAllocation);
 }
 
@@ -763,6 +785,12 @@ static int keep_device_accesses(const struct order_access *accesses, int count, 
     return kept;
 }
 
+static void tell_work(cudaStream_t stream, const struct order_access *accesses, int count)
+{
+    if (count)
+        double_hook_work(stream->device, stream->order.number, accesses[0].what, accesses[0].bytes);
+}
+
 cudaError_t double_submit(cudaStream_t stream, const struct order_access *accesses, int count,
                           void (*run)(void *work), void (*discard)(void *work), void *work)
 {
@@ -784,6 +812,7 @@ cudaError_t double_submit(cudaStream_t stream, const struct order_access *access
     }
     pthread_mutex_unlock(&lock);
     if (!graph) {
+        tell_work(stream, accesses, count);
         run(work);
         discard(work);
     }
@@ -890,13 +919,18 @@ cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
     ALIVE(stream, KIND_STREAM);
     pthread_mutex_lock(&lock);
     const struct memory_block *block = own_block(memory, false, true, __func__);
+    struct hook_memory taken_back = {0};
     if (block) {
+        struct CUmemPoolHandle_st *pool = block->pool;
         struct order_access access = {memory, block->bytes, true, __func__};
         note_work(stream, &access, 1);
-        ((struct CUmemPoolHandle_st *)block->pool)->used_bytes -= block->bytes;
+        pool->used_bytes -= block->bytes;
+        taken_back = hook_of_pool(pool, memory, block->bytes, stream);
         give_back(block, __func__);
     }
     pthread_mutex_unlock(&lock);
+    if (block)
+        double_hook_taken_back(&taken_back);
     return block ? cudaSuccess : failure(cudaErrorInvalidValue);
 }
 
@@ -1170,8 +1204,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         else
             order_see(&node->stream->order.clock, &node->event->clock);
         pthread_mutex_unlock(&lock);
-        if (node->kind == NODE_WORK)
+        if (node->kind == NODE_WORK) {
+            tell_work(node->stream, node->accesses, node->count);
             node->run(node->work);
+        }
     }
     for (int i = 0; i < exec->graph->count; i++)
         order_see(&stream->order.clock, &exec->graph->nodes[i].stream->order.clock);
