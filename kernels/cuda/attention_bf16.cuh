@@ -48,8 +48,10 @@ template <int SIZE_, int MT, int COLUMNS_> struct attention_bf16 {
     __device__ __forceinline__ static void score(float (&scores)[THREAD_ROWS][SCORES], const T *own,
                                                  const T *other)
     {
-        const T *left = own + (first_row() + lane() % 16) * tile::PITCH + lane() / 16 * 8;
-        const T *right = other + (lane() / 16 * 8 + lane() % 8) * tile::PITCH + lane() / 8 % 2 * 8;
+        const mma_place left =
+            mma_place_of(own + (first_row() + lane() % 16) * tile::PITCH + lane() / 16 * 8);
+        const mma_place right =
+            mma_place_of(other + (lane() / 16 * 8 + lane() % 8) * tile::PITCH + lane() / 8 % 2 * 8);
 #pragma unroll
         for (int r = 0; r < THREAD_ROWS; r++)
 #pragma unroll
@@ -60,11 +62,11 @@ template <int SIZE_, int MT, int COLUMNS_> struct attention_bf16 {
             uint32_t a[MT][4];
 #pragma unroll
             for (int m = 0; m < MT; m++)
-                mma_load(a[m], left + m * 16 * tile::PITCH + k);
+                mma_load(a[m], left, m * 16 * tile::PITCH + k);
 #pragma unroll
             for (int n = 0; n < COLUMNS; n += 16) {
                 uint32_t b[4];
-                mma_load(b, right + n * tile::PITCH + k);
+                mma_load(b, right, n * tile::PITCH + k);
 #pragma unroll
                 for (int m = 0; m < MT; m++)
                     multiply(scores[2 * m] + n / 4, scores[2 * m + 1] + n / 4, a[m], b);
@@ -77,7 +79,7 @@ template <int SIZE_, int MT, int COLUMNS_> struct attention_bf16 {
                                                       const float (&weights)[THREAD_ROWS][SCORES],
                                                       const T *other, float *)
     {
-        const T *right = other + lane() % 16 * tile::PITCH + lane() / 16 * 8;
+        const mma_place right = mma_place_of(other + lane() % 16 * tile::PITCH + lane() / 16 * 8);
 #pragma unroll
         for (int k = 0; k < COLUMNS; k += 16) {
             uint32_t a[MT][4];
@@ -91,7 +93,7 @@ template <int SIZE_, int MT, int COLUMNS_> struct attention_bf16 {
 #pragma unroll
             for (int n = 0; n < SIZE; n += 16) {
                 uint32_t b[4];
-                mma_load_transposed(b, right + k * tile::PITCH + n);
+                mma_load_transposed(b, right, k * tile::PITCH + n);
 #pragma unroll
                 for (int m = 0; m < MT; m++)
                     multiply(results[2 * m] + n / 4, results[2 * m + 1] + n / 4, a[m], b);

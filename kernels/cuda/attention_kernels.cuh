@@ -13,8 +13,7 @@
 
 /* What a block works on. Blocks of one head follow each other, and so find its keys and values in the L2 cache. */
 struct attention_place {
-    int64_t b;
-    int head, first; /* first row of the tile */
+    int b, head, first; /* first row of the tile */
 };
 
 /* `last_first`: tiles from the end of the sequence come first. Under the causal mask those of queries have the most work, and
@@ -23,8 +22,16 @@ __device__ __forceinline__ attention_place attention_place_of(const attention_sh
                                                               int rows, bool last_first)
 {
     const unsigned tiles = (shape.T + rows - 1) / rows, tile = blockIdx.x % tiles, head = blockIdx.x / tiles;
-    return {head / heads, static_cast<int>(head % heads),
+    return {static_cast<int>(head / heads), static_cast<int>(head % heads),
             static_cast<int>(last_first ? tiles - 1 - tile : tile) * rows};
+}
+
+/* The values that belong to these keys. */
+template <typename T>
+__device__ __forceinline__ attention_rows<T> attention_values_beside(const attention_shape &shape,
+                                                                     const attention_rows<T> &keys)
+{
+    return {keys.first + shape.K * shape.D, keys.stride, keys.count};
 }
 
 /* The keys that some query of the tile sees: 0 .. this. */
@@ -84,9 +91,11 @@ template <typename E> struct attention_softmax {
                 scores[r][c] = mma_exp2(fmaf(scores[r][c], scale2, shift));
                 sum[r] += scores[r][c];
             }
+            if (__any_sync(0xffffffffu, shrink != 1)) {
 #pragma unroll
-            for (int c = 0; c < E::RESULTS; c++)
-                results[r][c] *= shrink;
+                for (int c = 0; c < E::RESULTS; c++)
+                    results[r][c] *= shrink;
+            }
         }
     }
 };
@@ -109,9 +118,9 @@ template <typename E> struct attention_forward_layout {
 };
 
 template <typename E>
-__global__ __launch_bounds__(ATTENTION_THREADS) void attention_forward(attention_shape shape,
-                                                                       const typename E::T *qkv,
-                                                                       typename E::T *out, float *lse)
+__global__ __launch_bounds__(ATTENTION_THREADS, 2) void attention_forward(attention_shape shape,
+                                                                          const typename E::T *qkv,
+                                                                          typename E::T *out, float *lse)
 {
     using T = typename E::T;
     using tile = typename E::tile;
@@ -125,23 +134,24 @@ __global__ __launch_bounds__(ATTENTION_THREADS) void attention_forward(attention
     attention_softmax<E> softmax;
     float results[E::THREAD_ROWS][E::RESULTS] = {};
 
+    const auto queries_from = attention_rows_of(shape, qkv, shape.row, at.b, at.head, at.first);
+    auto from = attention_rows_of(shape, qkv, shape.row, at.b, key_head, 0);
+
     softmax.start();
-    tile::template load<E::ROWS>(queries, attention_rows_of(shape, qkv, shape.row, at.b, at.head, at.first),
-                                 shape);
-    tile::template load<E::COLUMNS>(keys, attention_rows_of(shape, qkv, shape.row, at.b, key_head, 0), shape);
+    tile::template load<E::ROWS>(queries, queries_from, shape);
+    tile::template load<E::COLUMNS>(keys, from, shape);
     for (int first = 0; first < seen; first += E::COLUMNS) {
         float scores[E::THREAD_ROWS][E::SCORES];
         mma_copy_wait();
         __syncthreads(); /* the keys are here, and nobody needs the values any more */
-        tile::template load<E::COLUMNS>(
-            values, attention_rows_of(shape, qkv, shape.row, at.b, key_head + shape.K, first), shape);
+        tile::template load<E::COLUMNS>(values, attention_values_beside(shape, from), shape);
+        from.skip(E::COLUMNS);
         E::score(scores, queries, keys);
         attention_mask<E>(scores, shape, at.first, first);
         mma_copy_wait();
         __syncthreads(); /* the values are here, and nobody needs the keys any more */
         if (first + E::COLUMNS < seen)
-            tile::template load<E::COLUMNS>(
-                keys, attention_rows_of(shape, qkv, shape.row, at.b, key_head, first + E::COLUMNS), shape);
+            tile::template load<E::COLUMNS>(keys, from, shape);
         softmax.add(scores, results, shape.scale2);
         E::accumulate(results, scores, values, scratch);
     }
@@ -153,7 +163,8 @@ __global__ __launch_bounds__(ATTENTION_THREADS) void attention_forward(attention
         const int query = at.first + E::row(r);
         factor[r] = 1 / sum;
         if (threadIdx.x % E::ROW_LANES == 0 && query < shape.T)
-            lse[(at.b * shape.H + at.head) * shape.T + query] = softmax.largest[r] * shape.scale + logf(sum);
+            lse[static_cast<int64_t>(at.b * shape.H + at.head) * shape.T + query] =
+                softmax.largest[r] * shape.scale + logf(sum);
     }
     E::put(queries, results, factor);
     tile::template store<E::WARP_ROWS>(
@@ -216,7 +227,7 @@ template <typename T> struct attention_grad {
     T *dqkv;
 };
 
-/* The statistics of COUNT queries from `first` on; zeros beyond the end. */
+/* The statistics of COUNT queries from `first` on: lse, then delta; zeros beyond the end. */
 template <int COUNT>
 __device__ __forceinline__ void attention_load_statistics(float *to, const attention_shape &shape,
                                                           const float *lse, const float *delta, int64_t head,
@@ -224,176 +235,202 @@ __device__ __forceinline__ void attention_load_statistics(float *to, const atten
 {
     static_assert(2 * COUNT <= ATTENTION_THREADS, "a thread loads one");
     const int i = threadIdx.x % COUNT, query = first + i;
-    const float *from = threadIdx.x < COUNT ? lse : delta;
-    const bool valid = query < shape.T;
+    const float *from = (threadIdx.x < COUNT ? lse : delta) + head * shape.T + query;
     if (threadIdx.x < 2 * COUNT)
-        mma_copy<4>(to + threadIdx.x, valid ? from + head * shape.T + query : from, valid);
+        mma_copy<4>(mma_place_of(to + threadIdx.x), 0, from, query < shape.T);
+}
+
+/* Scores of keys from `first_key` on (rows) and queries from `first_query` on (columns) become weights, 0 where the query
+ * comes before the key. Queries beyond the end have weight 1, a dout of 0 and no gradient of their own. */
+template <typename E>
+__device__ __forceinline__ void attention_weigh_keys(float (&scores)[E::THREAD_ROWS][E::SCORES],
+                                                     const attention_shape &shape, int first_key,
+                                                     int first_query, const float *lse)
+{
+    const bool masked = shape.causal && first_query < first_key + E::ROWS - 1;
+#pragma unroll
+    for (int c = 0; c < E::SCORES; c++) {
+        const float shift = -ATTENTION_LOG2_E * lse[E::column(c)];
+#pragma unroll
+        for (int r = 0; r < E::THREAD_ROWS; r++) {
+            const bool hidden = masked && first_key + E::row(r) > first_query + E::column(c);
+            scores[r][c] = hidden ? 0 : mma_exp2(fmaf(scores[r][c], shape.scale2, shift));
+        }
+    }
+}
+
+/* weights *= products - delta: the gradient of the scores. */
+template <typename E>
+__device__ __forceinline__ void attention_slope_keys(float (&weights)[E::THREAD_ROWS][E::SCORES],
+                                                     const float (&products)[E::THREAD_ROWS][E::SCORES],
+                                                     const float *delta)
+{
+#pragma unroll
+    for (int c = 0; c < E::SCORES; c++) {
+        const float shift = delta[E::column(c)];
+#pragma unroll
+        for (int r = 0; r < E::THREAD_ROWS; r++)
+            weights[r][c] *= products[r][c] - shift;
+    }
+}
+
+/* Writes factor * sums, by way of a tile whose rows of this warp are of no more use. */
+template <typename E>
+__device__ __forceinline__ void attention_write(typename E::T *tile,
+                                                const float (&sums)[E::THREAD_ROWS][E::RESULTS], float factor,
+                                                const attention_rows<typename E::T> &rows,
+                                                const attention_shape &shape)
+{
+    float factors[E::THREAD_ROWS];
+#pragma unroll
+    for (int r = 0; r < E::THREAD_ROWS; r++)
+        factors[r] = factor;
+    E::put(tile, sums, factors);
+    E::tile::template store<E::WARP_ROWS>(tile, E::first_row(), rows, shape);
 }
 
 template <typename E, int STAGES, int WHAT>
-__global__ __launch_bounds__(ATTENTION_THREADS) void attention_keys_grad(attention_shape shape,
-                                                                         attention_grad<typename E::T> g)
+__global__ __launch_bounds__(ATTENTION_THREADS, 2) void attention_keys_grad(attention_shape shape,
+                                                                            attention_grad<typename E::T> g)
 {
     using T = typename E::T;
     using tile = typename E::tile;
     using layout = attention_grad_layout<E, STAGES>;
     CUDA_DYNAMIC_SHARED(T, keys);
-    T *const values = keys + layout::VALUES, *const stages = keys + layout::STAGE;
+    T *const values = keys + layout::VALUES;
     float *const scratch = reinterpret_cast<float *>(keys + layout::SCRATCH);
-    float *const statistics = scratch + E::SCRATCH_BYTES / 4;
     const attention_place at = attention_place_of(shape, shape.K, E::ROWS, false);
     const int group = shape.H / shape.K, key_head = shape.H + at.head, value_head = key_head + shape.K;
-    const int start = shape.causal ? at.first / E::COLUMNS * E::COLUMNS : 0;
-    const int tiles = (shape.T - start + E::COLUMNS - 1) / E::COLUMNS, steps = group * tiles;
+    const int start = shape.causal ? at.first / E::COLUMNS * E::COLUMNS : 0,
+              last_head = at.head * group + group - 1;
+    int stage = 0, head = at.head * group, first = start; /* of the queries at work */
     float dk[E::THREAD_ROWS][E::RESULTS] = {}, dv[E::THREAD_ROWS][E::RESULTS] = {};
 
-    const auto load = [&](int step) {
-        T *const queries = stages + step % STAGES * 2 * layout::OTHER;
-        const int head = at.head * group + step / tiles, first = start + step % tiles * E::COLUMNS;
-        tile::template load<E::COLUMNS>(queries,
-                                        attention_rows_of(shape, g.qkv, shape.row, at.b, head, first), shape);
-        tile::template load<E::COLUMNS>(
-            queries + layout::OTHER, attention_rows_of(shape, g.dout, shape.H * shape.D, at.b, head, first),
-            shape);
-        attention_load_statistics<E::COLUMNS>(statistics + step % STAGES * 2 * E::COLUMNS, shape, g.lse,
-                                              g.delta, at.b * shape.H + head, first);
+    const auto queries_of = [&](int stage) { return keys + layout::STAGE + stage * 2 * layout::OTHER; };
+    const auto statistics_of = [&](int stage) {
+        return scratch + E::SCRATCH_BYTES / 4 + stage * 2 * E::COLUMNS;
+    };
+    const auto load = [&](int stage, int head, int first) {
+        const auto queries = attention_rows_of(shape, g.qkv, shape.row, at.b, head, first);
+        const auto dout = attention_rows_of(shape, g.dout, shape.H * shape.D, at.b, head, first);
+        tile::template load<E::COLUMNS>(queries_of(stage), queries, shape);
+        tile::template load<E::COLUMNS>(queries_of(stage) + layout::OTHER, dout, shape);
+        attention_load_statistics<E::COLUMNS>(statistics_of(stage), shape, g.lse, g.delta,
+                                              at.b * shape.H + head, first);
     };
     tile::template load<E::ROWS>(keys, attention_rows_of(shape, g.qkv, shape.row, at.b, key_head, at.first),
                                  shape);
-    if (WHAT & ATTENTION_DK)
+    if constexpr (WHAT & ATTENTION_DK)
         tile::template load<E::ROWS>(
             values, attention_rows_of(shape, g.qkv, shape.row, at.b, value_head, at.first), shape);
-    load(0);
-    for (int step = 0; step < steps; step++) {
+    load(0, head, first);
+    while (head <= last_head) {
+        const bool turns = first + E::COLUMNS >= shape.T; /* to the next head */
+        const int next_head = head + turns, next_first = turns ? start : first + E::COLUMNS;
         mma_copy_wait();
-        __syncthreads(); /* this step's queries are here, and nobody needs those before */
-        if (STAGES > 1 && step + 1 < steps)
-            load(step + 1);
-        const T *const queries = stages + step % STAGES * 2 * layout::OTHER, *const dout =
-                                                                                 queries + layout::OTHER;
-        const float *const lse = statistics + step % STAGES * 2 * E::COLUMNS, *const delta = lse + E::COLUMNS;
-        const int first = start + step % tiles * E::COLUMNS;
-        const bool masked = shape.causal && first < at.first + E::ROWS - 1;
-        float weights[E::THREAD_ROWS][E::SCORES];
+        __syncthreads(); /* these queries are here, and nobody needs those before */
+        if (STAGES > 1 && next_head <= last_head)
+            load(stage ^ 1, next_head, next_first);
+        const T *const queries = queries_of(stage), *const dout = queries + layout::OTHER;
+        float weights[E::THREAD_ROWS][E::SCORES], products[E::THREAD_ROWS][E::SCORES];
         E::score(weights, keys, queries);
-#pragma unroll
-        for (int c = 0; c < E::SCORES; c++) {
-            const float shift = -1.4426950408889634f * lse[E::column(c)];
-#pragma unroll
-            for (int r = 0; r < E::THREAD_ROWS; r++) {
-                const bool hidden = masked && at.first + E::row(r) > first + E::column(c);
-                weights[r][c] = hidden ? 0 : mma_exp2(fmaf(weights[r][c], shape.scale2, shift));
-            }
-        }
+        attention_weigh_keys<E>(weights, shape, at.first, first, statistics_of(stage));
         if constexpr (WHAT & ATTENTION_DV)
             E::accumulate(dv, weights, dout, scratch);
         if constexpr (WHAT & ATTENTION_DK) {
-            float products[E::THREAD_ROWS][E::SCORES];
             E::score(products, values, dout);
-#pragma unroll
-            for (int c = 0; c < E::SCORES; c++) {
-                const float shift = delta[E::column(c)];
-#pragma unroll
-                for (int r = 0; r < E::THREAD_ROWS; r++)
-                    weights[r][c] *= products[r][c] - shift;
-            }
+            attention_slope_keys<E>(weights, products, statistics_of(stage) + E::COLUMNS);
             E::accumulate(dk, weights, queries, scratch);
         }
-        if (STAGES == 1 && step + 1 < steps) {
+        if (STAGES == 1 && next_head <= last_head) {
             __syncthreads(); /* nobody needs these queries any more */
-            load(step + 1);
+            load(0, next_head, next_first);
         }
+        head = next_head;
+        first = next_first;
+        stage ^= STAGES - 1;
     }
-
-    float factor[E::THREAD_ROWS];
-    if constexpr (WHAT & ATTENTION_DK) {
-#pragma unroll
-        for (int r = 0; r < E::THREAD_ROWS; r++)
-            factor[r] = shape.scale;
-        E::put(values, dk, factor);
-        tile::template store<E::WARP_ROWS>(
-            values, E::first_row(), attention_rows_of(shape, g.dqkv, shape.row, at.b, key_head, at.first),
-            shape);
-    }
-    if constexpr (WHAT & ATTENTION_DV) {
-#pragma unroll
-        for (int r = 0; r < E::THREAD_ROWS; r++)
-            factor[r] = 1;
-        E::put(keys, dv, factor);
-        tile::template store<E::WARP_ROWS>(
-            keys, E::first_row(), attention_rows_of(shape, g.dqkv, shape.row, at.b, value_head, at.first),
-            shape);
-    }
+    if constexpr (WHAT & ATTENTION_DK)
+        attention_write<E>(values, dk, shape.scale,
+                           attention_rows_of(shape, g.dqkv, shape.row, at.b, key_head, at.first), shape);
+    if constexpr (WHAT & ATTENTION_DV)
+        attention_write<E>(keys, dv, 1,
+                           attention_rows_of(shape, g.dqkv, shape.row, at.b, value_head, at.first), shape);
 }
 
 /* dQ: a block has ROWS queries of one head, and takes tile after tile of keys and values.
  *
  * Moves (3 H + 2 K) B T D w bytes if keys and values of a head stay in L2, and does 6 B H T^2 D flops (half under the causal
  * mask); limited like dK and dV. */
+/* Turns scores into their gradient. */
+template <typename E>
+__device__ __forceinline__ void attention_slope_queries(float (&scores)[E::THREAD_ROWS][E::SCORES],
+                                                        const float (&products)[E::THREAD_ROWS][E::SCORES],
+                                                        float scale2, const float (&shift)[E::THREAD_ROWS],
+                                                        const float (&delta)[E::THREAD_ROWS])
+{
+#pragma unroll
+    for (int r = 0; r < E::THREAD_ROWS; r++)
+#pragma unroll
+        for (int c = 0; c < E::SCORES; c++)
+            scores[r][c] = mma_exp2(fmaf(scores[r][c], scale2, shift[r])) * (products[r][c] - delta[r]);
+}
+
 template <typename E, int STAGES>
-__global__ __launch_bounds__(ATTENTION_THREADS) void attention_queries_grad(attention_shape shape,
-                                                                            attention_grad<typename E::T> g)
+__global__ __launch_bounds__(ATTENTION_THREADS,
+                             2) void attention_queries_grad(attention_shape shape,
+                                                            attention_grad<typename E::T> g)
 {
     using T = typename E::T;
     using tile = typename E::tile;
     using layout = attention_grad_layout<E, STAGES>;
     CUDA_DYNAMIC_SHARED(T, queries);
-    T *const dout = queries + layout::VALUES, *const stages = queries + layout::STAGE;
+    T *const dout = queries + layout::VALUES;
     float *const scratch = reinterpret_cast<float *>(queries + layout::SCRATCH);
     const attention_place at = attention_place_of(shape, shape.H, E::ROWS, true);
     const int key_head = shape.H + at.head / (shape.H / shape.K),
               seen = attention_keys_seen(shape, at.first, E::ROWS);
-    const auto load = [&](int first) {
-        T *const keys = stages + first / E::COLUMNS % STAGES * 2 * layout::OTHER;
-        tile::template load<E::COLUMNS>(
-            keys, attention_rows_of(shape, g.qkv, shape.row, at.b, key_head, first), shape);
-        tile::template load<E::COLUMNS>(
-            keys + layout::OTHER, attention_rows_of(shape, g.qkv, shape.row, at.b, key_head + shape.K, first),
-            shape);
+    auto from = attention_rows_of(shape, g.qkv, shape.row, at.b, key_head, 0);
+    float shift[E::THREAD_ROWS], delta[E::THREAD_ROWS], dq[E::THREAD_ROWS][E::RESULTS] = {};
+
+    const auto keys_of = [&](int stage) { return queries + layout::STAGE + stage * 2 * layout::OTHER; };
+    const auto load = [&](int stage) {
+        tile::template load<E::COLUMNS>(keys_of(stage), from, shape);
+        tile::template load<E::COLUMNS>(keys_of(stage) + layout::OTHER, attention_values_beside(shape, from),
+                                        shape);
+        from.skip(E::COLUMNS);
     };
     tile::template load<E::ROWS>(queries, attention_rows_of(shape, g.qkv, shape.row, at.b, at.head, at.first),
                                  shape);
     tile::template load<E::ROWS>(
         dout, attention_rows_of(shape, g.dout, shape.H * shape.D, at.b, at.head, at.first), shape);
     load(0);
-
-    float shift[E::THREAD_ROWS], delta[E::THREAD_ROWS], dq[E::THREAD_ROWS][E::RESULTS] = {};
 #pragma unroll
     for (int r = 0; r < E::THREAD_ROWS; r++) {
         const int query = at.first + E::row(r);
-        const int64_t i = (at.b * shape.H + at.head) * shape.T + query;
-        shift[r] = query < shape.T ? -1.4426950408889634f * g.lse[i] : 0;
+        const int64_t i = static_cast<int64_t>(at.b * shape.H + at.head) * shape.T + query;
+        shift[r] = query < shape.T ? -ATTENTION_LOG2_E * g.lse[i] : 0;
         delta[r] = query < shape.T ? g.delta[i] : 0;
     }
-    for (int first = 0; first < seen; first += E::COLUMNS) {
+    for (int first = 0, stage = 0; first < seen; first += E::COLUMNS, stage ^= STAGES - 1) {
+        const bool more = first + E::COLUMNS < seen;
         mma_copy_wait();
         __syncthreads(); /* these keys and values are here, and nobody needs those before */
-        if (STAGES > 1 && first + E::COLUMNS < seen)
-            load(first + E::COLUMNS);
-        const T *const keys = stages + first / E::COLUMNS % STAGES * 2 * layout::OTHER;
-        float weights[E::THREAD_ROWS][E::SCORES], products[E::THREAD_ROWS][E::SCORES];
-        E::score(weights, queries, keys);
-        attention_mask<E>(weights, shape, at.first, first);
-        E::score(products, dout, keys + layout::OTHER);
-#pragma unroll
-        for (int r = 0; r < E::THREAD_ROWS; r++)
-#pragma unroll
-            for (int c = 0; c < E::SCORES; c++)
-                weights[r][c] =
-                    mma_exp2(fmaf(weights[r][c], shape.scale2, shift[r])) * (products[r][c] - delta[r]);
-        E::accumulate(dq, weights, keys, scratch);
-        if (STAGES == 1 && first + E::COLUMNS < seen) {
+        if (STAGES > 1 && more)
+            load(stage ^ 1);
+        float scores[E::THREAD_ROWS][E::SCORES], products[E::THREAD_ROWS][E::SCORES];
+        E::score(scores, queries, keys_of(stage));
+        attention_mask<E>(scores, shape, at.first, first);
+        E::score(products, dout, keys_of(stage) + layout::OTHER);
+        attention_slope_queries<E>(scores, products, shape.scale2, shift, delta);
+        E::accumulate(dq, scores, keys_of(stage), scratch);
+        if (STAGES == 1 && more) {
             __syncthreads(); /* nobody needs these keys and values any more */
-            load(first + E::COLUMNS);
+            load(0);
         }
     }
-
-#pragma unroll
-    for (int r = 0; r < E::THREAD_ROWS; r++)
-        shift[r] = shape.scale;
-    E::put(queries, dq, shift);
-    tile::template store<E::WARP_ROWS>(
-        queries, E::first_row(), attention_rows_of(shape, g.dqkv, shape.row, at.b, at.head, at.first), shape);
+    attention_write<E>(queries, dq, shape.scale,
+                       attention_rows_of(shape, g.dqkv, shape.row, at.b, at.head, at.first), shape);
 }
 
 #endif

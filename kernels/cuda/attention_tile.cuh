@@ -13,6 +13,8 @@
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
 
+constexpr float ATTENTION_LOG2_E = 1.4426950408889634f;
+
 /* What all blocks of a launch know. */
 struct attention_shape {
     int T, H, K, D;
@@ -26,8 +28,13 @@ struct attention_shape {
 /* Some of the rows of one head in global memory: `count` of them exist, `stride` elements apart. */
 template <typename T> struct attention_rows {
     T *first;
-    int64_t stride;
-    int count;
+    int stride, count;
+
+    __device__ __forceinline__ void skip(int rows)
+    {
+        first += static_cast<int64_t>(rows) * stride;
+        count -= rows;
+    }
 };
 
 /* The rows of head `head` of `width` elements per position, from position `at` on, in sequence b. */
@@ -39,7 +46,12 @@ __device__ __forceinline__ attention_rows<T> attention_rows_of(const attention_s
 }
 
 template <typename T, int SIZE> struct attention_tile {
-    enum { PACK = 16 / sizeof(T), PITCH = SIZE + PACK, PACKS = SIZE / PACK };
+    enum {
+        PACK = 16 / sizeof(T), /* elements of an access */
+        PITCH = SIZE + PACK,
+        PACKS = SIZE / PACK,
+        STEP = ATTENTION_THREADS / PACKS, /* rows that the threads load at a time */
+    };
 
     /* Starts to fill COUNT rows; those that do not exist, and columns from D on, become zeros. After mma_copy_wait() and a
      * barrier all threads may read. */
@@ -47,15 +59,18 @@ template <typename T, int SIZE> struct attention_tile {
     __device__ static void load(T *tile, const attention_rows<const T> &rows, const attention_shape &shape)
     {
         if (shape.wide) {
+            const int row = threadIdx.x / PACKS, column = threadIdx.x % PACKS * PACK;
+            const T *from = rows.first + (row * rows.stride + column);
+            const mma_place to = mma_place_of(tile + row * PITCH + column);
+            if (row >= STEP)
+                return;
 #pragma unroll
-            for (int i = 0; i < COUNT * PACKS; i += ATTENTION_THREADS) {
-                const int at = i + threadIdx.x, row = at / PACKS, column = at % PACKS * PACK;
-                const bool valid = row < rows.count && column < shape.D;
-                if (at < COUNT * PACKS)
-                    mma_copy<16>(tile + row * PITCH + column,
-                                 valid ? rows.first + row * rows.stride + column : rows.first, valid);
-            }
+            for (int i = 0; i < COUNT; i += STEP)
+                if (COUNT % STEP == 0 || i + row < COUNT)
+                    mma_copy<16>(to, i * PITCH * static_cast<int>(sizeof(T)), from + i * rows.stride,
+                                 i + row < rows.count && column < shape.D);
         } else {
+#pragma unroll 1 /* the products need the registers */
             for (int at = threadIdx.x; at < COUNT * SIZE; at += ATTENTION_THREADS) {
                 const int row = at / SIZE, column = at % SIZE;
                 const bool valid = row < rows.count && column < shape.D;
@@ -82,6 +97,7 @@ template <typename T, int SIZE> struct attention_tile {
                         *reinterpret_cast<const uint4 *>(from + row * PITCH + column);
             }
         } else {
+#pragma unroll 1
             for (int at = lane; at < count * SIZE; at += 32)
                 if (at % SIZE < shape.D)
                     to[at / SIZE * rows.stride + at % SIZE] = from[at / SIZE * PITCH + at % SIZE];

@@ -33,42 +33,50 @@ __device__ __forceinline__ void mma_multiply(float *top, float *bottom, const ui
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-__device__ __forceinline__ unsigned mma_shared_address(const void *shared)
+/* A place in shared memory, as these instructions want it: offsets from it cost nothing, while a pointer for each access would
+ * take a register. */
+struct mma_place {
+    unsigned address;
+};
+
+__device__ __forceinline__ mma_place mma_place_of(const void *shared)
 {
-    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    return {static_cast<unsigned>(__cvta_generic_to_shared(shared))};
 }
 
-/* Four 8 x 8 matrices of BF16 from shared memory: lanes 0..7 name the rows of the first (16 aligned bytes each), lanes
- * 8..15 those of the second, and so on. out[i] is (lane / 4, pair), (lane / 4, pair + 1) of the i-th. */
-__device__ __forceinline__ void mma_load(uint32_t *out, const bf16 *row)
+/* Four 8 x 8 matrices of BF16 from shared memory: lanes 0..7 name the rows of the first (16 aligned bytes each, `offset`
+ * elements from the place), lanes 8..15 those of the second, and so on. out[i] is (lane / 4, pair), (lane / 4, pair + 1) of
+ * the i-th. */
+__device__ __forceinline__ void mma_load(uint32_t *out, mma_place row, int offset)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(mma_shared_address(row))
+                 : "r"(row.address + 2 * offset)
                  : "memory");
 }
 
 /* The same with every matrix transposed: out[i] is (pair, lane / 4), (pair + 1, lane / 4). */
-__device__ __forceinline__ void mma_load_transposed(uint32_t *out, const bf16 *row)
+__device__ __forceinline__ void mma_load_transposed(uint32_t *out, mma_place row, int offset)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(mma_shared_address(row))
+                 : "r"(row.address + 2 * offset)
                  : "memory");
 }
 
-/* Starts a copy of 4 or 16 bytes from global to shared memory, both aligned to as many; zeros when not `valid`, and then
- * nothing is read. The bytes are there for the calling thread after mma_copy_wait(), for others after a barrier besides. */
-template <int BYTES> __device__ __forceinline__ void mma_copy(void *shared, const void *global, bool valid)
+/* Starts a copy of 4 or 16 bytes from global to shared memory (`offset` bytes from the place), both aligned to as many; zeros
+ * when not `valid`, and then nothing is read. The bytes are there for the calling thread after mma_copy_wait(), for others
+ * after a barrier besides. */
+template <int BYTES>
+__device__ __forceinline__ void mma_copy(mma_place to, int offset, const void *global, bool valid)
 {
-    int bytes = valid ? BYTES : 0;
+    const unsigned shared = to.address + offset;
+    const int bytes = valid ? BYTES : 0;
     if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(mma_shared_address(shared)),
-                     "l"(global), "r"(bytes)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes)
                      : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(mma_shared_address(shared)),
-                     "l"(global), "r"(bytes)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes)
                      : "memory");
 }
 
@@ -176,6 +184,12 @@ inline void check_aligned(const void *pointer, size_t bytes)
         cuhost::fail("an access of %zu bytes at %p, which is not aligned to as many", bytes, pointer);
 }
 
+inline const bf16 *row_at(const char *place, int offset)
+{
+    check_aligned(place + 2 * offset, 16);
+    return reinterpret_cast<const bf16 *>(place + 2 * offset);
+}
+
 } // namespace mma_host
 
 inline void mma_multiply(float *top, float *bottom, const uint32_t *a, const uint32_t *b)
@@ -184,28 +198,35 @@ inline void mma_multiply(float *top, float *bottom, const uint32_t *a, const uin
     cuhost::warp_meet(~0u, &mine, mma_host::multiply, cuhost::line_of());
 }
 
-inline void mma_load(uint32_t *out, const bf16 *row)
+struct mma_place {
+    char *address;
+};
+
+inline mma_place mma_place_of(const void *shared)
 {
-    mma_host::check_aligned(row, 16);
-    mma_host::matrix_load mine = {out, row};
+    return {static_cast<char *>(const_cast<void *>(shared))};
+}
+
+inline void mma_load(uint32_t *out, mma_place row, int offset)
+{
+    mma_host::matrix_load mine = {out, mma_host::row_at(row.address, offset)};
     cuhost::warp_meet(~0u, &mine, mma_host::load<false>, cuhost::line_of());
 }
 
-inline void mma_load_transposed(uint32_t *out, const bf16 *row)
+inline void mma_load_transposed(uint32_t *out, mma_place row, int offset)
 {
-    mma_host::check_aligned(row, 16);
-    mma_host::matrix_load mine = {out, row};
+    mma_host::matrix_load mine = {out, mma_host::row_at(row.address, offset)};
     cuhost::warp_meet(~0u, &mine, mma_host::load<true>, cuhost::line_of());
 }
 
 /* Until the copy arrives the place holds NaN, for whoever does not wait. */
-template <int BYTES> void mma_copy(void *shared, const void *global, bool valid)
+template <int BYTES> void mma_copy(mma_place to, int offset, const void *global, bool valid)
 {
-    static_assert(BYTES == 4 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
-    mma_host::check_aligned(shared, BYTES);
+    static_assert(BYTES == 4 || BYTES == 16, "what the kernels copy at a time");
+    mma_host::check_aligned(to.address + offset, BYTES);
     mma_host::check_aligned(global, BYTES);
-    memset(shared, 0xff, BYTES);
-    mma_host::copies_of_thread().push_back({shared, global, BYTES, valid});
+    memset(to.address + offset, 0xff, BYTES);
+    mma_host::copies_of_thread().push_back({to.address + offset, global, BYTES, valid});
 }
 
 inline void mma_copy_wait()
