@@ -84,6 +84,8 @@ static bool ok(struct cuda *c, cudaError_t status, const char *call)
     if (!c->failed)
         device_cuda_error(c->shown.ordinal, call, (int)status, &c->error);
     c->failed = true;
+    /* Or the next kernel would take the failure for its own. */
+    cudaGetLastError();
     return false;
 }
 
@@ -183,9 +185,9 @@ static void *taken(struct cuda *c, cudaError_t status, const char *call, void **
 {
     if (status == cudaSuccess)
         return *memory;
-    cudaGetLastError();
     if (status != cudaErrorMemoryAllocation)
         ok(c, status, call);
+    cudaGetLastError();
     return NULL;
 }
 
@@ -367,8 +369,10 @@ static int cuda_record(void *context, struct error *err)
     forget_recording(c);
     /* Of this thread only: other ranks of the process may take memory meanwhile. */
     cudaError_t status = cudaStreamBeginCapture(c->shown.compute, cudaStreamCaptureModeThreadLocal);
-    if (status != cudaSuccess)
+    if (status != cudaSuccess) {
+        cudaGetLastError();
         return device_cuda_error(c->shown.ordinal, "cudaStreamBeginCapture", (int)status, err);
+    }
     c->mode = MODE_RECORD;
     return 0;
 }
@@ -379,7 +383,6 @@ static int give_up_recording(struct cuda *c, struct error *err)
     tell(c, err);
     c->failed = false;
     forget_recording(c);
-    cudaGetLastError();
     return -1;
 }
 
@@ -454,7 +457,7 @@ static bool open_peer(struct cuda *c, int other)
         return !c->failed;
     cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled)
-        cudaGetLastError();
+        cudaGetLastError(); /* no failure */
     else if (!ok(c, status, "cudaDeviceEnablePeerAccess"))
         return false;
     struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = other},

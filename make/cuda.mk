@@ -47,13 +47,15 @@ CUDA_TEST_OBJ := $(call obj,tests/main.c $(sort $(wildcard tests/cuda/*.c)) $(CU
 CUDA_DOUBLES  := $(patsubst %.c,$(BUILD)/pic/%.o,$(wildcard tests/cuda/double_*.c))
 CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
-## check-cuda-emulated: the CUDA kernels on the host, against the reference; skipped without CUDA's headers
+## check-cuda-emulated: the CUDA back end on the host, kernels and training; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
-	$(if $(CUDA_TESTS),@OMP_WAIT_POLICY=passive $< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER),@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
 
 $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
+
+check-cuda-train: $(BUILD)/libmemplan_cuda_emulated.so
 
 $(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
 
@@ -75,4 +77,4 @@ comma := ,
 
 -include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
 
-.PHONY: cuda check-cuda-emulated
+.PHONY: cuda check-cuda-emulated check-cuda-train

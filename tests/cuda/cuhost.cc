@@ -432,9 +432,17 @@ static void check_shape(const launch_shape &shape)
              shape.name, shape.shared_bytes, shared_limit(shape.kernel));
 }
 
-void submit(const launch_shape &shape, std::function<void()> thread)
+static thread_local std::vector<memory_use> uses_now;
+
+const std::vector<memory_use> &launch_uses()
+{
+    return uses_now;
+}
+
+void submit(const launch_shape &shape, std::function<void()> thread, std::vector<memory_use> uses)
 {
     check_shape(shape);
+    uses_now = std::move(uses);
     if (submit_hook submit_to = hook)
         submit_to(shape.stream, shape.name, [shape, thread] { run_grid(shape, thread); });
     else

@@ -29,6 +29,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #undef __global__
 #undef __device__
@@ -60,6 +61,16 @@ using submit_hook = void (*)(void *stream, const char *kernel, std::function<voi
 /* From now on launches are handed to `hook`, which runs their work when the stream gets there, perhaps more than once (a
  * graph). NULL, as at the start: they run at once. */
 void set_submit_hook(submit_hook hook);
+
+/* What a kernel is given may point to what it touches: pointers among its arguments, those to const being for reading only,
+ * and every word of its structs, which may be a pointer to be written through. */
+struct memory_use {
+    const void *start;
+    bool writes;
+};
+
+/* Of the launch for which the hook is called now. */
+const std::vector<memory_use> &launch_uses();
 
 /* Ends the program with "cuhost: KERNEL, block X, thread Y: " and this sentence. */
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -115,15 +126,30 @@ struct launch_shape {
     void *stream;
 };
 
-void submit(const launch_shape &shape, std::function<void()> thread);
+void submit(const launch_shape &shape, std::function<void()> thread, std::vector<memory_use> uses);
+
+template <typename T> void list_uses(const T &argument, std::vector<memory_use> &uses)
+{
+    if constexpr (std::is_pointer_v<T>) {
+        uses.push_back({argument, !std::is_const_v<std::remove_pointer_t<T>>});
+    } else if constexpr (std::is_class_v<T>) {
+        for (size_t at = 0; at + sizeof(void *) <= sizeof argument; at += sizeof(void *)) {
+            void *word;
+            memcpy(&word, reinterpret_cast<const char *>(&argument) + at, sizeof word);
+            uses.push_back({word, true});
+        }
+    }
+}
 
 /* The arguments are copied now, whenever the kernel runs. */
 template <typename... Parameters, typename... Arguments>
 void launch(launch_shape shape, void (*kernel)(Parameters...), Arguments &&...arguments)
 {
     std::tuple<std::decay_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+    std::vector<memory_use> uses;
+    std::apply([&uses](const auto &...argument) { (list_uses(argument, uses), ...); }, values);
     shape.kernel = reinterpret_cast<const void *>(kernel);
-    submit(shape, [kernel, values] { std::apply(kernel, values); });
+    submit(shape, [kernel, values] { std::apply(kernel, values); }, std::move(uses));
 }
 
 inline unsigned lane()

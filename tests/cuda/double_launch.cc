@@ -16,10 +16,13 @@ static void discard_work(void *work)
     delete static_cast<work_function *>(work);
 }
 
-static void submit(void *stream, const char *, work_function work)
+static void submit(void *stream, const char *kernel, work_function work)
 {
-    double_submit(static_cast<cudaStream_t>(stream), nullptr, 0, run_work, discard_work,
-                  new work_function(std::move(work)));
+    std::vector<order_access> accesses;
+    for (const cuhost::memory_use &use : cuhost::launch_uses())
+        accesses.push_back({use.start, 0, use.writes, kernel});
+    double_submit(static_cast<cudaStream_t>(stream), accesses.data(), static_cast<int>(accesses.size()), run_work,
+                  discard_work, new work_function(std::move(work)));
 }
 
 /* Where there are no streams kernels run at once, as cuhost.h has it. */

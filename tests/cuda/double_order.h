@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { ORDER_STREAMS = 64 };
 
 struct order_clock {
@@ -39,5 +43,9 @@ const char *order_work(struct order_stream *stream, const struct order_access *a
 
 /* The bytes are no more, or somebody else's: what was done with them is forgotten. */
 void order_forget(const void *start, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
