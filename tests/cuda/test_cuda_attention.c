@@ -184,3 +184,126 @@ TEST_LOOP(cuda_attention_orders, "over several tiles too the bits do not depend 
     const struct shape shape = {1, 129, 2, 1, 64};
     check_orders(&shape, dtype_of(_i), true, 1, CUHOST_ORDERS);
 }
+
+/* Scores of tens to hundreds: rows with one weight near 1, exponentials that would overflow were the largest score not taken
+ * out, and larger and larger ones while a block goes on. F32 scores of 300 are good to 300 * 2^-24, and so are weights. */
+TEST_LOOP(cuda_attention_sharp, "scores of hundreds neither overflow nor lose their row's largest", 4)
+{
+    const struct shape shape = {1, 100, 2, 1, 64};
+    struct run expected = run_create(&shape, dtype_of(_i), 100), run = run_create(&shape, dtype_of(_i), 100);
+    struct attention_args args = forward_args(&shape, &expected, _i & 2);
+    ASSERT_OK(kernels_reference.attention(&context, &args, &err));
+    args = forward_args(&shape, &run, _i & 2);
+    ASSERT_OK(cuda_attention(&context, &args, &err));
+    check_near("out", &shape, run.dtype, run.out, expected.out, run.heads,
+               run.dtype == DTYPE_BF16 ? tolerance_of(DTYPE_BF16) : 1e-4);
+    check_near("lse", &shape, DTYPE_F32, run.lse, expected.lse, run.statistics, 2e-6);
+    run_free(&expected);
+    run_free(&run);
+}
+
+/* The same numbers two bytes (BF16) or four (F32) further on: no access of 16 bytes is aligned any more. */
+TEST_LOOP(cuda_attention_unaligned, "tensors that are not aligned to 16 bytes give the same", 2)
+{
+    const struct shape shape = {1, 70, 2, 1, 64};
+    const enum dtype dtype = dtype_of(_i);
+    struct run run = run_create(&shape, dtype, 1), other = run_create(&shape, dtype, 1);
+    const size_t shift = (size_t)dtype_bytes(dtype), bytes = (size_t)run.rows * shift;
+    char *qkv = host_alloc(bytes + shift), *dqkv = host_alloc(bytes + shift);
+    memcpy(qkv + shift, run.qkv, bytes);
+    struct attention_args forward = forward_args(&shape, &run, true);
+    struct attention_grad_args backward = backward_args(&shape, &run, true);
+    ASSERT_OK(cuda_attention(&context, &forward, &err));
+    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    forward = forward_args(&shape, &other, true);
+    forward.qkv = qkv + shift;
+    ASSERT_OK(cuda_attention(&context, &forward, &err));
+    backward = backward_args(&shape, &other, true);
+    backward.qkv = qkv + shift, backward.dqkv = dqkv + shift;
+    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    ASSERT(memcmp(run.out, other.out, (size_t)run.heads * shift) == 0);
+    ASSERT(memcmp(run.lse, other.lse, (size_t)run.statistics * sizeof(float)) == 0);
+    /* delta is summed in another order. */
+    check_near("dqkv", &shape, dtype, dqkv + shift, run.dqkv, run.rows, tolerance_of(dtype) / 2);
+    free(qkv);
+    free(dqkv);
+    run_free(&run);
+    run_free(&other);
+}
+
+TEST_LOOP(cuda_attention_causal, "a causal query takes exactly nothing from later keys and values", 2)
+{
+    /* Queries are 0, so softmax is even; values are 0 but the last token's: 2^99. All outputs are 0 but the last: 2^99/128. */
+    enum { LENGTH = 128, SIZE = 16, ROW = 3 * SIZE };
+    const struct shape shape = {1, LENGTH, 1, 1, SIZE};
+    struct run run = run_create(&shape, dtype_of(_i), 0);
+    for (int64_t i = 0; i < run.rows; i++)
+        if (i % ROW >= SIZE)
+            element_set(run.dtype, run.qkv, i, i / ROW == LENGTH - 1 ? 0x1p99 : 0);
+    struct attention_args args = forward_args(&shape, &run, true);
+    ASSERT_OK(cuda_attention(&context, &args, &err));
+    for (int64_t i = 0; i < run.heads - SIZE; i++)
+        ASSERT(element_get(run.dtype, run.out, i) == 0);
+    for (int64_t i = run.heads - SIZE; i < run.heads; i++)
+        ASSERT(element_get(run.dtype, run.out, i) == 0x1p99 / LENGTH);
+    run_free(&run);
+}
+
+/* The loss out . dout, by the reference in F64, where one element of qkv moves by `step`. */
+static double moved_loss(const struct attention_args *args, const double *dout, double *qkv, int64_t i,
+                         double step)
+{
+    const double kept = qkv[i];
+    double loss = 0;
+    qkv[i] += step;
+    ASSERT_OK(kernels_reference.attention(&context, args, &err));
+    qkv[i] = kept;
+    for (int64_t k = 0; k < args->B * args->T * args->H * args->D; k++)
+        loss += ((double *)args->out)[k] * dout[k];
+    return loss;
+}
+
+/* Independent of the reference's backward: slopes of its forward in F64. They are good to about 1e-9; F32 to 1e-6. */
+TEST_LOOP(cuda_attention_slopes, "the gradient is the slope of the loss, by finite differences", 2)
+{
+    const struct shape shape = {1, 13, 4, 2, 6};
+    const double step = 1e-5;
+    struct run run = run_create(&shape, DTYPE_F32, 2), wide = run_create(&shape, DTYPE_F64, 1);
+    double *statistics = host_alloc((size_t)run.statistics * sizeof *statistics);
+    for (int64_t i = 0; i < run.rows; i++)
+        element_set(DTYPE_F64, wide.qkv, i, element_get(DTYPE_F32, run.qkv, i));
+    for (int64_t i = 0; i < run.heads; i++)
+        element_set(DTYPE_F64, wide.dout, i, element_get(DTYPE_F32, run.dout, i));
+    struct attention_args forward = forward_args(&shape, &run, _i);
+    struct attention_grad_args backward = backward_args(&shape, &run, _i);
+    ASSERT_OK(cuda_attention(&context, &forward, &err));
+    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    forward = forward_args(&shape, &wide, _i);
+    forward.lse = statistics;
+    for (int64_t i = 0; i < run.rows; i++) {
+        double slope = (moved_loss(&forward, wide.dout, wide.qkv, i, step) -
+                        moved_loss(&forward, wide.dout, wide.qkv, i, -step)) /
+                       (2 * step);
+        ASSERT_NEAR(element_get(DTYPE_F32, run.dqkv, i), slope, 3e-6);
+    }
+    free(statistics);
+    run_free(&run);
+    run_free(&wide);
+}
+
+TEST(cuda_attention_refusals,
+     "heads too large, shared unevenly or of another dtype are refused with a sentence")
+{
+    struct attention_args args = {.B = 1, .T = 1, .H = 3, .K = 2, .D = 8, .dtype = DTYPE_F32};
+    ASSERT(cuda_attention(&context, &args, &err) == -1);
+    ASSERT_HAS(err.text, "3 query heads");
+    args.K = 3, args.D = 257;
+    ASSERT(cuda_attention(&context, &args, &err) == -1);
+    ASSERT_HAS(err.text, "heads of 257 elements");
+    struct attention_grad_args grad = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 0, .dtype = DTYPE_BF16};
+    ASSERT(cuda_attention_grad(&context, &grad, &err) == -1);
+    ASSERT_HAS(err.text, "heads of 0 elements");
+    grad.D = 8, grad.dtype = DTYPE_F64;
+    ASSERT(cuda_attention_grad(&context, &grad, &err) == -1);
+    ASSERT_HAS(err.text, "F64");
+}
