@@ -110,11 +110,6 @@ static int choose_device(const struct plan *plan, struct train_settings *setting
     const struct cuda_library *library;
     if (strcmp(plan->device, "cuda"))
         return 0;
-    if (layout_ranks(&plan->layout) > 1)
-        return error_set(err,
-                         "--device cuda trains on one GPU only, and the plan has %" PRId64
-                         " ranks; leave out --dp, --tp and --pp, or use --device cpu",
-                         layout_ranks(&plan->layout));
     if (cuda_library_open(&library, err))
         return -1;
     settings->device = "cuda";
@@ -368,6 +363,7 @@ static int open_recording(struct training *t, const char *command, struct error 
         .pipeline = t->pipeline,
         .policy = t->settings.policy,
         .kernel_bytes = t->settings.kernels->runtime_bytes,
+        .timeline = t->options->timeline,
         .event_steps = t->options->event_steps,
     };
     return recording_open(&spec, &t->recording, err);

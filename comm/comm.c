@@ -198,6 +198,16 @@ static int wait_until_done(struct comm *comm, int64_t ticket, struct error *err)
         comm->waited_ns += clock_ns() - start_ns;
     }
     int status = family_check(comm->family, err);
+    if (!status && comm->transport->release)
+        status = comm->transport->release(comm, ticket, err);
+    pthread_mutex_unlock(&comm->family->lock);
+    return status;
+}
+
+int comm_check(struct comm *comm, struct error *err)
+{
+    pthread_mutex_lock(&comm->family->lock);
+    int status = family_check(comm->family, err);
     pthread_mutex_unlock(&comm->family->lock);
     return status;
 }
@@ -305,6 +315,8 @@ static int join(struct comm *parent, const struct choice *members, int size, int
 /* The groups of one division have no rank in common and so share a number; it is new to all ranks of the parent. */
 int comm_split(struct comm *comm, int color, int key, struct comm **out, struct error *err)
 {
+    if (comm->transport->split)
+        return comm->transport->split(comm, color, key, out, err);
     struct choice *all = host_alloc((size_t)comm->size * sizeof *all);
     struct choice mine = {color, key, *comm->next_context, comm->rank};
     int status = exchange_choices(comm, mine, all, err);

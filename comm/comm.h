@@ -89,6 +89,9 @@ int comm_wait(struct comm *comm, struct error *err);
 /* Returns when all ranks have called it and the collectives that they started before are done. */
 int comm_barrier(struct comm *comm, struct error *err);
 
+/* 0 while the group lives, else -1 and the reason. Never waits. */
+int comm_check(struct comm *comm, struct error *err);
+
 /* Ends the group and all that belong to the same ranks: `reason` (the first one given wins) is what other ranks report.
  * Safe from any thread, any time. */
 void comm_abort(struct comm *comm, const char *reason);

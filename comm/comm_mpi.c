@@ -449,10 +449,21 @@ static void begin_message(struct mpi_family *mpi, struct mpi_rank *self, struct 
     *end = transfer;
 }
 
+static int mpi_start(struct comm *comm, struct job *job, struct error *err);
+
+/* The first from here on that is ours: a family may have members of a transport over this one. */
+static struct comm *skip_others(struct comm *comm)
+{
+    while (comm && comm->transport->start != mpi_start)
+        comm = comm->next_member;
+    return comm;
+}
+
 static void take_jobs(struct mpi_family *mpi)
 {
     mpi->news = false;
-    for (struct comm *comm = mpi->family.members; comm; comm = comm->next_member) {
+    struct comm *comm = skip_others(mpi->family.members);
+    for (; comm; comm = skip_others(comm->next_member)) {
         struct mpi_rank *self = (struct mpi_rank *)comm;
         for (struct job *job; (job = take_job(self));) {
             if (job_is_message(job))
@@ -465,7 +476,8 @@ static void take_jobs(struct mpi_family *mpi)
 
 static struct mpi_rank *find_closing(const struct mpi_family *mpi)
 {
-    for (struct comm *comm = mpi->family.members; comm; comm = comm->next_member) {
+    struct comm *comm = skip_others(mpi->family.members);
+    for (; comm; comm = skip_others(comm->next_member)) {
         struct mpi_rank *self = (struct mpi_rank *)comm;
         if (self->closing && !self->closed && !comm->jobs)
             return self;
@@ -514,7 +526,8 @@ static void handle_stop(struct mpi_family *mpi)
     }
     mpi->transfers = NULL;
     pthread_mutex_lock(&mpi->family.lock);
-    for (struct comm *comm = mpi->family.members; comm; comm = comm->next_member)
+    struct comm *comm = skip_others(mpi->family.members);
+    for (; comm; comm = skip_others(comm->next_member))
         while (comm->jobs)
             job_finish(comm, comm->jobs);
     pthread_mutex_unlock(&mpi->family.lock);

@@ -122,6 +122,11 @@ int64_t job_piece_count(const struct job *job, int rank, int size)
     return piece_begin(job->count, rank + 1, size) - piece_begin(job->count, rank, size);
 }
 
+int job_span_count(const struct job *job)
+{
+    return (int)(job->parts - job->spans);
+}
+
 struct cursor job_parts(const struct job *job)
 {
     return cursor_open(job->parts, 0, 1, job->dtype);

@@ -1,5 +1,5 @@
 /* What all ways of connecting ranks have in common, and what each must be able to do. Threads of one process are one
- * transport, MPI is another. comm.c checks calls, writes them down as jobs and waits for them; a transport carries jobs out
+ * transport, MPI is another, NCCL over either of them a third. comm.c checks calls, writes them down as jobs and waits for them; a transport carries jobs out
  * and finishes them. */
 #ifndef MEMPLAN_COMM_TRANSPORT_H
 #define MEMPLAN_COMM_TRANSPORT_H
@@ -60,8 +60,13 @@ struct transport {
     void (*stop)(struct comm *comm);
     /* NULL, or: the family has ended; returns when all its processes agree on the stopper. Unlocks for a while. */
     void (*settle)(struct comm *comm);
+    /* NULL where a finished job leaves its data ready for the host. Else: what computes beside the host may go on with the
+     * data of this ticket (0: of all so far), whose job is finished, when it is there. */
+    int (*release)(struct comm *comm, int64_t ticket, struct error *err);
     /* This rank's end of a new group, or NULL: then on all its ranks. */
     struct comm *(*join)(struct comm *parent, const struct membership *membership, struct error *err);
+    /* Instead of `join`, where there is one: as comm_split(), without the lock. */
+    int (*split)(struct comm *comm, int color, int key, struct comm **out, struct error *err);
     /* When something is pending, the family has ended. Frees `comm`. */
     void (*close)(struct comm *comm);
 };
@@ -109,6 +114,7 @@ const char *job_name(enum job_kind kind);
  * all-reduce or broadcast are consecutive; those of the others are the parts of every span. */
 struct cursor job_piece(const struct job *job, int rank, int size);
 int64_t job_piece_count(const struct job *job, int rank, int size);
+int job_span_count(const struct job *job);
 /* This rank's own parts, in the calls that have them. */
 struct cursor job_parts(const struct job *job);
 

@@ -12,8 +12,9 @@
 #define CUDA_LIBRARY_SYMBOL "memplan_cuda_library"
 
 /* Raised whenever a struct that crosses the border changes. */
-enum { CUDA_LIBRARY_VERSION = 1 };
+enum { CUDA_LIBRARY_VERSION = 2 };
 
+struct comm;
 struct kernel_table;
 
 struct cuda_description {
@@ -33,6 +34,8 @@ struct cuda_library {
      * on are the first so many. */
     int (*open)(int ordinal, int used, const struct backend **backend, void **context, struct error *err);
     const struct kernel_table *kernels;
+    /* comm_nccl_open(); `context` is that of the rank's device. */
+    int (*open_comm)(struct comm *host, const void *context, struct comm **out, struct error *err);
 };
 
 /* The library at $MEMPLAN_CUDA_LIBRARY, beside the program, in ../lib, or where the system looks; loaded once, never

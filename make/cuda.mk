@@ -12,7 +12,7 @@ CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(
 CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
 # What of the program's own the library has a copy of.
-CUDA_COPIES  := $(wildcard base/*.c) device/device.c device/blocks.c device/placements.c
+CUDA_COPIES  := $(wildcard base/*.c) device/device.c device/blocks.c device/placements.c comm/comm.c comm/family.c comm/cursor.c
 CUDA_PIC     := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(filter-out %/json.o %/options.o,$(CUDA_COPIES:%.c=$(BUILD)/pic/%.o))
 
 # ---- for GPUs ----
@@ -24,7 +24,7 @@ cuda: $(if $(NVCC),$(BUILD)/libmemplan_cuda.so)
 # Says nothing of its own symbols to the program, which has some of the same objects.
 $(BUILD)/libmemplan_cuda.so: $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(CUDA_PIC)
 	@echo "LINK $@"
-	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lpthread -lm
+	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lnccl -lcudart -lpthread -lm
 
 $(BUILD)/pic/%.o: %.c $(BUILD)/flags.stamp
 	@mkdir -p $(@D) && echo "CC   $< (CUDA)"

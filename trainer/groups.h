@@ -4,6 +4,7 @@
 #define MEMPLAN_TRAINER_GROUPS_H
 
 #include "comm/comm.h"
+#include "device/device.h"
 #include "model/program.h"
 
 struct groups {
@@ -15,9 +16,11 @@ struct groups {
     struct comm *embedding; /* of those the two that hold a tied embedding; NULL on the others */
 };
 
-/* Every rank of `world`, which are those of the layout, calls this. `world` ends all groups when it is aborted, and must
- * outlive their making only. On failure nothing is left open. */
-int groups_open(struct comm *world, const struct program *program, struct groups *out, struct error *err);
+/* Every rank of `world`, which are those of the layout, calls this on the thread of `device`, in whose memory lies what the
+ * groups exchange. `world` ends all groups when it is aborted, and must outlive their making only; `device` outlives them. On
+ * failure nothing is left open. */
+int groups_open(struct comm *world, struct device *device, const struct program *program, struct groups *out,
+                struct error *err);
 void groups_close(struct groups *groups); /* those of {0} are fine */
 
 #endif

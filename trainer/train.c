@@ -183,7 +183,7 @@ static int rank_open(struct rank *rank, struct error *err)
         if (status)
             return -1;
     }
-    if (run->result->ranks > 1 && groups_open(rank->comm, rank->program, &rank->groups, err))
+    if (run->result->ranks > 1 && groups_open(rank->comm, rank->device, rank->program, &rank->groups, err))
         return -1;
     if (settings->kernels->open && settings->kernels->open(rank->device, &rank->kernel_device, err))
         return -1;
@@ -272,10 +272,22 @@ static int write_checkpoint(struct rank *rank, int64_t done, struct error *err)
     return 0;
 }
 
+/* When a run ends, a device that waits for another rank is let go with whatever is in its memory, and the host sees the
+ * numbers before it sees the end: then the end is the failure, and not what the numbers are. */
+static int check_ended(const struct rank *rank, int status, struct error *err)
+{
+    struct error ended;
+    if (!device_is_asynchronous(rank->device) || !comm_check(rank->comm, &ended))
+        return status;
+    *err = ended;
+    return -1;
+}
+
 static int validate(struct rank *rank, int64_t done, struct error *err)
 {
     double loss;
-    if (executor_validate(rank->executor, rank->run->settings->validation_batches, &loss, err))
+    int64_t batches = rank->run->settings->validation_batches;
+    if (check_ended(rank, executor_validate(rank->executor, batches, &loss, err), err))
         return -1;
     if (rank->number == 0)
         report_validation(rank->run, done, loss);
@@ -324,7 +336,7 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
     }
     struct step_result result;
     int64_t start_ns = clock_ns();
-    if (executor_step(rank->executor, step, &update, &result, err))
+    if (check_ended(rank, executor_step(rank->executor, step, &update, &result, err), err))
         return -1;
     double seconds = (double)(clock_ns() - start_ns) * 1e-9;
     if (result.note)

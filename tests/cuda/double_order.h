@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { ORDER_STREAMS = 64 };
+enum { ORDER_STREAMS = 128 };
 
 struct order_clock {
     int64_t seen[ORDER_STREAMS]; /* by number of the stream: how many of its works are known to be done */

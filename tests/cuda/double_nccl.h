@@ -1,0 +1,27 @@
+/* Stands in for NCCL between the threads of one process, in tests: data really move, and what the real one leaves undefined
+ * ends the program with a sentence (double_complain()).
+ *
+ * It checks: that buffers are living device memory and long enough; types, counts and ranks; that all ranks of a communicator
+ * call the same, and sends meet receives of their length; calls into a communicator that is busy, or gone; that streams wait
+ * for what made the data, and are waited for before the data are used (double_runtime.h); that no communicator is left at
+ * the end. Ranks that wait for each other for ever are found by whoever asks ncclCommGetAsyncError() too long: the sentence
+ * says what each rank waits for.
+ *
+ * Only communicators that do not block are known. A group of calls is in progress until the ranks it needs have come; who
+ * comes last moves everybody's data. Sums are added in the order of a ring, which begins elsewhere for every piece, and
+ * bf16 is rounded after each addition.
+ *
+ *     DOUBLE_NCCL_TIMEOUT=60            seconds
+ *     DOUBLE_NCCL_FAIL=NAME:N[:CODE]    the N-th call of that function fails, with ncclSystemError or this number;
+ *                                       ncclCommGetAsyncError finds out that the communicator has failed */
+#ifndef MEMPLAN_TESTS_CUDA_DOUBLE_NCCL_H
+#define MEMPLAN_TESTS_CUDA_DOUBLE_NCCL_H
+
+#include <stdint.h>
+
+/* Calls that have moved data, of all ranks together. */
+int64_t double_nccl_moved(void);
+/* Communicators that are neither destroyed nor aborted. */
+int double_nccl_left(void);
+
+#endif
