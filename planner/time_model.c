@@ -27,15 +27,19 @@ static struct work block_work(const struct program *program, const struct block 
     return work_of(program, &step_op);
 }
 
+double time_model_op(const struct program *program, const struct block *block, int op,
+                     const struct machine_speed *speed)
+{
+    struct work work = block_work(program, block, &block->ops[op]);
+    return machine_speed_seconds(speed, block->ops[op].kind, &work, layout_ranks(&program->layout));
+}
+
 struct block_time time_model_block(const struct program *program, const struct block *block,
                                    const struct machine_speed *speed)
 {
     struct block_time time = {0};
-    int64_t ranks = layout_ranks(&program->layout);
-    for (int i = 0; i < block->op_count; i++) {
-        struct work work = block_work(program, block, &block->ops[i]);
-        *sum_of(&time, block, i) += machine_speed_seconds(speed, block->ops[i].kind, &work, ranks);
-    }
+    for (int i = 0; i < block->op_count; i++)
+        *sum_of(&time, block, i) += time_model_op(program, block, i, speed);
     return time;
 }
 
@@ -245,18 +249,10 @@ static void add_passes(const struct program *program, const struct timed_run *ru
     }
 }
 
-/* All messages are as large as a block's x, which the first block of all sends on. */
-static double message_seconds(const struct program *program, const struct machine_speed *speed)
+double time_model_message(const struct layout *layout, int64_t bytes, const struct machine_speed *speed)
 {
-    const struct chunk *chunk = &program->chunks[0];
-    return time_model_message(program, program_block(program, chunk->first + chunk->count - 1), speed);
-}
-
-double time_model_message(const struct program *program, const struct block *sender,
-                          const struct machine_speed *speed)
-{
-    struct work work = block_work(program, sender, &sender->ops[0]);
-    return machine_speed_message_seconds(speed, &work, layout_ranks(&program->layout));
+    struct work work = {.bytes_sent = (double)bytes, .group = work_group_of(layout, OP_SEND)};
+    return machine_speed_message_seconds(speed, &work, layout_ranks(layout));
 }
 
 double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count)
@@ -312,9 +308,12 @@ static int time_stages(const struct pipeline *pipeline, const struct machine_spe
         add_passes(program, runs, passes);
         free(runs);
     }
+    const struct program *first = pipeline->stages[0];
+    /* All messages are as large as a block's x. */
+    int64_t message_bytes = program_buffer(first, BUFFER_SEND, 0).bytes;
     struct schedule_times times = {passes->forward_s, passes->backward_input_s, passes->backward_weight_s,
-                                   message_seconds(pipeline->stages[0], speed)};
-    int status = replay(&pipeline->stages[0]->layout, &times, tails, &total_s, err);
+                                   time_model_message(&first->layout, message_bytes, speed)};
+    int status = replay(&first->layout, &times, tails, &total_s, err);
     if (!status)
         *out = stages[spread_bubbles(stages, pipeline->count, total_s)];
     free(tails);

@@ -42,6 +42,10 @@ struct block_time {
 struct block_time time_model_block(const struct program *program, const struct block *block,
                                    const struct machine_speed *speed);
 
+/* Of one operation of it. */
+double time_model_op(const struct program *program, const struct block *block, int op,
+                     const struct machine_speed *speed);
+
 /* Instances one after another that take the same time. */
 struct timed_run {
     int64_t count;
@@ -75,8 +79,7 @@ struct stage_tail time_model_tail(const struct step_frame *frame, const struct t
                                   int run_count);
 /* The step, from when each of `count` stages ends its schedule. */
 double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count);
-/* A message between stages; `sender` is an OP_SEND's block. */
-double time_model_message(const struct program *program, const struct block *sender,
-                          const struct machine_speed *speed);
+/* A message of so many bytes from one stage to the next. */
+double time_model_message(const struct layout *layout, int64_t bytes, const struct machine_speed *speed);
 
 #endif

@@ -1,0 +1,543 @@
+#include "planner/stages.h"
+
+#include "base/arena.h"
+#include "model/program_build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------------------------------- moments */
+
+static bool at_least(const struct stage_moment *a, const struct stage_moment *b)
+{
+    return a->work == b->work && a->kind == b->kind && a->kept[0] >= b->kept[0] && a->kept[1] >= b->kept[1] &&
+           a->later[0] >= b->later[0] && a->later[1] >= b->later[1];
+}
+
+/* Keeps those that no other equals or exceeds. */
+static void add_moment(struct stage *stage, struct stage_moment moment)
+{
+    int kept = 0;
+    for (int i = 0; i < stage->moment_count; i++)
+        if (at_least(&stage->moments[i], &moment))
+            return;
+    for (int i = 0; i < stage->moment_count; i++)
+        if (!at_least(&moment, &stage->moments[i]))
+            stage->moments[kept++] = stage->moments[i];
+    stage->moments = host_resize(stage->moments, (size_t)(kept + 1) * sizeof *stage->moments);
+    stage->moments[kept++] = moment;
+    stage->moment_count = kept;
+}
+
+/* As program_find_peak() goes through a schedule. */
+static void list_moments(const struct stages *stages, struct stage *stage)
+{
+    struct schedule_shape shape = layout_schedule(&stages->layout);
+    if (shape.pp == 1)
+        shape.micro_batches = 1; /* the others repeat it */
+    struct schedule_cursor walk = schedule_walk(&shape, stage->number);
+    struct stage_moment now = {0};
+    for (struct schedule_item item; schedule_next(&walk, &item);) {
+        int kind = stages_kind(stages, stage->number, item.chunk);
+        if (item.work == SCHEDULE_BACKWARD_WEIGHT)
+            now.later[kind]--;
+        else if (item.work != SCHEDULE_FORWARD)
+            now.kept[kind]--;
+        now.work = item.work;
+        now.kind = kind;
+        add_moment(stage, now);
+        if (item.work == SCHEDULE_FORWARD)
+            now.kept[kind]++;
+        else if (item.work == SCHEDULE_BACKWARD_INPUT)
+            now.later[kind]++;
+    }
+}
+
+int64_t stages_in_flight(const struct layout *layout, int64_t stage)
+{
+    int64_t m = layout_micro_batches(layout), p = layout->pp, v = layout->virtual_stages;
+    if (p == 1)
+        return 1;
+    switch (layout->schedule) {
+    case SCHEDULE_GPIPE:
+        return m;
+    case SCHEDULE_INTERLEAVED:
+        return min_i64(v * m, 2 * (p - stage - 1) + (v - 1) * p + 1);
+    default:
+        return min_i64(m, p - stage);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ stages */
+
+/* Enough of a program to ask for the sizes of its states. */
+static struct program probe_of(const struct model *model, const struct layout *layout)
+{
+    return (struct program){.model = *model, .layout = *layout};
+}
+
+static int64_t states_of(const struct program *probe, const struct block *block)
+{
+    int64_t bytes = 0;
+    for (int state = 0; state < STATE_COUNT; state++)
+        for (int i = 0; i < block->parameter_count && program_has_state(probe, (enum state)state); i++)
+            bytes += program_state_elements(probe, &block->parameters[i], (enum state)state) *
+                     dtype_bytes(program_state_dtype(probe, (enum state)state));
+    return bytes;
+}
+
+int64_t stages_part_states(const struct layout *layout, const struct costs *costs, enum cost_part part)
+{
+    struct program probe = {.layout = *layout};
+    return states_of(&probe, &costs->blocks[part]);
+}
+
+static int64_t other_states(const struct program *probe, int64_t message_bytes)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < SCALAR_COUNT; i++)
+        bytes += program_scalar(probe, (enum scalar)i).bytes;
+    return bytes + (probe->layout.pp > 1 ? 2 * BUFFER_KINDS * message_bytes : 0);
+}
+
+int stages_kind(const struct stages *stages, int64_t stage, int64_t chunk)
+{
+    const struct layout *l = &stages->layout;
+    bool end = (stage == 0 && chunk == 0) || (stage == l->pp - 1 && chunk == l->virtual_stages - 1);
+    return end && l->virtual_stages > 1;
+}
+
+static void open_stage(const struct stages *stages, int64_t number, struct stage *out)
+{
+    const struct layout *l = &stages->layout;
+    struct program probe = probe_of(stages->model, l);
+    *out = (struct stage){.number = number, .kinds = 1};
+    for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
+        int kind = stages_kind(stages, number, chunk);
+        int64_t global = chunk * l->pp + number;
+        out->kinds = kind + 1 > out->kinds ? kind + 1 : out->kinds;
+        out->chunks[kind]++;
+        out->bottom[kind] = global == 0 ? COST_EMBED : COST_RECEIVE;
+        out->top[kind] = global == layout_chunks(l) - 1 ? COST_HEAD : COST_SEND;
+    }
+    out->state_bytes = other_states(&probe, stages->costs->message_bytes);
+    for (int kind = 0; kind < out->kinds; kind++)
+        out->state_bytes +=
+            out->chunks[kind] * (states_of(&probe, &stages->costs->blocks[out->bottom[kind]]) +
+                                 states_of(&probe, &stages->costs->blocks[out->top[kind]]));
+    out->layer_state_bytes = l->virtual_stages * states_of(&probe, &stages->costs->blocks[COST_LAYER]);
+    list_moments(stages, out);
+}
+
+void stages_open(const struct model *model, const struct machine_speed *speed, const struct layout *layout,
+                 const struct costs *costs, struct stages *out)
+{
+    *out = (struct stages){model, speed, *layout, costs, host_alloc((size_t)layout->pp * sizeof *out->list)};
+    for (int64_t i = 0; i < layout->pp; i++)
+        open_stage(out, i, &out->list[i]);
+}
+
+void stages_close(struct stages *stages)
+{
+    for (int64_t i = 0; stages->list && i < stages->layout.pp; i++)
+        free(stages->list[i].moments);
+    free(stages->list);
+    stages->list = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bytes */
+
+/* A stage with so many layers, while the sets of those above the lowest are chosen. */
+struct fitting {
+    const struct stages *stages;
+    const struct stage *stage;
+    const struct costs *costs;
+    int64_t layers, states;
+    int lowest;             /* option of the lowest layer where that is a part of its own; else -1 */
+    struct pile bottoms[2]; /* the end below, and the lowest layer if it is apart */
+};
+
+static struct fitting fitting_of(const struct stages *stages, int64_t stage_number, int64_t layers)
+{
+    const struct stage *stage = &stages->list[stage_number];
+    return (struct fitting){
+        stages, stage, stages->costs, layers, stage->state_bytes + layers * stage->layer_state_bytes,
+        -1,     {{0}}};
+}
+
+static bool has_first(const struct fitting *f)
+{
+    return f->costs->first_differs && f->stage->number == 0;
+}
+
+/* `option` of the lowest layer; ignored where that is like the others. */
+static void set_lowest(struct fitting *f, int option)
+{
+    f->lowest = has_first(f) ? option : -1;
+    for (int kind = 0; kind < f->stage->kinds; kind++) {
+        enum cost_part part = f->stage->bottom[kind];
+        f->bottoms[kind] = f->costs->piles[part];
+        if (f->lowest >= 0) {
+            const struct cost_option *o = &f->costs->options[option];
+            f->bottoms[kind] = pile_on(f->bottoms[kind], part == COST_EMBED ? o->first_pile : o->pile);
+        }
+    }
+}
+
+/* Layers above the lowest where that is apart. */
+static int64_t free_layers(const struct fitting *f)
+{
+    return f->layers - (f->lowest >= 0);
+}
+
+static int64_t pass_bytes(const struct pile *pile, enum schedule_work work)
+{
+    return work == SCHEDULE_FORWARD           ? pile->forward
+           : work == SCHEDULE_BACKWARD_WEIGHT ? pile->weight
+                                              : pile->backward;
+}
+
+static int64_t peak_with(const struct fitting *f, struct pile layers, struct stage_moment *worst)
+{
+    struct pile piles[2] = {{0}, {0}};
+    int64_t peak = f->states;
+    for (int kind = 0; kind < f->stage->kinds; kind++)
+        piles[kind] = pile_on(pile_on(f->bottoms[kind], layers), f->costs->piles[f->stage->top[kind]]);
+    for (int i = 0; i < f->stage->moment_count; i++) {
+        const struct stage_moment *m = &f->stage->moments[i];
+        int64_t bytes = f->states + pass_bytes(&piles[m->kind], m->work) + m->kept[0] * piles[0].saved +
+                        m->kept[1] * piles[1].saved + m->later[0] * piles[0].later +
+                        m->later[1] * piles[1].later;
+        if (bytes > peak && worst)
+            *worst = *m;
+        peak = max_i64(peak, bytes);
+    }
+    return peak;
+}
+
+int64_t stages_peak(const struct stages *stages, int64_t stage, int64_t layers, const int *options,
+                    struct stage_moment *moment)
+{
+    struct fitting f = fitting_of(stages, stage, layers);
+    struct pile pile = {0};
+    set_lowest(&f, options[0]);
+    for (int64_t i = layers - free_layers(&f); i < layers; i++)
+        pile = pile_on(pile, stages->costs->options[options[i]].pile);
+    return peak_with(&f, pile, moment);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ choice */
+
+/* A choice for the uppermost layers, in a search that goes from the top down. */
+struct partial {
+    struct pile pile;
+    double seconds;
+    int place, parent; /* in the order of options; in the list of partials */
+};
+
+struct choosing {
+    struct fitting fitting;
+    int64_t room;
+    int *order; /* of options: the less a layer needs beyond what it keeps, the higher it lies */
+    struct partial *partials;
+    int count, capacity, level; /* level: where the partials of this many layers begin */
+    double best_s;              /* of what is known to fit */
+    int64_t best_peak;
+    int *best;         /* options from the bottom up, above the lowest if that is apart */
+    double saved_most; /* that the layers of a chunk can keep together, at the very most */
+};
+
+void stage_choice_clear(struct stage_choice *choice)
+{
+    free(choice->options);
+    choice->options = NULL;
+}
+
+static int64_t beyond(const struct pile *pile)
+{
+    return max_i64(pile->forward, pile->backward) - pile->saved;
+}
+
+static void sort_options(const struct costs *costs, int *order)
+{
+    for (int i = 0; i < costs->option_count; i++) {
+        int at = i;
+        for (; at > 0 && beyond(&costs->options[order[at - 1]].pile) > beyond(&costs->options[i].pile); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* Were all layers to need nothing but what they keep. */
+static double most_saved(const struct fitting *f, int64_t room)
+{
+    double most = 1e300;
+    for (int i = 0; i < f->stage->moment_count; i++) {
+        const struct stage_moment *m = &f->stage->moments[i];
+        if (m->work == SCHEDULE_BACKWARD_WEIGHT)
+            continue;
+        double left = (double)(room - f->states), times = 1;
+        for (int kind = 0; kind < f->stage->kinds; kind++) {
+            int64_t ends = f->bottoms[kind].saved + f->costs->piles[f->stage->top[kind]].saved;
+            int64_t copies = m->kept[kind];
+            times += (double)copies;
+            left -= (double)((copies + (kind == m->kind)) * ends);
+        }
+        most = left / times < most ? left / times : most;
+    }
+    return most;
+}
+
+static bool takes_over(const struct choosing *c, double seconds, int64_t peak)
+{
+    return peak <= c->room && (seconds < c->best_s || (seconds == c->best_s && peak < c->best_peak));
+}
+
+/* `count` layers of option `b` below, the others of option `a`. */
+static bool try_pair(struct choosing *c, int a, int b, int64_t count)
+{
+    const struct cost_option *options = c->fitting.costs->options;
+    int64_t layers = free_layers(&c->fitting);
+    struct pile pile =
+        pile_on(pile_times(options[b].pile, count), pile_times(options[a].pile, layers - count));
+    int64_t peak = peak_with(&c->fitting, pile, NULL);
+    double seconds = (double)(layers - count) * options[a].seconds + (double)count * options[b].seconds;
+    if (takes_over(c, seconds, peak)) {
+        c->best_s = seconds;
+        c->best_peak = peak;
+        for (int64_t i = 0; i < layers; i++)
+            c->best[i] = i < count ? b : a;
+    }
+    return peak <= c->room;
+}
+
+/* A first answer, so that the search has something to beat: of pairs of options, as few layers of the slower one as fit. */
+static void try_pairs(struct choosing *c)
+{
+    int64_t layers = free_layers(&c->fitting);
+    for (int b = 0; b < c->fitting.costs->option_count; b++) {
+        if (!try_pair(c, b, b, 0))
+            continue;
+        for (int a = 0; a < b; a++) {
+            int64_t low = 0, high = layers; /* `high` fits */
+            while (high - low > 1) {
+                int64_t middle = (low + high) / 2;
+                *(try_pair(c, a, b, middle) ? &high : &low) = middle;
+            }
+        }
+        return;
+    }
+}
+
+/* No way to finish it is faster than what is known, or fits. Layers that follow keep no less than the hull says for their
+ * time, and need no less than the least of each kind. */
+static bool is_hopeless(const struct choosing *c, const struct partial *p, int64_t left)
+{
+    const struct costs *costs = c->fitting.costs;
+    double seconds = p->seconds;
+    if (left > 0)
+        seconds += (double)left *
+                   costs_least_recompute(costs, (c->saved_most - (double)p->pile.saved) / (double)left);
+    /* Sums in another order differ in the last bits. */
+    if (seconds * (1 + 1e-12) >= c->best_s)
+        return true;
+    return peak_with(&c->fitting, pile_on(pile_times(costs->least, left), p->pile), NULL) > c->room;
+}
+
+static bool pile_is_covered(const struct partial *a, const struct partial *b)
+{
+    return a->place <= b->place && a->seconds <= b->seconds && a->pile.saved <= b->pile.saved &&
+           a->pile.later <= b->pile.later && a->pile.forward <= b->pile.forward &&
+           a->pile.backward <= b->pile.backward && a->pile.weight <= b->pile.weight;
+}
+
+static void add_partial(struct choosing *c, struct partial p, int64_t left)
+{
+    if (is_hopeless(c, &p, left))
+        return;
+    for (int i = c->level; i < c->count; i++)
+        if (pile_is_covered(&c->partials[i], &p))
+            return;
+    if (c->count == c->capacity) {
+        c->capacity = 2 * c->capacity + 64;
+        c->partials = host_resize(c->partials, (size_t)c->capacity * sizeof *c->partials);
+    }
+    c->partials[c->count++] = p;
+}
+
+static void take_over(struct choosing *c, int partial)
+{
+    const struct partial *p = &c->partials[partial];
+    int64_t peak = peak_with(&c->fitting, p->pile, NULL), at = 0;
+    if (!takes_over(c, p->seconds, peak))
+        return;
+    c->best_s = p->seconds;
+    c->best_peak = peak;
+    for (; p->parent >= 0; p = &c->partials[p->parent])
+        c->best[at++] = c->order[p->place];
+}
+
+/* Exact: all sets for each layer, level by level from the top, without what another partial beats in every respect: whatever
+ * lies below, that one needs no more and is no slower. */
+static void search_choice(struct choosing *c)
+{
+    const struct costs *costs = c->fitting.costs;
+    int64_t layers = free_layers(&c->fitting);
+    c->count = c->level = 0;
+    add_partial(c, (struct partial){.parent = -1}, layers);
+    int begin = 0;
+    for (int64_t done = 1; done <= layers; done++) {
+        int end = c->count;
+        c->level = end;
+        for (int i = begin; i < end; i++)
+            for (int place = c->partials[i].place; place < costs->option_count; place++) {
+                const struct cost_option *option = &costs->options[c->order[place]];
+                const struct partial *above = &c->partials[i];
+                add_partial(c,
+                            (struct partial){pile_on(option->pile, above->pile),
+                                             above->seconds + option->seconds, place, i},
+                            layers - done);
+            }
+        begin = end;
+    }
+    for (int i = begin; i < c->count && layers > 0; i++)
+        take_over(c, i);
+}
+
+/* With this set in the lowest layer, where that is apart; keeps *out unless it finds a faster one. */
+static void choose_with_lowest(struct choosing *c, int lowest, struct stage_choice *out)
+{
+    const struct cost_option *options = c->fitting.costs->options;
+    struct fitting *f = &c->fitting;
+    set_lowest(f, lowest);
+    double lowest_s[2] = {0, 0};
+    for (int kind = 0; kind < f->stage->kinds && f->lowest >= 0; kind++)
+        lowest_s[kind] =
+            f->stage->bottom[kind] == COST_EMBED ? options[lowest].first_seconds : options[lowest].seconds;
+    double known_s = out->options ? out->recompute_s[f->stage->kinds - 1] : 1e300;
+    c->best_s = known_s - lowest_s[f->stage->kinds - 1];
+    c->best_peak = 0;
+    double before_s = c->best_s;
+    c->saved_most = most_saved(f, c->room);
+    try_pairs(c);
+    search_choice(c);
+    if (c->best_s >= before_s)
+        return;
+    stage_choice_clear(out);
+    int64_t apart = f->lowest >= 0;
+    *out = (struct stage_choice){.layers = f->layers,
+                                 .recompute_s = {c->best_s + lowest_s[0], c->best_s + lowest_s[1]},
+                                 .peak_bytes = c->best_peak,
+                                 .options = host_alloc((size_t)f->layers * sizeof *out->options)};
+    out->options[0] = lowest;
+    memcpy(out->options + apart, c->best, (size_t)free_layers(f) * sizeof *c->best);
+}
+
+bool stages_choose(const struct stages *stages, int64_t stage, int64_t layers, int64_t room,
+                   struct stage_choice *out)
+{
+    const struct costs *costs = stages->costs;
+    struct choosing c = {.fitting = fitting_of(stages, stage, layers),
+                         .room = room,
+                         .order = host_alloc((size_t)costs->option_count * sizeof *c.order),
+                         .best = host_alloc((size_t)layers * sizeof *c.best)};
+    *out = (struct stage_choice){0};
+    sort_options(costs, c.order);
+    for (int i = 0; i < (has_first(&c.fitting) ? costs->option_count : 1); i++)
+        choose_with_lowest(&c, i, out);
+    free(c.order);
+    free(c.best);
+    free(c.partials);
+    return out->options;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- time */
+
+static void add_passes(struct stage_passes *passes, const struct block_time *time, int64_t count)
+{
+    passes->forward_s += (double)count * (time->forward + time->forward_exchange);
+    passes->input_s += (double)count * (time->backward + time->recompute + time->backward_exchange);
+    passes->weight_s += (double)count * time->weight;
+}
+
+struct stage_passes stages_passes(const struct stages *stages, int64_t stage, int64_t layers, int kind,
+                                  double recompute_s)
+{
+    const struct block_time *times = stages->costs->times;
+    const struct stage *s = &stages->list[stage];
+    bool first = s->bottom[kind] == COST_EMBED && stages->costs->first_differs;
+    struct stage_passes passes = {.input_s = recompute_s};
+    add_passes(&passes, &times[s->bottom[kind]], 1);
+    add_passes(&passes, &times[COST_FIRST], first);
+    add_passes(&passes, &times[COST_LAYER], layers - first);
+    add_passes(&passes, &times[s->top[kind]], 1);
+    return passes;
+}
+
+static void sketch_run(struct stage_sketch *sketch, const struct costs *costs, enum cost_part part,
+                       int64_t count)
+{
+    struct program *p = &sketch->program;
+    if (!count)
+        return;
+    sketch->runs[p->run_count] =
+        (struct timed_run){count, costs->times[part], part == COST_LAYER || part == COST_FIRST};
+    p->runs[p->run_count++] = (struct run){.block = (int)part, .first = p->instances, .count = count};
+    p->instances += count;
+}
+
+void stages_sketch(const struct stages *stages, int64_t stage, int64_t layers, struct stage_sketch *out)
+{
+    const struct layout *l = &stages->layout;
+    const struct stage *s = &stages->list[stage];
+    size_t chunks = (size_t)l->virtual_stages;
+    struct program *p = &out->program;
+    *out = (struct stage_sketch){.program = probe_of(stages->model, l),
+                                 .runs = host_alloc(4 * chunks * sizeof *out->runs)};
+    p->stage = stage;
+    p->micro_batches = layout_micro_batches(l);
+    p->tied_copy = p->model.tied && l->pp > 1 && (stage == 0 || stage == l->pp - 1);
+    p->blocks = (struct block *)stages->costs->blocks; /* read only */
+    p->block_count = COST_PARTS;
+    p->runs = host_alloc(4 * chunks * sizeof *p->runs);
+    p->chunks = host_alloc(chunks * sizeof *p->chunks);
+    for (int64_t i = 0; i < l->virtual_stages; i++) {
+        int kind = stages_kind(stages, stage, i);
+        bool first = s->bottom[kind] == COST_EMBED && stages->costs->first_differs;
+        struct chunk *chunk = &p->chunks[p->chunk_count++];
+        *chunk = (struct chunk){.global = i * l->pp + stage, .first = p->instances, .layers = layers};
+        sketch_run(out, stages->costs, s->bottom[kind], 1);
+        sketch_run(out, stages->costs, COST_FIRST, first);
+        sketch_run(out, stages->costs, COST_LAYER, layers - first);
+        sketch_run(out, stages->costs, s->top[kind], 1);
+        chunk->count = p->instances - chunk->first;
+    }
+    program_list_buckets(p);
+    time_model_open(p, stages->speed, &out->frame);
+}
+
+void stage_sketch_clear(struct stage_sketch *sketch)
+{
+    time_model_close(&sketch->frame);
+    free(sketch->program.buckets);
+    free(sketch->program.runs);
+    free(sketch->program.chunks);
+    free(sketch->runs);
+}
+
+struct stage_tail stage_sketch_tail(struct stage_sketch *sketch, const double recompute_s[2])
+{
+    const struct program *p = &sketch->program;
+    double seconds = 0, layers = 0;
+    for (int i = 0; i < p->chunk_count; i++) {
+        bool end = p->chunk_count > 1 &&
+                   (p->chunks[i].global == 0 || p->chunks[i].global == layout_chunks(&p->layout) - 1);
+        seconds += recompute_s[end];
+        layers += (double)p->chunks[i].layers;
+    }
+    for (int i = 0; i < p->run_count; i++)
+        if (sketch->runs[i].layers)
+            sketch->runs[i].time.recompute = seconds / layers;
+    sketch->frame.program = p;
+    return time_model_tail(&sketch->frame, sketch->runs, p->run_count);
+}

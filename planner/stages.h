@@ -1,0 +1,94 @@
+/* One stage of a pipeline, weighed without building it: the bytes it needs with so many layers, the sets of tensors its layers
+ * should drop so that it just fits with the least recomputation, and what it takes.
+ *
+ * All chunks of a stage are alike here: as many layers each, and the same sets by height. Layers may drop different sets, any
+ * at all; the order in which they lie does not change the time (time_model.c), so they lie as the peak likes it best: the more
+ * a layer needs while it runs, beyond what it keeps, the lower.
+ *
+ * Proof: with d_l the most that layer l needs beyond what it keeps, a pass peaks at the largest of (kept by layers up to l) +
+ * d_l. Of two neighbours, the one with the larger d below gives max(K + a + d_a, K + a + b + d_b), which is at most K + a + b +
+ * d_a and so no more than the other order's. With backward in two halves there are three such peaks, and the order is only a
+ * rule that we keep. */
+#ifndef MEMPLAN_PLANNER_STAGES_H
+#define MEMPLAN_PLANNER_STAGES_H
+
+#include "planner/costs.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* While a chunk runs a pass: how many micro-batches of each kind of chunk are kept meanwhile. */
+struct stage_moment {
+    enum schedule_work work;
+    int kind;
+    int64_t kept[2], later[2]; /* for backward, and for its weight half */
+};
+
+struct stage {
+    int64_t number; /* of the pipeline */
+    int kinds;      /* of chunks: those with the embedding or the head differ from others of their stage */
+    int64_t chunks[2];
+    enum cost_part bottom[2], top[2];
+    struct stage_moment *moments; /* all that may be the peak; owned */
+    int moment_count;
+    int64_t state_bytes, layer_state_bytes; /* of its ends, scalars and buffers; of a layer of each chunk */
+};
+
+/* What the stages of a layout have in common. */
+struct stages {
+    const struct model *model;
+    const struct machine_speed *speed;
+    struct layout layout;
+    const struct costs *costs;
+    struct stage *list; /* pp of them; owned */
+};
+
+/* `layout` is complete, `costs` are its own. */
+void stages_open(const struct model *model, const struct machine_speed *speed, const struct layout *layout,
+                 const struct costs *costs, struct stages *out);
+void stages_close(struct stages *stages);
+
+/* Micro-batches that stage `stage` keeps at least, when it keeps most: without going through the schedule. */
+int64_t stages_in_flight(const struct layout *layout, int64_t stage);
+/* Bytes of the states of a part of a rank. */
+int64_t stages_part_states(const struct layout *layout, const struct costs *costs, enum cost_part part);
+
+/* How the layers of a chunk are recomputed: options by layer, from the bottom up. */
+struct stage_choice {
+    int64_t layers;        /* of each chunk */
+    double recompute_s[2]; /* of one micro-batch through a chunk of each kind */
+    int64_t peak_bytes;
+    int *options; /* of each layer; owned */
+};
+void stage_choice_clear(struct stage_choice *choice);
+
+/* The choice for `layers` layers a chunk with the least recomputation whose peak is at most `room`; of equally fast ones one
+ * with a low peak. False: none is. */
+bool stages_choose(const struct stages *stages, int64_t stage, int64_t layers, int64_t room,
+                   struct stage_choice *out);
+
+/* Peak of a stage whose layers drop these, from the bottom up. *moment (NULL: not wanted): when it is reached. */
+int64_t stages_peak(const struct stages *stages, int64_t stage, int64_t layers, const int *options,
+                    struct stage_moment *moment);
+
+/* Seconds of one micro-batch through a chunk. */
+struct stage_passes {
+    double forward_s, input_s, weight_s; /* exchanges and recomputation included */
+};
+struct stage_passes stages_passes(const struct stages *stages, int64_t stage, int64_t layers, int kind,
+                                  double recompute_s);
+
+/* A stage as a program that has its runs and buckets, and nothing else: enough for what comes behind backward. */
+struct stage_sketch {
+    struct program program;
+    struct step_frame frame;
+    struct timed_run *runs;
+};
+void stages_sketch(const struct stages *stages, int64_t stage, int64_t layers, struct stage_sketch *out);
+void stage_sketch_clear(struct stage_sketch *sketch);
+struct stage_tail stage_sketch_tail(struct stage_sketch *sketch, const double recompute_s[2]);
+
+/* Which kind the stage's chunk `chunk` is. */
+int stages_kind(const struct stages *stages, int64_t stage, int64_t chunk);
+
+#endif
