@@ -3,6 +3,7 @@
 #include "device/cuda_library.h"
 #include "device/device_cuda.h"
 #include "kernels/kernels.h"
+#include "profiler/cupti.h"
 
 static int open_comm(struct comm *host, const void *context, struct comm **out, struct error *err)
 {
@@ -14,6 +15,8 @@ __attribute__((visibility("default"))) const struct cuda_library memplan_cuda_li
     .count = device_cuda_count,
     .describe = device_cuda_describe,
     .open = device_cuda_open,
+    .memory = device_cuda_memory,
+    .profiler = &cupti_profiler,
     .kernels = &kernels_cuda,
     .open_comm = open_comm,
 };

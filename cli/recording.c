@@ -3,8 +3,11 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/commands.h"
+#include "device/cuda_library.h"
 #include "model/work.h"
+#include "profiler/gpu_recorder.h"
 #include "reports/describe.h"
 #include "reports/run_setup.h"
 
@@ -19,7 +22,9 @@
 
 struct recording {
     struct recorder *recorder;
-    struct observer *observers; /* one per rank, alive as long as its device */
+    struct observer *observers;     /* one per rank, alive as long as its device */
+    struct gpu_recorder *gpu;       /* NULL: the run is on no GPU */
+    struct observer *gpu_observers; /* likewise */
     struct recording_spec spec;
 };
 
@@ -100,6 +105,31 @@ static int open_recorder(const struct recording_spec *spec, struct store_run *ru
     return 0;
 }
 
+static void say(const char *sentence)
+{
+    log_note("%s", sentence);
+}
+
+/* The GPUs that the ranks of this process will open (trainer/train.c): one each, from the first on. */
+static struct gpu_recorder *open_gpu_recorder(const struct recording *recording, int ranks)
+{
+    const struct cuda_library *library;
+    const struct world *world = recording->spec.world;
+    if (strcmp(recording->spec.plan->device, "cuda") || cuda_library_open(&library, NULL))
+        return NULL;
+    struct gpu_recorder_spec spec = {
+        .library = library,
+        .recorder = recording->recorder,
+        .first_rank = world->rank,
+        .ranks = world->comm ? 1 : ranks,
+        .first_device = world->comm ? world->rank % world->ranks_here : 0,
+        .event_steps = recording->spec.event_steps,
+        .timeline = recording->spec.timeline,
+        .say = say,
+    };
+    return gpu_recorder_open(&spec);
+}
+
 int recording_open(const struct recording_spec *spec, struct recording **out, struct error *err)
 {
     const struct plan *plan = spec->plan;
@@ -128,7 +158,9 @@ int recording_open(const struct recording_spec *spec, struct recording **out, st
         return -1;
     }
     recording->observers = host_alloc((size_t)run.ranks * sizeof *recording->observers);
+    recording->gpu_observers = host_alloc((size_t)run.ranks * sizeof *recording->gpu_observers);
     recording->spec = *spec;
+    recording->gpu = open_gpu_recorder(recording, run.ranks);
     if (spec->world->rank == 0)
         record_predictions(recording, run.ranks);
     *out = recording;
@@ -138,6 +170,7 @@ int recording_open(const struct recording_spec *spec, struct recording **out, st
 static void recording_free(struct recording *recording)
 {
     free(recording->observers);
+    free(recording->gpu_observers);
     free(recording);
 }
 
@@ -189,6 +222,7 @@ int recording_close(struct recording *recording, struct error *err)
 {
     if (!recording)
         return 0;
+    gpu_recorder_close(recording->gpu);
     const struct world *world = recording->spec.world;
     int status = world->rank > 0 ? hand_over(recording, err) : 0;
     bool failed = !status && world->comm && comm_barrier(world->comm, NULL);
@@ -202,6 +236,7 @@ void recording_discard(struct recording *recording)
 {
     if (!recording)
         return;
+    gpu_recorder_close(recording->gpu);
     recorder_discard(recording->recorder);
     if (recording->spec.world->rank == 0)
         remove_parts(&recording->spec);
@@ -267,12 +302,24 @@ int recording_start(struct recording *recording, int rank, struct device *device
 {
     record_tensors(recording, rank, program);
     record_operations(recording, rank, program);
-    recording->observers[rank] = recorder_rank_observer(recording->recorder, rank);
-    return device_observe(device, &recording->observers[rank], err);
+    struct observer *observer = &recording->observers[rank], *gpu = &recording->gpu_observers[rank];
+    *observer = recorder_rank_observer(recording->recorder, rank);
+    /* Where the host runs ahead, its ranges are not the times of operations. */
+    if (device_is_asynchronous(device))
+        observer->range = NULL;
+    if (device_observe(device, observer, err))
+        return -1;
+    if (!recording->gpu)
+        return 0;
+    gpu_recorder_start(recording->gpu, rank, device);
+    *gpu = gpu_recorder_observer(recording->gpu, rank);
+    return device_observe(device, gpu, err);
 }
 
 void recording_step_begin(struct recording *recording, int rank, int64_t step)
 {
+    if (recording->gpu)
+        gpu_recorder_step_begin(recording->gpu, rank);
     recorder_step_begin(recording->recorder, rank, (int)step);
 }
 
@@ -295,6 +342,8 @@ void recording_step(struct recording *recording, const struct step_report *repor
 {
     struct store_step row = recording_step_row(report);
     recorder_step(recording->recorder, report->rank, &row);
+    if (recording->gpu)
+        gpu_recorder_step_end(recording->gpu, report->rank);
 }
 
 void recording_finish(struct recording *recording, int rank, struct device *device)
@@ -302,6 +351,10 @@ void recording_finish(struct recording *recording, int rank, struct device *devi
     struct device_usage usage = device_usage(device);
     const struct program *program = pipeline_of_rank(recording->spec.pipeline, rank);
     device_unobserve(device, &recording->observers[rank]);
+    if (recording->gpu) {
+        gpu_recorder_finish(recording->gpu, rank);
+        device_unobserve(device, &recording->gpu_observers[rank]);
+    }
     recorder_usage(recording->recorder, rank, &usage,
                    recording->spec.policy == MEMORY_ARENA ? program->arena_bytes : 0);
 }

@@ -21,6 +21,7 @@ struct recording_spec {
     const struct pipeline *pipeline; /* its programs */
     enum memory_policy policy;
     int64_t kernel_bytes; /* what the kernels take of each rank's device */
+    bool timeline;        /* on a GPU: when every kernel, copy and fill ran */
     int64_t event_steps; /* memory events and operation times are kept for the first so many steps; 0: all */
 };
 

@@ -15,6 +15,7 @@
 enum { CUDA_LIBRARY_VERSION = 2 };
 
 struct comm;
+struct cupti;
 struct kernel_table;
 
 struct cuda_description {
@@ -25,6 +26,12 @@ struct cuda_description {
     int64_t free_bytes; /* now, with this process's context there */
 };
 
+/* Of one GPU, now. */
+struct cuda_memory {
+    int64_t total_bytes, free_bytes; /* the driver's figures, for all processes */
+    int64_t slack_bytes;             /* what the pool of an open device holds beyond what was asked of it */
+};
+
 struct cuda_library {
     int version;
     /* How many GPUs this process sees; fails where there is no driver, one too old, or no GPU. */
@@ -33,6 +40,9 @@ struct cuda_library {
     /* For device_create(), on the calling thread, whose device it is from here on. `used`: the GPUs that this process trains
      * on are the first so many. */
     int (*open)(int ordinal, int used, const struct backend **backend, void **context, struct error *err);
+    /* `context` as open() gave it, on its thread. */
+    int (*memory)(void *context, struct cuda_memory *out, struct error *err);
+    const struct cupti *profiler; /* profiler/cupti.h */
     const struct kernel_table *kernels;
     /* comm_nccl_open(); `context` is that of the rank's device. */
     int (*open_comm)(struct comm *host, const void *context, struct comm **out, struct error *err);

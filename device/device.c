@@ -391,6 +391,9 @@ int device_replay(struct device *device, struct error *err)
 void device_range_begin(struct device *device, int64_t operation, int step)
 {
     assert(device->range.operation == -1 && "ranges do not nest");
+    for (int i = 0; i < device->observer_count; i++)
+        if (device->observers[i]->begin)
+            device->observers[i]->begin(device->observers[i]->context, operation, step);
     device->range = (struct range_event){.start_ns = clock_ns(), .operation = operation, .step = step};
 }
 

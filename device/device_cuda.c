@@ -226,6 +226,29 @@ static int64_t cuda_held_peak(void *context)
     return (int64_t)pool_bytes + c->arena_peak_bytes;
 }
 
+/* Asked by those who watch: a failure is theirs, and not the device's. */
+int device_cuda_memory(void *context, struct cuda_memory *out, struct error *err)
+{
+    const struct cuda *c = context;
+    size_t free_bytes, total_bytes;
+    uint64_t reserved_bytes, used_bytes;
+    cudaError_t status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (status == cudaSuccess)
+        status = cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved_bytes);
+    if (status == cudaSuccess)
+        status = cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used_bytes);
+    if (status != cudaSuccess) {
+        cudaGetLastError();
+        return device_cuda_error(c->shown.ordinal, "cudaMemGetInfo or cudaMemPoolGetAttribute", (int)status, err);
+    }
+    *out = (struct cuda_memory){
+        .total_bytes = (int64_t)total_bytes,
+        .free_bytes = (int64_t)free_bytes,
+        .slack_bytes = (int64_t)(reserved_bytes - used_bytes),
+    };
+    return 0;
+}
+
 static void cuda_fill(void *context, void *memory, int byte, int64_t bytes)
 {
     struct cuda *c = context;

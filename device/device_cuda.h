@@ -19,6 +19,8 @@ int device_cuda_count(int *devices, struct error *err);
 int device_cuda_describe(int ordinal, struct cuda_description *out, struct error *err);
 int device_cuda_open(int ordinal, int used, const struct backend **backend, void **context, struct error *err);
 
+int device_cuda_memory(void *context, struct cuda_memory *out, struct error *err);
+
 /* "GPU 0: cudaMalloc failed: out of memory; ...": for calls of the CUDA runtime elsewhere. `status` is a cudaError_t other than
  * cudaSuccess. Returns -1. */
 int device_cuda_error(int ordinal, const char *call, int status, struct error *err);

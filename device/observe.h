@@ -34,6 +34,7 @@ struct range_event {
 /* Each entry may be NULL. `context` is passed back. */
 struct observer {
     void *context;
+    void (*begin)(void *context, int64_t operation, int step); /* of a range */
     void (*memory)(void *context, const struct memory_event *event);
     void (*range)(void *context, const struct range_event *event);
 };

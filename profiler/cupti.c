@@ -28,11 +28,6 @@ static void CUPTIAPI on_callback(void *context, CUpti_CallbackDomain domain, CUp
         cupti_ledger_note(id, data);
 }
 
-static void note(const char *text)
-{
-    profiler.sink.note(profiler.sink.context, text);
-}
-
 /* CUPTI names the other tool, or its environment gives it away. */
 static int refuse_second(const char *holder, struct error *err)
 {
@@ -89,7 +84,7 @@ static int start(bool timeline, const struct cupti_sink *sink, struct error *err
     }
     profiler.records = !cupti_records_start(profiler.calls, timeline, &profiler.sink, &error);
     if (!profiler.records)
-        note(error.text);
+        profiler.sink.note(profiler.sink.context, error.text, true);
     return 0;
 }
 
@@ -105,7 +100,7 @@ static void note_count(int64_t count, const char *what)
     char text[200];
     snprintf(text, sizeof text, "%lld %s", (long long)count, what);
     if (count)
-        note(text);
+        profiler.sink.note(profiler.sink.context, text, true);
 }
 
 static void note_seconds(int64_t ns, const char *what)
@@ -113,7 +108,7 @@ static void note_seconds(int64_t ns, const char *what)
     char text[200];
     snprintf(text, sizeof text, "%.3f s %s", (double)ns * 1e-9, what);
     if (ns)
-        note(text);
+        profiler.sink.note(profiler.sink.context, text, false);
 }
 
 static void stop(void)

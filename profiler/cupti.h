@@ -50,7 +50,8 @@ struct cupti_sink {
     void *context;
     void (*memory)(void *context, const struct cupti_memory *memory);
     void (*span)(void *context, const struct cupti_span *span);
-    void (*note)(void *context, const char *text); /* a sentence: what could not be watched, and why */
+    /* A sentence: what could not be watched, and why; without `trouble`, what watching cost. */
+    void (*note)(void *context, const char *text, bool trouble);
 };
 
 /* Bytes that an owner holds now and that are claimed by nobody. */

@@ -460,7 +460,7 @@ static void enable(const CUpti_ActivityKind *kinds, size_t count, const char *wh
             continue;
         cupti_calls_error(records.calls, "cuptiActivityEnable", result, &error);
         error_prefix(&error, "%s", what);
-        sink->note(sink->context, error.text);
+        sink->note(sink->context, error.text, true);
         return;
     }
 }

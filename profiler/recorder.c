@@ -53,6 +53,8 @@ struct recorder {
     atomic_bool failed, closing;
     pthread_mutex_t store_lock; /* the store and `error`; ranks take it only outside steps */
     struct error error;         /* the first one */
+    recorder_writes *source;    /* under the lock, as what follows; NULL: none */
+    void *source_context;
 };
 
 static void recorder_fail(struct recorder *recorder, const struct error *error)
@@ -145,7 +147,8 @@ struct observer recorder_rank_observer(struct recorder *recorder, int rank)
     /* Without an event to record, the device need not call at all. */
     if (recorder->event_steps < 0)
         return (struct observer){0};
-    return (struct observer){&recorder->channels[rank], observe_memory, observe_range};
+    return (struct observer){
+        .context = &recorder->channels[rank], .memory = observe_memory, .range = observe_range};
 }
 
 void recorder_step_begin(struct recorder *recorder, int rank, int step)
@@ -217,6 +220,23 @@ void recorder_prediction(struct recorder *recorder, const struct store_predictio
     batch_end(recorder);
 }
 
+bool recorder_write(struct recorder *recorder, recorder_writes *write, void *context)
+{
+    if (!batch_begin(recorder))
+        return false;
+    write(context, recorder->store, recorder->run_id);
+    batch_end(recorder);
+    return true;
+}
+
+void recorder_set_source(struct recorder *recorder, recorder_writes *write, void *context)
+{
+    pthread_mutex_lock(&recorder->store_lock);
+    recorder->source = write;
+    recorder->source_context = context;
+    pthread_mutex_unlock(&recorder->store_lock);
+}
+
 void recorder_usage(struct recorder *recorder, int rank, const struct device_usage *usage,
                     int64_t arena_bytes)
 {
@@ -265,8 +285,13 @@ static int channel_write(struct channel *channel)
     return 0;
 }
 
-static bool anything_to_write(const struct recorder *recorder)
+static bool anything_to_write(struct recorder *recorder)
 {
+    pthread_mutex_lock(&recorder->store_lock);
+    bool source = recorder->source;
+    pthread_mutex_unlock(&recorder->store_lock);
+    if (source)
+        return true;
     for (int rank = 0; rank < recorder->ranks; rank++)
         if (atomic_load(&recorder->channels[rank].head) != atomic_load(&recorder->channels[rank].tail))
             return true;
@@ -280,6 +305,8 @@ static void write_batch(struct recorder *recorder)
     for (int rank = 0; rank < recorder->ranks; rank++)
         if (channel_write(&recorder->channels[rank]))
             break; /* the store keeps the reason for batch_end() */
+    if (recorder->source)
+        recorder->source(recorder->source_context, recorder->store, recorder->run_id);
     batch_end(recorder);
 }
 

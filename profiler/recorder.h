@@ -14,6 +14,7 @@
 #include "device/observe.h"
 #include "profiler/store.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct recorder;
@@ -51,6 +52,13 @@ void recorder_prediction(struct recorder *recorder, const struct store_predictio
 void recorder_step_begin(struct recorder *recorder, int rank, int step);
 /* The step is done, and these are its figures. row->rank is set to `rank`. */
 void recorder_step(struct recorder *recorder, int rank, const struct store_step *row);
+
+/* Rows that are no rank's own events. `write` is called with the store in a transaction of its own, one at a time; false: not
+ * called, because recording has failed. Outside of steps. */
+typedef void recorder_writes(void *context, struct store *store, int64_t run_id);
+bool recorder_write(struct recorder *recorder, recorder_writes *write, void *context);
+/* From here on the writer's thread calls `write` with each batch, some 20 times per second; NULL ends that. */
+void recorder_set_source(struct recorder *recorder, recorder_writes *write, void *context);
 
 /* At the end of a rank: what its ledger says. arena_bytes: 0 when there was no arena. */
 void recorder_usage(struct recorder *recorder, int rank, const struct device_usage *usage, int64_t arena_bytes);

@@ -7,7 +7,7 @@
  * reaches the tables. */
 #include "profiler/schema.h"
 
-const char schema_sql[] =
+const char schema_1_sql[] =
     "-- One row for every run; a file may hold several.\n"
     "CREATE TABLE runs (\n"
     "  run_id INTEGER PRIMARY KEY,\n"
@@ -189,3 +189,49 @@ const char schema_sql[] =
     "        COUNT(*) OVER (PARTITION BY k.run_id, o.kind, o.detail, o.phase) AS equals\n"
     "      FROM kernels k JOIN operations o USING (run_id, rank, operation_id))\n"
     "  GROUP BY run_id, kind, detail, phase;\n";
+
+const char schema_2_sql[] =
+    "-- What the driver of a GPU gave out (> 0) and took back (< 0), whoever asked: from CUPTI.\n"
+    "CREATE TABLE driver_events (\n"
+    "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,\n"
+    "  time_ns INTEGER NOT NULL,\n"
+    "  step INTEGER NOT NULL, operation_id INTEGER NOT NULL,\n"
+    "  bytes INTEGER NOT NULL,\n"
+    "  live_bytes INTEGER NOT NULL,     -- of all owners, after this event\n"
+    "  address INTEGER NOT NULL,        -- 0: memory that is mapped later\n"
+    "  call TEXT NOT NULL,              -- of the driver's API\n"
+    "  owner TEXT NOT NULL,             -- the program or library that called\n"
+    "  PRIMARY KEY (run_id, rank, seq)\n"
+    ") WITHOUT ROWID;\n"
+
+    "-- What a GPU held besides the tensors, by name. how: 'measured' (what the driver's free memory fell\n"
+    "-- by), 'counted' (in driver_events), 'residual' (in use, and by nobody that is known).\n"
+    "CREATE TABLE runtime_memory (\n"
+    "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, name TEXT NOT NULL,\n"
+    "  bytes INTEGER NOT NULL, how TEXT NOT NULL,\n"
+    "  PRIMARY KEY (run_id, rank, name)\n"
+    ") WITHOUT ROWID;\n"
+
+    "-- What the GPU did, and when: from CUPTI, with --timeline. operation_id is that of the operation\n"
+    "-- that asked for it, or -1.\n"
+    "CREATE TABLE gpu_spans (\n"
+    "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,\n"
+    "  step INTEGER NOT NULL, operation_id INTEGER NOT NULL,\n"
+    "  kind TEXT NOT NULL,              -- 'kernel', 'copy', 'fill', or 'range' (of NVTX, on the host)\n"
+    "  name TEXT,                       -- of kernels and ranges\n"
+    "  stream INTEGER NOT NULL,\n"
+    "  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,\n"
+    "  bytes INTEGER NOT NULL,          -- of copies and fills\n"
+    "  PRIMARY KEY (run_id, rank, seq)\n"
+    ") WITHOUT ROWID;\n"
+
+    "-- What could not be recorded, and why; what recording cost.\n"
+    "CREATE TABLE notes (\n"
+    "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL, note TEXT NOT NULL,\n"
+    "  PRIMARY KEY (run_id, rank, seq)\n"
+    ") WITHOUT ROWID;\n"
+
+    "-- All that a GPU held: the tensors at the peak by role (name NULL), and by name what they are not.\n"
+    "CREATE VIEW device_breakdown AS\n"
+    "  SELECT run_id, rank, role, NULL AS name, bytes FROM rank_peaks\n"
+    "  UNION ALL SELECT run_id, rank, 'runtime', name, bytes FROM runtime_memory;\n";

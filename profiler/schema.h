@@ -4,9 +4,10 @@
 
 enum {
     SCHEMA_APPLICATION_ID = 0x6d656d70, /* "memp": PRAGMA application_id */
-    SCHEMA_VERSION = 1,                 /* PRAGMA user_version */
+    SCHEMA_VERSION = 2,                 /* PRAGMA user_version */
 };
 
-extern const char schema_sql[];
+/* Version 1, and what version 2 adds to it. */
+extern const char schema_1_sql[], schema_2_sql[];
 
 #endif

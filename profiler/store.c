@@ -33,6 +33,11 @@ enum insert {
     INSERT_KERNEL,
     INSERT_STEP,
     INSERT_PREDICTION,
+    INSERT_DRIVER_EVENT,
+    INSERT_RUNTIME,
+    INSERT_SPAN,
+    INSERT_NOTE,
+    INSERT_SPANS_AS_KERNELS,
     INSERT_COUNT
 };
 _Static_assert((int)INSERT_COUNT <= (int)STORE_INSERTS, "struct store keeps every prepared statement");
@@ -62,6 +67,22 @@ static const char *const insert_sql[INSERT_COUNT] = {
                     " communication_busy_s, communication_waited_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [INSERT_PREDICTION] = "INSERT OR REPLACE INTO predictions (run_id, rank, what, role, bytes, seconds)"
                           " VALUES (?, ?, ?, ?, ?, ?)",
+    [INSERT_DRIVER_EVENT] =
+        "INSERT INTO driver_events (run_id, rank, seq, time_ns, step, operation_id, bytes, live_bytes,"
+        " address, call, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [INSERT_RUNTIME] = "INSERT OR REPLACE INTO runtime_memory (run_id, rank, name, bytes, how)"
+                       " VALUES (?, ?, ?, ?, ?)",
+    [INSERT_SPAN] =
+        "INSERT INTO gpu_spans (run_id, rank, seq, step, operation_id, kind, name, stream, start_ns,"
+        " end_ns, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [INSERT_NOTE] = "INSERT INTO notes (run_id, rank, seq, note) SELECT ?1, ?2, COUNT(*), ?3 FROM notes"
+                    " WHERE run_id = ?1 AND rank = ?2",
+    [INSERT_SPANS_AS_KERNELS] =
+        "INSERT INTO kernels (run_id, rank, step, seq, operation_id, start_ns, end_ns)"
+        " SELECT run_id, rank, step, ROW_NUMBER() OVER (PARTITION BY run_id, rank, step ORDER BY"
+        " MIN(start_ns)) - 1, operation_id, MIN(start_ns), MAX(end_ns) FROM gpu_spans"
+        " WHERE run_id = ? AND operation_id >= 0 AND end_ns > 0"
+        " GROUP BY run_id, rank, step, operation_id",
 };
 
 /* One execution of an insert: columns are put in the order of the question marks. */
@@ -133,6 +154,7 @@ static int check_identity(struct store *store, bool *fresh, struct error *err)
             "%s: written by a newer memplan (schema version %lld, this one knows %d); update memplan, "
             "or record the run again with this one",
             store->path, (long long)version, SCHEMA_VERSION);
+    store->version = version;
     return 0;
 }
 
@@ -145,8 +167,13 @@ static int make_schema(struct store *store, struct error *err)
              SCHEMA_APPLICATION_ID, SCHEMA_VERSION);
     if (execute(store, "BEGIN IMMEDIATE", "written", err) || check_identity(store, &fresh, err))
         return -1;
-    if (fresh && (execute(store, schema_sql, "written", err) || execute(store, identity, "written", err)))
+    if (store->version < 1 && execute(store, schema_1_sql, "written", err))
         return -1;
+    if (store->version < 2 && execute(store, schema_2_sql, "written", err))
+        return -1;
+    if (store->version < SCHEMA_VERSION && execute(store, identity, "written", err))
+        return -1;
+    store->version = SCHEMA_VERSION;
     return execute(store, "COMMIT", "written", err);
 }
 
@@ -601,8 +628,83 @@ int store_prediction_add(struct store *store, int64_t run_id, const struct store
 /* One after the other, in one transaction. */
 static int copy_tables(struct store *store, int64_t run_id, int rank, struct error *err)
 {
-    static const char *const tables[] = {"ranks",         "rank_peaks", "tensors", "operations",
-                                         "memory_events", "kernels",    "steps",   "predictions"};
+    static const char *const tables[] = {"ranks",         "rank_peaks",     "tensors",   "operations",
+                                         "memory_events", "kernels",        "steps",     "predictions",
+                                         "driver_events", "runtime_memory", "gpu_spans", "notes"};
+int store_driver_event_add(struct store *store, int64_t run_id, int rank,
+                           const struct store_driver_event *event, struct error *err)
+{
+    struct insertion row;
+    if (insertion_begin(store, INSERT_DRIVER_EVENT, &row, err))
+        return -1;
+    put_integer(&row, run_id);
+    put_integer(&row, rank);
+    put_integer(&row, event->seq);
+    put_integer(&row, event->time_ns);
+    put_integer(&row, event->step);
+    put_integer(&row, event->operation_id);
+    put_integer(&row, event->bytes);
+    put_integer(&row, event->live_bytes);
+    put_integer(&row, event->address);
+    put_word(&row, event->call);
+    put_word(&row, event->owner);
+    return insertion_end(&row, err);
+}
+
+int store_runtime_add(struct store *store, int64_t run_id, int rank, const struct store_runtime *runtime,
+                      struct error *err)
+{
+    struct insertion row;
+    if (insertion_begin(store, INSERT_RUNTIME, &row, err))
+        return -1;
+    put_integer(&row, run_id);
+    put_integer(&row, rank);
+    put_word(&row, runtime->name);
+    put_integer(&row, runtime->bytes);
+    put_word(&row, runtime->how);
+    return insertion_end(&row, err);
+}
+
+int store_span_add(struct store *store, int64_t run_id, int rank, const struct store_gpu_span *span,
+                   struct error *err)
+{
+    struct insertion row;
+    if (insertion_begin(store, INSERT_SPAN, &row, err))
+        return -1;
+    put_integer(&row, run_id);
+    put_integer(&row, rank);
+    put_integer(&row, span->seq);
+    put_integer(&row, span->step);
+    put_integer(&row, span->operation_id);
+    put_word(&row, span->kind);
+    put_text(&row, span->name);
+    put_integer(&row, span->stream);
+    put_integer(&row, span->start_ns);
+    put_integer(&row, span->end_ns);
+    put_integer(&row, span->bytes);
+    return insertion_end(&row, err);
+}
+
+int store_note_add(struct store *store, int64_t run_id, int rank, const char *note, struct error *err)
+{
+    struct insertion row;
+    if (insertion_begin(store, INSERT_NOTE, &row, err))
+        return -1;
+    put_integer(&row, run_id);
+    put_integer(&row, rank);
+    put_text(&row, note);
+    return insertion_end(&row, err);
+}
+
+int store_spans_as_kernels(struct store *store, int64_t run_id, struct error *err)
+{
+    struct insertion row;
+    if (insertion_begin(store, INSERT_SPANS_AS_KERNELS, &row, err))
+        return -1;
+    put_integer(&row, run_id);
+    return insertion_end(&row, err);
+}
+
     char sql[200];
     if (execute(store, "BEGIN IMMEDIATE", "written", err))
         return -1;

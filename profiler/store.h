@@ -74,6 +74,30 @@ struct store_kernel {
     int step;
 };
 
+/* What the driver of a GPU gave out, or took back. */
+struct store_driver_event {
+    int64_t seq, time_ns, operation_id;
+    int64_t bytes; /* > 0 taken, < 0 given back */
+    int64_t live_bytes, address;
+    int step;
+    const char *call, *owner; /* "cuMemAlloc_v2", "libnccl.so.2" */
+};
+
+/* What a GPU held besides tensors. */
+struct store_runtime {
+    const char *name; /* "CUDA context" */
+    const char *how;  /* "measured", "counted", "residual" */
+    int64_t bytes;
+};
+
+/* What a GPU did. */
+struct store_gpu_span {
+    int64_t seq, operation_id, start_ns, end_ns, bytes, stream;
+    int step;
+    const char *kind; /* "kernel", "copy", "fill", "range" */
+    const char *name; /* NULL: none */
+};
+
 /* NAN: not known on this rank. */
 struct store_step {
     int rank, step;
@@ -125,6 +149,17 @@ int store_memory_add(struct store *store, int64_t run_id, int rank, const struct
 int store_kernel_add(struct store *store, int64_t run_id, int rank, const struct store_kernel *row, struct error *err);
 int store_step_add(struct store *store, int64_t run_id, const struct store_step *row, struct error *err);
 int store_prediction_add(struct store *store, int64_t run_id, const struct store_prediction *row, struct error *err);
+
+int store_driver_event_add(struct store *store, int64_t run_id, int rank,
+                           const struct store_driver_event *row, struct error *err);
+/* Replaces one of the same name. */
+int store_runtime_add(struct store *store, int64_t run_id, int rank, const struct store_runtime *row,
+                      struct error *err);
+int store_span_add(struct store *store, int64_t run_id, int rank, const struct store_gpu_span *row,
+                   struct error *err);
+int store_note_add(struct store *store, int64_t run_id, int rank, const char *note, struct error *err);
+/* Adds a kernel row for every operation and step that has spans: from the begin of the first to the end of the last. */
+int store_spans_as_kernels(struct store *store, int64_t run_id, struct error *err);
 
 /* Copies the rows of one rank of the run from the file `path`, where they have the same run_id. Not between begin and
  * commit; all or nothing. */
@@ -198,6 +233,13 @@ struct store_cost {
 /* The most total time first. */
 int store_read_operation_costs(struct store *store, int64_t run_id, struct arena *arena, struct store_cost **rows,
                                int64_t *count, struct error *err);
+
+/* The largest first; none in a file of before version 2. */
+int store_read_runtime(struct store *store, int64_t run_id, int rank, struct arena *arena,
+                       struct store_runtime **rows, int64_t *count, struct error *err);
+/* Likewise, in the order in which they were made. */
+int store_read_notes(struct store *store, int64_t run_id, int rank, struct arena *arena, const char ***rows,
+                     int64_t *count, struct error *err);
 
 /* A kernel with its operation. */
 struct store_span {

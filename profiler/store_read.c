@@ -543,3 +543,48 @@ done:
     sqlite3_finalize(reading.statement);
     return rc;
 }
+
+/* --------------------------------------------------------------------------------------------------------------- GPUs */
+
+static void fill_runtime(const struct reading *reading, void *row)
+{
+    struct store_runtime *runtime = row;
+    *runtime = (struct store_runtime){
+        .name = word_at(reading, 0),
+        .bytes = integer_at(reading, 1),
+        .how = word_at(reading, 2),
+    };
+}
+
+int store_read_runtime(struct store *store, int64_t run_id, int rank, struct arena *arena,
+                       struct store_runtime **rows, int64_t *count, struct error *err)
+{
+    struct query query = {
+        .sql = "SELECT name, bytes, how FROM runtime_memory WHERE run_id = ?1 AND rank = ?2"
+               " ORDER BY bytes DESC, name",
+        .arguments = {run_id, rank},
+        .row_bytes = sizeof **rows,
+        .fill = fill_runtime,
+    };
+    *count = 0;
+    return store->version < 2 ? 0 : read_rows(store, &query, arena, rows, count, err);
+}
+
+static void fill_text(const struct reading *reading, void *row)
+{
+    const char **text = row;
+    *text = word_at(reading, 0);
+}
+
+int store_read_notes(struct store *store, int64_t run_id, int rank, struct arena *arena, const char ***rows,
+                     int64_t *count, struct error *err)
+{
+    struct query query = {
+        .sql = "SELECT note FROM notes WHERE run_id = ?1 AND rank = ?2 ORDER BY seq",
+        .arguments = {run_id, rank},
+        .row_bytes = sizeof **rows,
+        .fill = fill_text,
+    };
+    *count = 0;
+    return store->version < 2 ? 0 : read_rows(store, &query, arena, rows, count, err);
+}

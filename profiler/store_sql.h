@@ -7,13 +7,14 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-enum { STORE_INSERTS = 12 };
+enum { STORE_INSERTS = 15 };
 
 struct store {
     struct sqlite3 *db;
     char *path;
     bool writes;
-    bool made; /* the file was not there before */
+    int64_t version;                             /* of the schema in the file; 0: there is none yet */
+    bool made;                                   /* the file was not there before */
     struct sqlite3_stmt *inserts[STORE_INSERTS]; /* prepared when first used; by enum insert in store.c */
     bool batch_failed;                           /* in the open transaction; batch_error says why */
     struct error batch_error;

@@ -315,8 +315,8 @@ TEST(device_poison, "poisoned memory is NaN when new, when placed and when remov
 struct heard {
     int count;
     struct memory_event memory[16];
-    int ranges;
-    struct range_event range[16];
+    int begins, ranges;
+    struct range_event begun[16], range[16];
     struct heard *earlier; /* an observer that must have been called before this one */
 };
 
@@ -328,16 +328,27 @@ static void hear_memory(void *context, const struct memory_event *event)
         ASSERT_INT(heard->earlier->count, heard->count);
 }
 
+static void hear_begin(void *context, int64_t operation, int step)
+{
+    struct heard *heard = context;
+    heard->begun[heard->begins++] = (struct range_event){.operation = operation, .step = step};
+}
+
 static void hear_range(void *context, const struct range_event *event)
 {
     struct heard *heard = context;
+    ASSERT_INT(heard->begins, heard->ranges + 1);
+    ASSERT_INT(heard->begun[heard->ranges].operation, event->operation);
+    ASSERT_INT(heard->begun[heard->ranges].step, event->step);
     heard->range[heard->ranges++] = *event;
 }
 
 TEST(device_observers, "observers hear each event in order, with address, live bytes, operation and tag")
 {
     struct heard heard = {0}, late = {.earlier = &heard};
-    struct observer observer = {&heard, hear_memory, hear_range}, second = {&late, hear_memory, NULL};
+    struct observer observer = {
+        .context = &heard, .begin = hear_begin, .memory = hear_memory, .range = hear_range};
+    struct observer second = {.context = &late, .memory = hear_memory};
     struct device *device = open_cpu(0, false);
     struct device_arena *arena = must_open_arena(device, 4096);
     struct error err = {0};
@@ -389,7 +400,7 @@ TEST(device_observer_limit, "a fifth observer is refused; one that is removed he
     struct device *device = open_cpu(0, false);
     struct error err = {0};
     for (int i = 0; i < 5; i++)
-        observers[i] = (struct observer){&heard[i], hear_memory, NULL};
+        observers[i] = (struct observer){.context = &heard[i], .memory = hear_memory};
     for (int i = 0; i < 4; i++)
         ASSERT_OK(device_observe(device, &observers[i], &err));
     ASSERT_INT(device_observe(device, &observers[4], &err), -1);
