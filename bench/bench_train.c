@@ -92,7 +92,7 @@ static double matmul_rate(enum dtype dtype, int threads)
 {
     enum { SIDE = 2048, REPEATS = 5 };
     void *x = calloc(SIDE * SIDE, 4), *w = calloc(SIDE * SIDE, 4), *y = calloc(SIDE * SIDE, 4);
-    struct kernel_context context = {threads};
+    struct kernel_context context = {.threads = threads};
     struct matmul_args args = {.M = SIDE, .N = SIDE, .K = SIDE, .dtype = dtype, .x = x, .w = w, .y = y};
     double seconds[REPEATS];
     struct error err = {0};
