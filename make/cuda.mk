@@ -57,7 +57,7 @@ $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
 
-check-cuda-train: $(BUILD)/libmemplan_cuda_emulated.so
+check-cuda-train: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
 
 $(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
 

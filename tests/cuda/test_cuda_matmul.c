@@ -1,0 +1,175 @@
+/* Products through cuBLASLt (its double) against the reference: shapes that divide nothing, operands at any alignment, every
+ * combination of bias, residual and accumulation, F32 and BF16. */
+#include "device/backend.h"
+#include "device/device_cuda.h"
+#include "kernels/cuda/cuda_open.h"
+#include "tests/cuda/double_runtime.h"
+#include "tests/kernels/fill.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct error err;
+static struct device *device;
+static struct kernel_context on_gpu = {.threads = 1}, on_host = {.threads = 1};
+
+static void begin(void)
+{
+    const struct backend *backend;
+    void *context;
+    ASSERT_OK(device_cuda_open(0, 1, &backend, &context, &err));
+    device = device_create(backend, context, 0, false);
+    ASSERT_OK(kernels_cuda.open(device, &on_gpu.device, &err));
+}
+
+static void end(void)
+{
+    kernels_cuda.close(on_gpu.device);
+    device_close(device);
+    ASSERT_STR(double_left(), "");
+}
+
+/* The same numbers on both sides, `offset` elements into what was allocated. */
+struct pair {
+    enum dtype dtype;
+    int64_t count;
+    void *host, *gpu;
+};
+
+static struct pair make_pair(uint64_t seed, enum dtype dtype, int64_t count, int64_t offset)
+{
+    struct memory_tag tag = {.tensor = -1, .role = ROLE_ACTIVATION, .name = "an operand"};
+    int64_t bytes = count * dtype_bytes(dtype);
+    struct pair pair = {dtype, count, random_buffer(seed, dtype, count), NULL};
+    char *memory = device_alloc(device, bytes + offset * dtype_bytes(dtype), tag, &err);
+    ASSERT_MSG(memory != NULL, "%s", err.text);
+    pair.gpu = memory + offset * dtype_bytes(dtype);
+    device_write(device, pair.gpu, pair.host, bytes);
+    return pair;
+}
+
+/* `tolerance` is relative to the larger of 1 and the value. */
+static void must_agree(const struct pair *pair, double tolerance, const char *what)
+{
+    int64_t bytes = pair->count * dtype_bytes(pair->dtype);
+    void *got = host_alloc((size_t)bytes);
+    device_read(device, got, pair->gpu, bytes);
+    ASSERT_OK(device_finish(device, &err));
+    for (int64_t i = 0; i < pair->count; i++) {
+        double is = element_get(pair->dtype, got, i), wanted = element_get(pair->dtype, pair->host, i);
+        ASSERT_MSG(fabs(is - wanted) <= tolerance * fmax(1, fabs(wanted)), "%s, element %lld: %g, not %g",
+                   what, (long long)i, is, wanted);
+    }
+    free(got);
+}
+
+static const struct {
+    int64_t M, N, K, offset;
+} shapes[] = {{1, 1, 1, 0}, {5, 3, 7, 1}, {32, 48, 64, 0}, {33, 257, 31, 3}, {64, 8, 16, 8}};
+
+enum { SHAPES = sizeof shapes / sizeof *shapes, VARIANTS = 4, DTYPES = 2 };
+
+/* One rounding of the result; sums in another order besides. */
+static double tolerance_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? 0x1p-7 : 2e-5;
+}
+
+/* _i: shape, dtype, then two choices. */
+#define SETTING                                                                                              \
+    const int64_t M = shapes[_i % SHAPES].M, N = shapes[_i % SHAPES].N, K = shapes[_i % SHAPES].K;           \
+    const int64_t offset = shapes[_i % SHAPES].offset;                                                       \
+    const enum dtype dtype = _i / SHAPES % DTYPES ? DTYPE_BF16 : DTYPE_F32;                                  \
+    const bool first = _i / (SHAPES * DTYPES) % 2, second = _i / (SHAPES * DTYPES) / 2
+
+TEST_LOOP(cuda_matmul_forward, "y = x w^T, with and without bias and residual", SHAPES *DTYPES *VARIANTS)
+{
+    SETTING;
+    begin();
+    struct pair x = make_pair(1, dtype, M * K, offset), w = make_pair(2, dtype, N * K, 0);
+    struct pair bias = make_pair(3, dtype, N, offset), residual = make_pair(4, dtype, M * N, 0);
+    struct pair y = make_pair(5, dtype, M * N, offset);
+    struct matmul_args args = {
+        M, N, K, dtype, x.host, w.host, first ? bias.host : NULL, second ? residual.host : NULL, y.host};
+    ASSERT_OK(kernels_reference.matmul(&on_host, &args, &err));
+    args.x = x.gpu, args.w = w.gpu, args.y = y.gpu;
+    args.bias = first ? bias.gpu : NULL;
+    args.residual = second ? residual.gpu : NULL;
+    /* Twice: the second time with the algorithm that was kept. */
+    ASSERT_OK(kernels_cuda.matmul(&on_gpu, &args, &err));
+    ASSERT_OK(kernels_cuda.matmul(&on_gpu, &args, &err));
+    must_agree(&y, tolerance_of(dtype), "y");
+    end();
+}
+
+TEST_LOOP(cuda_matmul_dgrad, "dx (+)= dy w", SHAPES *DTYPES * 2)
+{
+    SETTING;
+    (void)second;
+    begin();
+    struct pair dy = make_pair(1, dtype, M * N, offset), w = make_pair(2, dtype, N * K, offset);
+    struct pair dx = make_pair(3, dtype, M * K, 0);
+    struct matmul_dgrad_args args = {M, N, K, dtype, dy.host, w.host, dx.host, first};
+    ASSERT_OK(kernels_reference.matmul_dgrad(&on_host, &args, &err));
+    args.dy = dy.gpu, args.w = w.gpu, args.dx = dx.gpu;
+    ASSERT_OK(kernels_cuda.matmul_dgrad(&on_gpu, &args, &err));
+    must_agree(&dx, tolerance_of(dtype), "dx");
+    end();
+}
+
+static void check_wgrad(int _i)
+{
+    SETTING;
+    begin();
+    struct pair dy = make_pair(1, dtype, M * N, offset), x = make_pair(2, dtype, M * K, 0);
+    struct pair dw = make_pair(3, DTYPE_F32, N * K, 0), db = make_pair(4, DTYPE_F32, N, offset);
+    struct matmul_wgrad_args args = {M,     N, K, dtype, dy.host, x.host, dw.host, first ? db.host : NULL,
+                                     second};
+    ASSERT_OK(kernels_reference.matmul_wgrad(&on_host, &args, &err));
+    args.dy = dy.gpu, args.x = x.gpu, args.dw = dw.gpu;
+    args.db = first ? db.gpu : NULL;
+    ASSERT_OK(kernels_cuda.matmul_wgrad(&on_gpu, &args, &err));
+    must_agree(&dw, 2e-5, "dw");
+    must_agree(&db, 2e-5, "db");
+    end();
+}
+
+TEST_LOOP(cuda_matmul_wgrad, "dw (+)= dy^T x in fp32, and db in the same product", SHAPES *DTYPES *VARIANTS)
+{
+    check_wgrad(_i);
+}
+
+TEST_LOOP(cuda_matmul_wgrad_alone, "the same where cuBLASLt has no algorithm that makes db too",
+          SHAPES *DTYPES *VARIANTS)
+{
+    setenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT", "1", 1);
+    check_wgrad(_i);
+}
+
+TEST(cuda_matmul_refuses, "F64 is refused; a failing cuBLASLt is named")
+{
+    begin();
+    struct pair x = make_pair(1, DTYPE_F32, 16, 0), y = make_pair(2, DTYPE_F32, 16, 0);
+    struct matmul_args args = {4, 4, 4, DTYPE_F64, x.gpu, x.gpu, NULL, NULL, y.gpu};
+    ASSERT_INT(kernels_cuda.matmul(&on_gpu, &args, &err), -1);
+    ASSERT_HAS(err.text, "matmul has no F64 form");
+    args.dtype = DTYPE_F32;
+    setenv("DOUBLE_CUDA_FAIL", "cublasLtMatmul:1", 1);
+    ASSERT_INT(kernels_cuda.matmul(&on_gpu, &args, &err), -1);
+    ASSERT_HAS(err.text, "cublasLtMatmul failed: ");
+    end();
+}
+
+TEST(cuda_scratch_in_ledger, "what the kernels take is in the ledger as runtime, by a name, and given back")
+{
+    begin();
+    struct device_usage usage = device_usage(device);
+    ASSERT_INT(usage.live[ROLE_RUNTIME], kernels_cuda.runtime_bytes);
+    ASSERT_INT(usage.live_bytes, kernels_cuda.runtime_bytes);
+    kernels_cuda.close(on_gpu.device);
+    ASSERT_INT(device_usage(device).live_bytes, 0);
+    ASSERT_OK(kernels_cuda.open(device, &on_gpu.device, &err));
+    end();
+}
