@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/output.h"
+#include "device/cuda_library.h"
 #include "planner/cluster.h"
 
 #include <stdio.h>
@@ -30,18 +31,45 @@ static const struct command_spec spec = {
     .options = options,
 };
 
+/* The GPUs, or what is missing to use them: that is no failure here. */
+static void describe_gpus(struct text *out)
+{
+    const struct cuda_library *library;
+    struct cuda_description gpu;
+    struct error missing = {0};
+    int count = 0;
+    char memory[UNITS_TEXT];
+    if (cuda_library_open(&library, &missing) || library->count(&count, &missing) ||
+        library->describe(0, &gpu, &missing)) {
+        text_add(out, missing.text);
+        return;
+    }
+    text_printf(out, "%d GPU%s, the first %s (%s, compute capability %d.%d), driver for CUDA %d.%d", count,
+                count > 1 ? "s" : "", gpu.name, units_format_bytes(gpu.total_bytes, memory),
+                gpu.capability / 10, gpu.capability % 10, gpu.driver / 1000, gpu.driver % 1000 / 10);
+}
+
+static json_t *describe_cuda(void)
+{
+    struct text text = {0};
+    text_add(&text, "never yet run on a GPU by its authors; ");
+    describe_gpus(&text);
+    json_t *out = json_string(text.data);
+    text_free(&text);
+    return out;
+}
+
 static json_t *describe(const struct env_options *o, struct error *err)
 {
     char name[MACHINE_NAME];
     struct rank_device cpu;
     if (cluster_read_device("cpu", 1, &cpu, err))
         return NULL;
-    json_t *out =
-        json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
-                  "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores", machine_speed_cores(),
-                  "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
-                  "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", "not in this build", "mpi",
-                  "not in this build: ranks are threads of one process");
+    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:s}", "memplan", MEMPLAN_VERSION,
+                            "compiler", "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores",
+                            machine_speed_cores(), "memory_bytes", (json_int_t)cpu.capacity_bytes,
+                            "cpu_back_end", "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end",
+                            describe_cuda(), "mpi", "not in this build: ranks are threads of one process");
     if (!o->speed)
         return out;
     struct machine_speed speed;
