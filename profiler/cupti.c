@@ -36,7 +36,7 @@ static int refuse_second(const char *holder, struct error *err)
         holder = "Nsight Systems";
     else if (!holder[0])
         holder = injected ? injected : "another tool, which it does not name";
-    return error_set(err, "CUPTI is held by %s; end that to see what the driver gives out", holder);
+    return error_set(err, "CUPTI is held by %s; end that and profile again", holder);
 }
 
 static int subscribe(struct error *err)

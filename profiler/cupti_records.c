@@ -528,7 +528,13 @@ struct cupti_counts cupti_records_stop(const struct cupti_sink *sink)
         record_launches(false);
     }
     disable(memory_kinds, LENGTH(memory_kinds));
-    records.calls->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    CUptiResult result = records.calls->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (result != CUPTI_SUCCESS) {
+        struct error error;
+        cupti_calls_error(records.calls, "cuptiActivityFlushAll", result, &error);
+        error_prefix(&error, "the last records are missing");
+        sink->note(sink->context, error.text, true);
+    }
     cupti_records_drain(sink);
     emit_waiting(sink, true);
     records.timeline = false;

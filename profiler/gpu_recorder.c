@@ -12,11 +12,11 @@
 enum mark { MARK_CONTEXT, MARK_CUPTI, MARK_DEVICE, MARK_SETUP, MARK_FIRST_STEP, MARKS };
 
 static const char *const mark_names[MARKS] = {
-    [MARK_CONTEXT] = "CUDA context, and whatever else was on the GPU before the run",
+    [MARK_CONTEXT] = "CUDA context, and others before the run",
     [MARK_CUPTI] = "CUPTI",
-    [MARK_DEVICE] = "streams, events and pools of the device",
-    [MARK_SETUP] = "setting up: communication and matrix products",
-    [MARK_FIRST_STEP] = "code of kernels, and what libraries took when they first ran",
+    [MARK_DEVICE] = "streams, events and pool",
+    [MARK_SETUP] = "libraries while setting up",
+    [MARK_FIRST_STEP] = "code of kernels, in the first step",
 };
 
 struct gpu_rank {
@@ -130,7 +130,7 @@ static void write_start(void *context, struct store *store, int64_t run_id)
     gpu->cupti = gpu->spec.library->profiler;
     if (gpu->cupti->start(gpu->spec.timeline, &sink, &error)) {
         gpu->cupti = NULL;
-        error_prefix(&error, "what the driver gives out to others is not recorded");
+        error_prefix(&error, "who else takes memory of the GPU is not recorded");
         on_note(gpu, error.text, true);
     }
     borrow(gpu, NULL, 0);
@@ -304,7 +304,7 @@ static void write_runtime(void *context, struct store *store, int64_t run_id)
         row = (struct store_runtime){name, "counted", rows->holdings[i].bytes};
         store_runtime_add(store, run_id, r->rank, &row, NULL);
     }
-    row = (struct store_runtime){"memory pool: rounding, and what it keeps", "measured", rows->slack_bytes};
+    row = (struct store_runtime){"rounding of the memory pool", "measured", rows->slack_bytes};
     if (row.bytes)
         store_runtime_add(store, run_id, r->rank, &row, NULL);
     row = (struct store_runtime){"unattributed", "residual", rows->residual_bytes};

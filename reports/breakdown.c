@@ -329,6 +329,7 @@ struct report *breakdown_report(const struct breakdown *b, struct arena *arena)
             report, NULL,
             "Layers and tensors are not known: memory events were not recorded as far as the peak.");
     }
+    breakdown_add_gpu(report, b);
     if (b->measured)
         add_steps(report, b);
     report_remark(report, "Advice", "%s", b->advice);
@@ -415,6 +416,7 @@ static void add_run_keys(json_t *object, const struct breakdown *b)
     json_object_set_new(object, "policy", jsonfile_string(b->policy));
     json_object_set_new(object, "predicted", b->foretold ? prediction_object(b) : json_null());
     json_object_set_new(object, "steps", steps_object(&b->steps));
+    breakdown_add_gpu_keys(object, b);
 }
 
 json_t *breakdown_to_json(const struct breakdown *b)

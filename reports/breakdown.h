@@ -50,6 +50,10 @@ struct breakdown {
     const char *command, *started_at, *finished_at, *host, *policy;
     int64_t lowest_peak, highest_peak; /* over all ranks */
     struct breakdown_steps steps;
+    struct store_runtime *runtime; /* what a GPU held besides tensors */
+    int64_t runtime_count;
+    const char **notes; /* of the recording: sentences */
+    int64_t note_count;
     bool foretold; /* there is a prediction beside */
     int64_t predicted[ROLE_COUNT];
     int64_t predicted_arena_bytes;
@@ -81,8 +85,19 @@ struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const ch
 int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
                      struct breakdown *out, struct error *err);
 
+/* The parts of this about GPUs: fills in what was recorded of the rank, and adds its keys. */
+int breakdown_read_gpu(struct store *store, struct arena *arena, struct breakdown *breakdown, struct error *err);
+void breakdown_add_gpu_keys(json_t *object, const struct breakdown *breakdown);
+
 /* What layer -1 stands for: "embedding, head"; of a stage that may have neither "outside layers". */
 const char *breakdown_outside(bool staged);
+
+/* The sections of its report, one by one. */
+void breakdown_add_facts(struct report *report, const struct breakdown *breakdown);
+void breakdown_add_moment(struct report *report, const struct breakdown *breakdown);
+void breakdown_add_tensors(struct report *report, const struct breakdown *breakdown);
+void breakdown_add_gpu(struct report *report, const struct breakdown *breakdown);
+void breakdown_add_steps(struct report *report, const struct breakdown *breakdown);
 
 struct report *breakdown_report(const struct breakdown *breakdown, struct arena *arena);
 /* New reference. */

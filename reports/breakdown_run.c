@@ -270,7 +270,8 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
 
 static int read_all(const struct reading *r, int64_t rank, struct breakdown *b)
 {
-    return choose_rank(r, rank, b) || read_detail(r, b) || read_prediction(r, b) || read_steps(r, &b->steps)
+    return choose_rank(r, rank, b) || read_detail(r, b) || read_prediction(r, b) || read_steps(r, &b->steps) ||
+                   breakdown_read_gpu(r->store, r->arena, b, r->err)
                ? -1
                : 0;
 }

@@ -4,6 +4,7 @@
 #include "tests/cuda/double_runtime.h"
 
 #include <cupti.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -72,13 +73,27 @@ size_t double_hook_device_bytes(int device)
     return hidden[device] + (kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] ? DOUBLE_CUPTI_TIMELINE_BYTES : 0);
 }
 
-/* In a function of its own, so that a caller's stack has somebody else's name in it. */
+/* From inside of somebody's library, so that the stack has its name in it. */
+static cudaError_t ask(void **memory, size_t bytes)
+{
+    const char *path = getenv("DOUBLE_CUPTI_LIBRARY");
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    cudaError_t (*somebody_asks)(cudaError_t(*)(void **, size_t), void **, size_t) = NULL;
+    if (!path)
+        return cudaMalloc(memory, bytes);
+    if (library)
+        *(void **)&somebody_asks = dlsym(library, "somebody_asks");
+    if (!somebody_asks)
+        double_complain("somebody's library: %s", dlerror());
+    return somebody_asks(cudaMalloc, memory, bytes);
+}
+
 static void appear(int device)
 {
     int number = ++works[device];
     size_t bytes = appearing("DOUBLE_CUPTI_BEHIND", number);
     hidden[device] += appearing("DOUBLE_CUPTI_HIDDEN", number);
-    if (bytes && cudaMalloc(&behind[device], bytes) != cudaSuccess)
+    if (bytes && ask(&behind[device], bytes) != cudaSuccess)
         double_complain("no room for %zu bytes behind the program's back", bytes);
 }
 

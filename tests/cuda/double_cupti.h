@@ -12,6 +12,7 @@
  *     DOUBLE_CUPTI_DROP=N             the first N records of work of the GPU are dropped
  *     DOUBLE_CUPTI_BEHIND=MIB[:N]     before the N-th work of a GPU, somebody's library allocates this much on it, and
  *                                     keeps it until nobody watches any more
+ *     DOUBLE_CUPTI_LIBRARY=FILE       that library: somebody_asks(cudaMalloc, &memory, bytes); else the double itself
  *     DOUBLE_CUPTI_HIDDEN=MIB[:N]     likewise, but no call shows it (as for the code of kernels) */
 #ifndef MEMPLAN_TESTS_CUDA_DOUBLE_CUPTI_H
 #define MEMPLAN_TESTS_CUDA_DOUBLE_CUPTI_H
