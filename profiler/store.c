@@ -625,12 +625,6 @@ int store_prediction_add(struct store *store, int64_t run_id, const struct store
     return prediction_row_add(store, run_id, rank, "step", "", NULL, &prediction->step_seconds, err);
 }
 
-/* One after the other, in one transaction. */
-static int copy_tables(struct store *store, int64_t run_id, int rank, struct error *err)
-{
-    static const char *const tables[] = {"ranks",         "rank_peaks",     "tensors",   "operations",
-                                         "memory_events", "kernels",        "steps",     "predictions",
-                                         "driver_events", "runtime_memory", "gpu_spans", "notes"};
 int store_driver_event_add(struct store *store, int64_t run_id, int rank,
                            const struct store_driver_event *event, struct error *err)
 {
@@ -705,6 +699,12 @@ int store_spans_as_kernels(struct store *store, int64_t run_id, struct error *er
     return insertion_end(&row, err);
 }
 
+/* One after the other, in one transaction. */
+static int copy_tables(struct store *store, int64_t run_id, int rank, struct error *err)
+{
+    static const char *const tables[] = {"ranks",         "rank_peaks",     "tensors",   "operations",
+                                         "memory_events", "kernels",        "steps",     "predictions",
+                                         "driver_events", "runtime_memory", "gpu_spans", "notes"};
     char sql[200];
     if (execute(store, "BEGIN IMMEDIATE", "written", err))
         return -1;
