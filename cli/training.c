@@ -220,7 +220,8 @@ static void on_checkpoint(void *context, int64_t step, const char *folder)
 static void on_note(void *context, int rank, const char *text)
 {
     (void)context;
-    log_note("rank %d: %s", rank, text);
+    if (rank == 0)
+        log_note("%s", text);
 }
 
 static void on_finish(void *context, int rank, struct device *device)
@@ -309,8 +310,20 @@ static void print_peaks(const struct training *t, const struct train_result *res
     arena_free(arena);
 }
 
+/* What the driver held is more than what the ledger counts where memory comes from a pool, which takes it in steps. */
+static void note_pool(const struct training *t, const struct train_result *result)
+{
+    char held[UNITS_TEXT], taken[UNITS_TEXT];
+    const struct device_usage *usage = &result->usage[0];
+    if (strcmp(t->settings.device, "cpu") && usage->machine_peak_bytes > usage->reserved_peak_bytes)
+        log_note("the GPU's allocator held %s at most for the %s that were taken",
+                 units_format_bytes(usage->machine_peak_bytes, held),
+                 units_format_bytes(usage->reserved_peak_bytes, taken));
+}
+
 static void print_summary(struct training *t, const struct train_result *result)
 {
+    note_pool(t, result);
     if (!result->steps_done)
         log_note("no step was left to do: %s is at step %" PRId64 " or beyond; give more --steps",
                  t->options->resume, t->options->steps);

@@ -211,17 +211,24 @@ static int walk_step(struct executor *e, struct error *err)
     return messages_end_walk(e->messages, err);
 }
 
+/* What other ranks take part in is put into streams by other threads, of which a recording would not hear. */
+static int begin_recording(struct executor *e)
+{
+    if (layout_ranks(&e->parts.program->layout) > 1)
+        return error_set(&e->unrecorded, "exchanges between ranks cannot be recorded");
+    return device_record(e->parts.device, &e->unrecorded);
+}
+
 /* The first recording is the last when it fails: *recorded says whether the step was done. */
 static int record_step(struct executor *e, bool *recorded, struct error *err)
 {
-    struct device *device = e->parts.device;
     *recorded = false;
-    if (device_record(device, &e->unrecorded))
+    if (begin_recording(e))
         return 0;
     e->mode = EXECUTOR_RECORD;
     int status = walk_step(e, err);
     e->mode = EXECUTOR_RUN;
-    if (device_recorded(device, &e->unrecorded) || status)
+    if (device_recorded(e->parts.device, &e->unrecorded) || status)
         return status;
     e->mode = EXECUTOR_REPLAY;
     *recorded = true;

@@ -195,8 +195,7 @@ static int rank_open(struct rank *rank, struct error *err)
         .device = rank->device,
         .kernels = settings->kernels,
         .kernel_device = rank->kernel_device,
-        .record_steps = settings->record_steps && settings->policy == MEMORY_ARENA && !settings->poison &&
-                        run->result->ranks == 1,
+        .record_steps = settings->record_steps && settings->policy == MEMORY_ARENA && !settings->poison,
         .groups = rank->groups,
         .memory = rank->memory,
         .data = run->data,
