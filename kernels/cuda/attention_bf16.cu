@@ -1,4 +1,27 @@
-/* Attention in BF16: the tiles for each head size. */
+/* Attention in BF16: the tiles for each head size. A thread may have 255 registers, which two blocks per multiprocessor leave
+ * it; sums and scores of a thread are to fit in there without spills (`make cuda` checks it). More rows a warp (MT) means fewer
+ * reads of shared memory, wider tiles of the other side fewer barriers.
+ *
+ *     nvcc 13.0 for sm_80, sm_90   own x other rows   registers   shared memory
+ *     forward                 32        128 x 64       150, 157      20 KiB
+ *                             64        128 x 64       206, 210      36 KiB
+ *                             80        128 x 64       224, 222      44 KiB
+ *                             96        128 x 64       239, 239      52 KiB
+ *                            128        128 x 64       255, 255      68 KiB
+ *                            256         64 x 32       234, 240      66 KiB
+ *     dK, dV                  32        128 x 32       186, 190      31 KiB
+ *                             64        128 x 32       239, 255      55 KiB
+ *                             80         64 x 32       178, 178      45 KiB
+ *                             96         64 x 32       204, 212      53 KiB
+ *                            128         64 x 32       240, 242      69 KiB
+ *            two passes      256         64 x 32       234, 243     100 KiB
+ *     dQ                      32        128 x 32       150, 152      31 KiB
+ *                             64        128 x 32       198, 198      55 KiB
+ *                             80        128 x 32       218, 220      67 KiB
+ *                             96        128 x 32       234, 240      79 KiB
+ *                            128         64 x 32       154, 164      69 KiB
+ *                            256         64 x 32       231, 235     100 KiB
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_bf16.cuh"
 #include "kernels/cuda/attention_launch.cuh"
@@ -19,14 +42,14 @@ int attention_bf16_forward(const cuda_context *context, const attention_shape &s
     return attention_launch_forward<attention_bf16<256, 1, 32>>(context, shape, args, err);
 }
 
-/* The sums of dK and dV take SIZE * MT registers of a thread, those of dQ half as many. */
-template <int SIZE, int MT, int COLUMNS> struct attention_bf16_grad {
-    using tiles = attention_bf16<SIZE, MT, COLUMNS>;
+/* The sums of dK and dV take SIZE * KEYS_MT registers of a thread, that of dQ half as many per QUERIES_MT: hence fewer keys
+ * than queries at a time from 80 on, and dK and dV one after the other beyond 128. */
+template <int SIZE, int KEYS_MT, int QUERIES_MT, int STAGES = 2> struct attention_bf16_grad {
     static int launch(const cuda_context *context, const attention_shape &shape,
                       const attention_grad_args *args, struct error *err)
     {
-        return attention_launch_grad < tiles, tiles, SIZE <= 128 ? 2 : 1,
-               (SIZE > 128) > (context, shape, args, err);
+        return attention_launch_grad<attention_bf16<SIZE, KEYS_MT, 32>, attention_bf16<SIZE, QUERIES_MT, 32>,
+                                     STAGES, (SIZE > 128)>(context, shape, args, err);
     }
 };
 
@@ -34,14 +57,14 @@ int attention_bf16_backward(const cuda_context *context, const attention_shape &
                             const attention_grad_args *args, struct error *err)
 {
     if (shape.D <= 32)
-        return attention_bf16_grad<32, 2, 32>::launch(context, shape, args, err);
+        return attention_bf16_grad<32, 2, 2>::launch(context, shape, args, err);
     if (shape.D <= 64)
-        return attention_bf16_grad<64, 2, 32>::launch(context, shape, args, err);
+        return attention_bf16_grad<64, 2, 2>::launch(context, shape, args, err);
     if (shape.D <= 80)
-        return attention_bf16_grad<80, 1, 32>::launch(context, shape, args, err);
+        return attention_bf16_grad<80, 1, 2>::launch(context, shape, args, err);
     if (shape.D <= 96)
-        return attention_bf16_grad<96, 1, 32>::launch(context, shape, args, err);
+        return attention_bf16_grad<96, 1, 2>::launch(context, shape, args, err);
     if (shape.D <= 128)
-        return attention_bf16_grad<128, 1, 32>::launch(context, shape, args, err);
-    return attention_bf16_grad<256, 1, 32>::launch(context, shape, args, err);
+        return attention_bf16_grad<128, 1, 1>::launch(context, shape, args, err);
+    return attention_bf16_grad<256, 1, 1, 1>::launch(context, shape, args, err);
 }

@@ -1,4 +1,23 @@
-/* Attention in F32: the tiles for each head size. */
+/* Attention in F32: the tiles for each head size, as in attention_bf16.cu. Up to heads of 128 elements everything fits the 99
+ * KiB that GPUs of sm_86 and sm_89 have for a block.
+ *
+ *     nvcc 13.0 for sm_80, sm_90   own x other rows   registers   shared memory
+ *     forward                 32         64 x 32       126, 126      30 KiB
+ *                             64         64 x 32       128, 128      46 KiB
+ *                             96         64 x 32       168, 168      62 KiB
+ *                            128         64 x 32       168, 168      78 KiB
+ *                            256         32 x 32       160, 152     104 KiB
+ *     dK, dV                  32         64 x 32       145, 168      49 KiB
+ *                             64         64 x 32       179, 208      81 KiB
+ *                             96         32 x 32       158, 160      57 KiB
+ *                            128         32 x 32       174, 194      73 KiB
+ *            two passes      256         32 x 32       167, 168     137 KiB
+ *     dQ                      32         64 x 32       160, 162      49 KiB
+ *                             64         64 x 32       168, 168      81 KiB
+ *                             96         32 x 32       152, 150      57 KiB
+ *                            128         32 x 32       130, 130      73 KiB
+ *                            256         32 x 32       168, 168     137 KiB
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_f32.cuh"
 #include "kernels/cuda/attention_launch.cuh"

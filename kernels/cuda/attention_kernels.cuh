@@ -1,6 +1,7 @@
 /* Attention that never stores its scores, forward and backward, as FlashAttention-2 does it (Dao 2023, arXiv:2307.08691): a
  * block keeps one tile of rows, meets tile after tile of the other side in shared memory, and keeps its sums in registers.
- * E is how tiles are multiplied: attention_bf16 or attention_f32. Let w be the bytes of an element.
+ * E is how tiles are multiplied: attention_bf16 or attention_f32; attention_bf16.cu and attention_f32.cu choose the tiles, and
+ * say what they take of registers and shared memory. Let w be the bytes of an element.
  *
  * Backward sums in one fixed order without atomics, so it has two kernels, and the scores are computed in both: 7 products
  * where one kernel with atomics has 5. Nothing is kept in between but delta.
@@ -104,8 +105,8 @@ template <typename E> struct attention_softmax {
  * computed, the next keys while values are added up.
  *
  * Moves (2 H + 2 K) B T D w bytes if keys and values of a head stay in L2, and does 4 B H T^2 D flops (half under the causal
- * mask), so from some hundred positions on the multiplications limit it: in BF16 a fragment of the other tile serves MT
- * multiplications, and with MT = 2 shared memory has half of the tensor cores' time to read it. */
+ * mask), so from some hundred positions on the multiplications limit it. In BF16 with MT = 2, where a multiprocessor reads 128
+ * bytes of shared memory and multiplies 1024 pairs a clock (sm_80), the reads take 5/8 of the multiplications' time. */
 template <typename E> struct attention_forward_layout {
     using T = typename E::T;
     using tile = typename E::tile;
@@ -118,9 +119,8 @@ template <typename E> struct attention_forward_layout {
 };
 
 template <typename E>
-__global__ __launch_bounds__(ATTENTION_THREADS, 2) void attention_forward(attention_shape shape,
-                                                                          const typename E::T *qkv,
-                                                                          typename E::T *out, float *lse)
+ATTENTION_KERNEL void attention_forward(attention_shape shape, const typename E::T *qkv, typename E::T *out,
+                                        float *lse)
 {
     using T = typename E::T;
     using tile = typename E::tile;
@@ -206,8 +206,8 @@ enum { ATTENTION_DK = 1, ATTENTION_DV = 2 };
  * the sums of both do not fit into registers. Scores are transposed here: a row is a key, a column a query.
  *
  * Moves (2 H + 4 K) B T D w bytes if queries stay in L2 while their head is worked on, and does 8 B H T^2 D flops (half
- * under the causal mask): limited by the multiplications, in BF16 with MT = 1 by shared memory, which reads as long as the
- * tensor cores multiply. */
+ * under the causal mask): limited by the multiplications. In BF16, counted as above, reads of shared memory take 3/4 of their
+ * time with MT = 2 and 5/4 with MT = 1: they are the limit from heads of 80 elements on. */
 template <typename E, int STAGES> struct attention_grad_layout {
     using T = typename E::T;
     using tile = typename E::tile;
@@ -290,8 +290,7 @@ __device__ __forceinline__ void attention_write(typename E::T *tile,
 }
 
 template <typename E, int STAGES, int WHAT>
-__global__ __launch_bounds__(ATTENTION_THREADS, 2) void attention_keys_grad(attention_shape shape,
-                                                                            attention_grad<typename E::T> g)
+ATTENTION_KERNEL void attention_keys_grad(attention_shape shape, attention_grad<typename E::T> g)
 {
     using T = typename E::T;
     using tile = typename E::tile;
@@ -358,10 +357,6 @@ __global__ __launch_bounds__(ATTENTION_THREADS, 2) void attention_keys_grad(atte
                            attention_rows_of(shape, g.dqkv, shape.row, at.b, value_head, at.first), shape);
 }
 
-/* dQ: a block has ROWS queries of one head, and takes tile after tile of keys and values.
- *
- * Moves (3 H + 2 K) B T D w bytes if keys and values of a head stay in L2, and does 6 B H T^2 D flops (half under the causal
- * mask); limited like dK and dV. */
 /* Turns scores into their gradient. */
 template <typename E>
 __device__ __forceinline__ void attention_slope_queries(float (&scores)[E::THREAD_ROWS][E::SCORES],
@@ -376,10 +371,12 @@ __device__ __forceinline__ void attention_slope_queries(float (&scores)[E::THREA
             scores[r][c] = mma_exp2(fmaf(scores[r][c], scale2, shift[r])) * (products[r][c] - delta[r]);
 }
 
+/* dQ: a block has ROWS queries of one head, and takes tile after tile of keys and values.
+ *
+ * Moves (3 H + 2 K) B T D w bytes if keys and values of a head stay in L2, and does 6 B H T^2 D flops (half under the causal
+ * mask). In BF16 reads of shared memory take 5/6 of the multiplications' time with MT = 2, and 4/3 with MT = 1. */
 template <typename E, int STAGES>
-__global__ __launch_bounds__(ATTENTION_THREADS,
-                             2) void attention_queries_grad(attention_shape shape,
-                                                            attention_grad<typename E::T> g)
+ATTENTION_KERNEL void attention_queries_grad(attention_shape shape, attention_grad<typename E::T> g)
 {
     using T = typename E::T;
     using tile = typename E::tile;

@@ -14,10 +14,11 @@ static int attention_launch(void (*kernel)(Parameters...), const cuda_context *c
     const cudaError_t status = CUDA_ALLOW_SHARED(kernel, shared_bytes);
     if (status != cudaSuccess) {
         cudaGetLastError(); /* or the next launch would find this error */
-        return error_set(err,
-                         "attention over heads of %d elements needs %zu bytes of shared memory per block: %s; use smaller "
-                         "heads, --precision bf16 or a GPU with more",
-                         shape.D, shared_bytes, cudaGetErrorString(status));
+        return error_set(
+            err,
+            "attention over heads of %d elements needs %zu bytes of shared memory per block: %s; use smaller "
+            "heads, --precision bf16 or a GPU with more",
+            shape.D, shared_bytes, cudaGetErrorString(status));
     }
     CUDA_LAUNCH(kernel, dim3(blocks), dim3(ATTENTION_THREADS), shared_bytes, context->compute, shape,
                 arguments...);

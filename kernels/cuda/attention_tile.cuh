@@ -13,6 +13,9 @@
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
 
+/* Two blocks per multiprocessor leave a thread all the registers that it can have. */
+#define ATTENTION_KERNEL __global__ __launch_bounds__(ATTENTION_THREADS, 2)
+
 constexpr float ATTENTION_LOG2_E = 1.4426950408889634f;
 
 /* What all blocks of a launch know. */

@@ -170,13 +170,17 @@ TEST_LOOP(cuda_attention_small,
         check_orders(&small_shapes[i], dtype_of(_i), _i & 2, 1, CUHOST_ORDERS);
 }
 
-static const struct shape long_shapes[] = {
-    {1, 129, 4, 2, 64}, {1, 129, 2, 2, 80}, {1, 129, 4, 1, 128}, {1, 200, 2, 1, 24}};
-
-TEST_LOOP(cuda_attention_long, "attention and its gradient over several tiles of queries and keys", 4)
+/* Every length with every head size, and groups of 1, 2 and 4 heads with every length and size. */
+TEST_LOOP(cuda_attention_shapes, "attention and its gradient over one to several tiles of queries and keys",
+          4)
 {
-    for (int64_t i = 0; i < COUNT(long_shapes); i++)
-        check_orders(&long_shapes[i], dtype_of(_i), _i & 2, 4, 1);
+    static const int64_t lengths[] = {1, 7, 64, 65, 129}, sizes[] = {8, 24, 64, 80, 128},
+                         groups[] = {1, 2, 4};
+    for (int64_t i = 0; i < COUNT(lengths); i++)
+        for (int64_t k = 0; k < COUNT(sizes); k++) {
+            const int64_t group = groups[(i + k) % COUNT(groups)], K = group == 1 ? 2 : 1;
+            check_orders(&(struct shape){1, lengths[i], K * group, K, sizes[k]}, dtype_of(_i), _i & 2, 4, 1);
+        }
 }
 
 TEST_LOOP(cuda_attention_orders, "over several tiles too the bits do not depend on the order of threads", 2)
