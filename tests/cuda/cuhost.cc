@@ -1,6 +1,6 @@
-/* The emulation of CUDA kernels: who runs next. A block's threads take turns in the chosen order; a turn ends at a barrier,
- * in a warp function or at the end of the kernel. When a whole round passes in which nobody could run, those that wait do so
- * for ever, and the program ends with who waits where. */
+/* The emulation of CUDA kernels: who runs next. A block's warps take turns in the chosen order, and the lanes of each; a
+ * lane's turn ends at a barrier, in a warp function or at the end of the kernel, a warp's when no lane can run. When a whole
+ * round passes in which nobody could, those that wait do so for ever, and the program ends with who waits where. */
 #include "tests/cuda/cuhost.h"
 
 #include "tests/cuda/cuhost_fiber.h"
@@ -293,17 +293,37 @@ static void run_thread(machine *m, thread *next)
         m->free_stacks.push_back(next->stack);
 }
 
-static void run_threads(machine *m, enum cuhost_order order)
+static bool can_run(const thread *thread)
 {
-    while (m->done < m->count) {
-        bool anyone = false;
-        for (unsigned i = 0; i < m->count; i++) {
-            thread *next = &m->threads[turn(order, i, m->count)];
-            if (next->state != state::unborn && next->state != state::ready)
+    return thread->state == state::unborn || thread->state == state::ready;
+}
+
+/* Until each of its lanes is at a barrier or done: a warp that runs ahead of the others writes what they have not read yet,
+ * if a barrier is missing. Says whether anyone could run. */
+static bool run_warp(machine *m, unsigned first, enum cuhost_order order)
+{
+    unsigned lanes = m->count - first < WARP ? m->count - first : unsigned{WARP};
+    bool ran = false;
+    for (bool again = true; again; ran |= again) {
+        again = false;
+        for (unsigned i = 0; i < lanes; i++) {
+            thread *next = &m->threads[first + turn(order, i, lanes)];
+            if (!can_run(next))
                 continue;
             run_thread(m, next);
-            anyone = true;
+            again = true;
         }
+    }
+    return ran;
+}
+
+static void run_threads(machine *m, enum cuhost_order order)
+{
+    unsigned warps = (m->count + WARP - 1) / WARP;
+    while (m->done < m->count) {
+        bool anyone = false;
+        for (unsigned i = 0; i < warps; i++)
+            anyone |= run_warp(m, turn(order, i, warps) * WARP, order);
         if (!anyone)
             fail_stuck(m);
     }

@@ -90,8 +90,8 @@ static __global__ void first_kernel(int *first)
 
 TEST(cuhost_orders, "the first to run is thread 0, the last of the last block, or one in the middle")
 {
-    /* Rotated: of 6 blocks the 6/3 + 1 = 3rd, of 64 threads the 64/3 + 1 = 22nd. */
-    const int expected[CUHOST_ORDERS] = {0, 6 * 64 - 1, 3 * 64 + 22};
+    /* Rotated: of 6 blocks number 6/3 + 1 = 3, of its 2 warps number 2/3 + 1 = 1, of 32 lanes number 32/3 + 1 = 11. */
+    const int expected[CUHOST_ORDERS] = {0, 6 * 64 - 1, 3 * 64 + 32 + 11};
     for (int order = 0; order < CUHOST_ORDERS; order++) {
         int first = -1;
         cuhost_set_order(static_cast<enum cuhost_order>(order));
@@ -142,6 +142,39 @@ TEST(cuhost_race, "a missing barrier gives other bits in another order")
         CUDA_LAUNCH(race_kernel, dim3(1), dim3(64), 0, nullptr, to[order].data());
     }
     ASSERT(to[0] != to[1]);
+}
+
+/* Two sums over the block by way of the same shared array, without a barrier between the reading of the first and the
+ * writing of the second: the mistake of a reduction that is called twice. */
+static __global__ void reuse_kernel(bool wait, unsigned *to)
+{
+    CUDA_SHARED(unsigned, warps, 2);
+    unsigned sum = 0;
+    for (unsigned round = 1; round <= 2; round++) {
+        if (wait)
+            __syncthreads();
+        unsigned own = threadIdx.x * round;
+        for (int distance = 16; distance > 0; distance /= 2)
+            own += __shfl_xor_sync(~0u, own, distance);
+        if (threadIdx.x % 32 == 0)
+            warps[threadIdx.x / 32] = own;
+        __syncthreads();
+        sum += warps[0] + warps[1];
+    }
+    to[threadIdx.x] = sum;
+}
+
+TEST(cuhost_reuse,
+     "a shared array that is used again too early gives other bits, even with warp functions in between")
+{
+    in_all_orders([] {
+        std::vector<unsigned> to(64), early(64);
+        CUDA_LAUNCH(reuse_kernel, dim3(1), dim3(64), 0, nullptr, true, to.data());
+        for (unsigned sum : to)
+            ASSERT_INT(sum, 3 * 63 * 64 / 2);
+        CUDA_LAUNCH(reuse_kernel, dim3(1), dim3(64), 0, nullptr, false, early.data());
+        ASSERT(early != to);
+    });
 }
 
 static __global__ void poison_kernel(int *nan)
