@@ -76,6 +76,15 @@ for model in gpt2-tiny llama-tiny; do
     done
 done
 
+export DOUBLE_CUDA_DEVICES=2
+train cpu gpt2-tiny --seq-len 32 --global-batch 4 --device cpu
+for layout in "--dp 2" "--dp 2 --zero 1" "--tp 2" "--pp 2"; do
+    # shellcheck disable=SC2086
+    train cuda gpt2-tiny --seq-len 32 --global-batch 4 $layout --device cuda
+    verdict "$layout over two GPUs: the losses of one CPU" within loss 1e-5 cpu cuda
+done
+unset DOUBLE_CUDA_DEVICES
+
 # peak NAME: of the ledger; predicted OPTIONS...: what predict says, with what the kernels take.
 same_peak() {
     [ "$(last_value "$1" peak_bytes)" -eq $(($(json peak_bytes) + $(json runtime))) ]
