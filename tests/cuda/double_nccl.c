@@ -176,6 +176,12 @@ static void describe(const struct operation *op, char *text, size_t size)
              type_name(op->type));
 }
 
+/* Of others only what is in progress may be looked at: the rest is what their threads are working at. */
+static bool is_in_progress(const struct ncclComm *comm)
+{
+    return comm && comm->alive && comm->state == ncclInProgress;
+}
+
 static const struct operation *first_pending(const struct ncclComm *comm)
 {
     for (int i = 0; i < comm->count; i++)
@@ -189,10 +195,10 @@ static void complain_of_deadlock(void)
 {
     char text[500] = "", what[120];
     for (const struct ncclComm *comm = comms; comm; comm = comm->next) {
-        const struct operation *op = first_pending(comm);
         size_t used = strlen(text);
-        if (!comm->alive || comm->state != ncclInProgress)
+        if (!is_in_progress(comm))
             continue;
+        const struct operation *op = first_pending(comm);
         if (op)
             describe(op, what, sizeof what);
         else
@@ -414,16 +420,39 @@ static void move_broadcast(const struct clique *clique, int i)
 
 /* -------------------------------------------------------------------------------------------------------------- meeting */
 
-static void check_same(const struct clique *clique, int rank, int i)
+/* Rank 0 and this one have the same call as the i-th of their group. */
+static bool is_same(const struct clique *clique, int rank, int i)
 {
     const struct operation *first = operation_of(clique, 0, i), *other = operation_of(clique, rank, i);
     if (first->kind == other->kind && first->count == other->count && first->type == other->type &&
         first->reduction == other->reduction && first->peer == other->peer)
-        return;
+        return true;
     char here[120], there[120];
     describe(first, here, sizeof here);
     describe(other, there, sizeof there);
     double_complain("%s on rank 0 meets %s on rank %d", here, there, rank);
+    return false;
+}
+
+static bool are_same(const struct clique *clique)
+{
+    for (int rank = 1; rank < clique->size; rank++) {
+        int calls = clique->ranks[0]->count, others = clique->ranks[rank]->count;
+        if (calls != others) {
+            double_complain("a group of %d calls on rank 0 meets one of %d on rank %d", calls, others, rank);
+            return false;
+        }
+        for (int i = 0; i < calls; i++)
+            if (!is_same(clique, rank, i))
+                return false;
+    }
+    return true;
+}
+
+static void spoil(const struct clique *clique)
+{
+    for (int rank = 0; rank < clique->size; rank++)
+        clique->ranks[rank]->state = ncclInvalidUsage;
 }
 
 static bool is_collective(const struct ncclComm *comm)
@@ -441,16 +470,13 @@ static void note_moved(struct operation *op)
 static void move_collectives(const struct clique *clique)
 {
     for (int rank = 0; rank < clique->size; rank++)
-        if (!clique->ranks[rank] || !clique->ranks[rank]->alive || !is_collective(clique->ranks[rank]) ||
-            clique->ranks[rank]->state != ncclInProgress)
+        if (!is_in_progress(clique->ranks[rank]) || !is_collective(clique->ranks[rank]))
             return;
+    if (!are_same(clique)) {
+        spoil(clique);
+        return;
+    }
     for (int i = 0; i < clique->ranks[0]->count; i++) {
-        for (int rank = 0; rank < clique->size; rank++) {
-            if (clique->ranks[rank]->count != clique->ranks[0]->count)
-                double_complain("a group of %d calls on rank 0 meets one of %d on rank %d",
-                                clique->ranks[0]->count, clique->ranks[rank]->count, rank);
-            check_same(clique, rank, i);
-        }
         enum kind kind = operation_of(clique, 0, i)->kind;
         if (kind == ALL_GATHER)
             move_gathered(clique, i);
@@ -465,7 +491,7 @@ static void move_collectives(const struct clique *clique)
 
 static struct operation *find_receive(const struct ncclComm *peer, int from)
 {
-    for (int i = 0; peer && peer->alive && peer->state == ncclInProgress && i < peer->count; i++)
+    for (int i = 0; is_in_progress(peer) && i < peer->count; i++)
         if (peer->operations[i].kind == RECEIVE && peer->operations[i].peer == from &&
             !peer->operations[i].done)
             return &peer->operations[i];
@@ -480,10 +506,13 @@ static void move_messages(const struct clique *clique, struct ncclComm *sender)
             send->kind == SEND && !send->done ? find_receive(clique->ranks[send->peer], sender->rank) : NULL;
         if (!receive)
             continue;
-        if (send->count != receive->count || send->type != receive->type)
+        if (send->count != receive->count || send->type != receive->type) {
             double_complain("rank %d sends %zu %s to rank %d, which receives %zu %s", sender->rank,
                             send->count, type_name(send->type), send->peer, receive->count,
                             type_name(receive->type));
+            spoil(clique);
+            return;
+        }
         memcpy(receive->to, send->from, send->count * type_bytes(send->type));
         note_moved(send);
         note_moved(receive);
@@ -494,11 +523,11 @@ static void progress(const struct clique *clique)
 {
     move_collectives(clique);
     for (int rank = 0; rank < clique->size; rank++)
-        if (clique->ranks[rank]->alive && clique->ranks[rank]->state == ncclInProgress)
+        if (is_in_progress(clique->ranks[rank]))
             move_messages(clique, clique->ranks[rank]);
     for (int rank = 0; rank < clique->size; rank++) {
         struct ncclComm *comm = clique->ranks[rank];
-        if (!comm->alive || comm->state != ncclInProgress || first_pending(comm))
+        if (!is_in_progress(comm) || first_pending(comm))
             continue;
         comm->state = ncclSuccess;
         comm->count = 0;
@@ -575,6 +604,17 @@ static bool is_grouped(const struct ncclComm *comm)
     return false;
 }
 
+static ncclResult_t check_arguments(const struct ncclComm *comm, const struct operation *op)
+{
+    bool reduces = op->kind <= REDUCE_SCATTER;
+    if (type_bytes(op->type) && op->peer >= 0 && op->peer < comm->clique->size &&
+        (!reduces || (op->type != ncclInt32 && (op->reduction == ncclSum || op->reduction == ncclMax))))
+        return ncclSuccess;
+    double_complain("%s: %s, reduction %d, rank %d of %d", kind_names[op->kind], type_name(op->type),
+                    (int)op->reduction, op->peer, comm->clique->size);
+    return ncclInvalidArgument;
+}
+
 static ncclResult_t check_call(const struct ncclComm *comm, const struct operation *op)
 {
     const char *call = kind_names[op->kind];
@@ -582,12 +622,9 @@ static ncclResult_t check_call(const struct ncclComm *comm, const struct operati
         return ncclInvalidArgument;
     if (comm->state != ncclSuccess)
         double_complain("%s: rank %d calls before its last call is done", call, comm->rank);
-    if (!type_bytes(op->type) || op->peer < 0 || op->peer >= comm->clique->size ||
-        (op->kind <= REDUCE_SCATTER &&
-         (op->type == ncclInt32 || (op->reduction != ncclSum && op->reduction != ncclMax))))
-        double_complain("%s: %s, reduction %d, rank %d of %d", call, type_name(op->type), (int)op->reduction,
-                        op->peer, comm->clique->size);
-    return ncclSuccess;
+    else
+        return check_arguments(comm, op);
+    return ncclInvalidUsage;
 }
 
 static ncclResult_t call(struct ncclComm *comm, struct operation op)
