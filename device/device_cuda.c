@@ -239,7 +239,8 @@ int device_cuda_memory(void *context, struct cuda_memory *out, struct error *err
         status = cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used_bytes);
     if (status != cudaSuccess) {
         cudaGetLastError();
-        return device_cuda_error(c->shown.ordinal, "cudaMemGetInfo or cudaMemPoolGetAttribute", (int)status, err);
+        return device_cuda_error(c->shown.ordinal, "cudaMemGetInfo or cudaMemPoolGetAttribute", (int)status,
+                                 err);
     }
     *out = (struct cuda_memory){
         .total_bytes = (int64_t)total_bytes,
