@@ -39,6 +39,7 @@ MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(
 # What needs CUDA is in a library of its own too (make/cuda.mk).
 CUDA_C   := device/device_cuda.c comm/comm_nccl.c cli/cuda_exports.c $(sort $(wildcard kernels/cuda/*.c profiler/cupti*.c))
 LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
+PAGE_PARTS := $(addprefix reports/html/,picture.css page.css page.js)
 CLI_SRC  := $(sort $(filter-out $(CUDA_C),$(wildcard cli/*.c)))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks
@@ -185,7 +186,15 @@ $(BUILD)/kernels/cpu/%.o: kernels/cpu/%.c $(BUILD)/flags.stamp $(BUILD)/native.s
 	@mkdir -p $(@D) && echo "CC   $<"
 	$(Q)$(COMPILE) $(NATIVE) -MMD -MP -c -o $@ $<
 
-$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(BUILD)/sources.stamp
+# The style sheets and the script of HTML reports, as strings.
+$(BUILD)/reports/html_assets.c: reports/html_assets.h $(PAGE_PARTS) make/embed.sh
+	@mkdir -p $(@D) && echo "EMBED $@"
+	$(Q)make/embed.sh reports/html_assets.h $(PAGE_PARTS) > $@
+
+$(BUILD)/reports/html_assets.o: $(BUILD)/reports/html_assets.c $(BUILD)/flags.stamp
+	$(Q)$(COMPILE) -c -o $@ $<
+
+$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(BUILD)/reports/html_assets.o $(BUILD)/sources.stamp
 	@rm -f $@ && echo "AR   $@"
 	$(Q)ar rcsD $@ $(filter %.o,$^)
 

@@ -181,11 +181,16 @@ static void value_add(struct text *text, const json_t *value, int depth)
         scalar_add(text, value);
 }
 
+void jsonfile_print(const json_t *value, struct text *out)
+{
+    value_add(out, value, 0);
+    text_add(out, "\n");
+}
+
 int jsonfile_write(const json_t *value, const char *path, struct error *err)
 {
     struct text text = {0};
-    value_add(&text, value, 0);
-    text_add(&text, "\n");
+    jsonfile_print(value, &text);
     int failed = text_write(&text, path, err);
     text_free(&text);
     return failed;

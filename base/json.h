@@ -4,6 +4,7 @@
 #define MEMPLAN_BASE_JSON_H
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -15,6 +16,9 @@ int jsonfile_read(const char *path, json_t **out, struct error *err);
 /* Writes with text_write()'s promise (never half a file); `value` stays the caller's. "-" is stdout. Reals are written
  * so that they read back as the same bits. */
 int jsonfile_write(const json_t *value, const char *path, struct error *err);
+
+/* Appends it as jsonfile_write() writes it, with a line's end behind it. */
+void jsonfile_print(const json_t *value, struct text *out);
 
 /* A string, or null for NULL; a new reference. JSON is UTF-8 and a path or a command line may be anything: each byte that
  * is not part of a character becomes '?'. For texts that are known to be UTF-8, json_string() does. */

@@ -1,26 +1,29 @@
-/* memplan report: the breakdown of a recorded run or of a plan. */
+/* memplan report: what a recorded run or a plan shows, as text, a page, a picture, tables or a trace. */
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
-#include "reports/breakdown.h"
+#include "reports/document.h"
+#include "reports/writers.h"
 
 #include <string.h>
 
 struct report_options {
     const char *output;
-    int64_t run, rank;
+    int64_t run, rank, step;
     bool json, quiet;
 };
 
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "FILE", NULL,
-     "write there; .json gives JSON, .txt text; default text on stdout",
+     "write there: .html, .svg, .csv, .trace.json, .json or .txt; default text on stdout",
      offsetof(struct report_options, output)},
     {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the database; default the latest",
      offsetof(struct report_options, run)},
     {"rank", 0, OPTION_COUNT, "N", NULL, "which rank; default the one with the highest peak",
      offsetof(struct report_options, rank)},
+    {"step", 0, OPTION_COUNT, "N", NULL, "which step the timeline shows; default the last that was recorded",
+     offsetof(struct report_options, step)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct report_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct report_options, quiet)},
@@ -30,74 +33,112 @@ static const struct option_spec options[] = {
 static const struct command_spec spec = {
     .name = "report",
     .summary = "who holds the bytes, from a recorded run or a plan",
-    .usage = "report run.db|plan.json [-o out.json]",
-    .about = "Shows the breakdown at the peak of the rank that needs most, by role, layer and tensor; what "
+    .usage = "report run.db|plan.json [-o report.html]",
+    .about = "Shows memory over time and the breakdown at the peak of the rank that needs most, by role, "
+             "layer and tensor; what "
              "makes that peak; the other ranks and pipeline stages beside it; predicted beside measured; and "
              "how fast the steps were.",
-    .examples = {"memplan report run.db", "memplan report plan.json -o plan-report.json"},
+    .examples = {"memplan report run.db", "memplan report run.db -o report.html"},
     .options = options,
     .min_operands = 1,
     .max_operands = 1,
 };
 
-enum format { FORMAT_TEXT, FORMAT_JSON };
+/* What the answer is written as, and where: -o's suffix, --json, or text. */
+struct answer {
+    const struct writer *writer;
+    const char *path;
+    enum ink ink;
+};
 
-static int choose_format(const struct report_options *o, enum format *format, struct error *err)
+static int choose_answer(const struct report_options *o, struct answer *answer, struct error *err)
 {
-    *format = o->json ? FORMAT_JSON : FORMAT_TEXT;
-    if (!o->output || !strcmp(o->output, "-"))
-        return 0;
-    const char *dot = strrchr(o->output, '.');
-    if (dot && !strcmp(dot, ".json"))
-        *format = FORMAT_JSON;
-    else if (!dot || strcmp(dot, ".txt"))
-        return error_set(err, "-o %s: this version writes .txt and .json; choose one of these names",
-                         o->output);
+    bool file = o->output && strcmp(o->output, "-") != 0;
+    *answer = (struct answer){o->json ? &writer_json : &writer_text, o->output ? o->output : "-", INK_ASCII};
+    if (!file)
+        answer->ink = output_ink();
+    if (file && !(answer->writer = writer_find(o->output, err)))
+        return -1;
     return 0;
 }
 
-static int write_answer(const struct breakdown *breakdown, const struct report_options *o,
-                        struct arena *arena, struct error *err)
+static int write_answer(const struct document *document, const struct answer *answer, struct error *err)
 {
-    enum format format;
-    if (choose_format(o, &format, err))
+    struct text out = {0};
+    if (answer->writer->write(document, answer->ink, &out, err)) {
+        text_free(&out);
         return -1;
-    const char *path = o->output ? o->output : "-";
-    return format == FORMAT_JSON ? output_json(breakdown_to_json(breakdown), path, err)
-                                 : output_report(breakdown_report(breakdown, arena), path, err);
+    }
+    return output_text(&out, answer->path, err);
 }
 
-static int report_plan(const char *path, const struct report_options *o, struct error *err)
+/* A plan.json, or what `plan --json` answered: the plan with the configurations it was chosen from. */
+static int read_plan(const char *path, struct plan *plan, json_t **document, struct error *err)
 {
-    struct plan plan;
-    struct pipeline *pipeline;
-    if (plan_read(path, &plan, err))
+    if (jsonfile_read(path, document, err))
         return -1;
-    int status = plan_pipeline(&plan, &pipeline, err);
-    if (!status) {
-        struct arena *arena = arena_create();
-        struct breakdown breakdown = breakdown_of_pipeline(pipeline, plan.device, plan.capacity_bytes, arena);
-        status = write_answer(&breakdown, o, arena, err);
-        arena_free(arena);
-        pipeline_free(pipeline);
+    const json_t *inner = json_object_get(*document, "plan");
+    if (!json_is_object(inner) && json_object_get(*document, "alternatives")) {
+        json_decref(*document);
+        return error_set(err, "%s: holds no plan, because nothing fitted; plan again with more memory", path);
     }
-    plan_clear(&plan);
+    int status = plan_from_json(inner ? inner : *document, path, plan, err);
+    if (status)
+        json_decref(*document);
     return status;
 }
 
-static int report_run(const char *path, const struct report_options *o, struct error *err)
+static int report_pipeline(const char *path, const struct plan *plan, const struct pipeline *pipeline,
+                           const json_t *json, const struct answer *answer, struct error *err)
+{
+    struct arena *arena = arena_create();
+    struct candidates *candidates;
+    struct document document;
+    int status = candidates_from_json(json, path, plan->capacity_bytes, arena, &candidates, err);
+    if (!status) {
+        document_of_pipeline(pipeline, plan->device, plan->capacity_bytes, candidates, &answer->writer->needs,
+                             arena, &document);
+        status = write_answer(&document, answer, err);
+    }
+    arena_free(arena);
+    return status;
+}
+
+static int report_plan(const char *path, const struct answer *answer, struct error *err)
+{
+    struct plan plan;
+    struct pipeline *pipeline;
+    json_t *json;
+    if (read_plan(path, &plan, &json, err))
+        return -1;
+    int status = plan_pipeline(&plan, &pipeline, err);
+    if (!status) {
+        status = report_pipeline(path, &plan, pipeline, json, answer, err);
+        pipeline_free(pipeline);
+    }
+    plan_clear(&plan);
+    json_decref(json);
+    return status;
+}
+
+/* Of one moment, even while the run goes on. */
+static int report_run(const char *path, const struct report_options *o, const struct answer *answer,
+                      struct error *err)
 {
     struct store *store;
     if (store_open_read(path, &store, err))
         return -1;
     struct arena *arena = arena_create();
-    struct breakdown breakdown;
+    struct document document;
     int64_t run_id = o->run;
-    int status = run_id ? 0 : store_latest_run(store, &run_id, err);
+    int status = store_freeze(store, err);
+    if (!status && !run_id)
+        status = store_latest_run(store, &run_id, err);
     if (!status)
-        status = breakdown_of_run(store, run_id, o->rank, arena, &breakdown, err);
+        status = document_of_run(store, run_id, o->rank, (int)o->step, &answer->writer->needs, arena,
+                                 &document, err);
     if (!status)
-        status = write_answer(&breakdown, o, arena, err);
+        status = write_answer(&document, answer, err);
     arena_free(arena);
     store_close(store);
     return status;
@@ -105,14 +146,17 @@ static int report_run(const char *path, const struct report_options *o, struct e
 
 static int run(int argc, char **argv, struct error *err)
 {
-    struct report_options o = {.rank = -1};
+    struct report_options o = {.rank = -1, .step = SPANS_LAST_STEP};
+    struct answer answer;
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
     log_set_quiet(o.quiet);
-    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &o, err)
-                                              : report_run(operands[0], &o, err);
+    if (choose_answer(&o, &answer, err))
+        return -1;
+    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &answer, err)
+                                              : report_run(operands[0], &o, &answer, err);
 }
 
 const struct command command_report = {&spec, run};

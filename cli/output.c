@@ -1,7 +1,5 @@
 #include "cli/output.h"
 
-#include "reports/ink_text.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,10 +18,14 @@ int output_text(struct text *text, const char *path, struct error *err)
     return status;
 }
 
+enum ink output_ink(void)
+{
+    return isatty(STDOUT_FILENO) && !getenv("NO_COLOR") ? INK_BLOCKS : INK_ASCII;
+}
+
 int output_report(const struct report *report, const char *path, struct error *err)
 {
     struct text out = {0};
-    bool terminal = !strcmp(path, "-") && isatty(STDOUT_FILENO);
-    ink_text_report(report, terminal && !getenv("NO_COLOR") ? INK_BLOCKS : INK_ASCII, &out);
+    ink_text_report(report, strcmp(path, "-") ? INK_ASCII : output_ink(), &out);
     return output_text(&out, path, err);
 }

@@ -324,6 +324,11 @@ void store_discard(struct store *store)
     free(path);
 }
 
+int store_freeze(struct store *store, struct error *err)
+{
+    return execute(store, "BEGIN", "read", err);
+}
+
 int store_begin(struct store *store, struct error *err)
 {
     assert(store->writes);

@@ -123,6 +123,9 @@ int store_create(const char *path, struct store **out, struct error *err);
  * and on what a killed writer left. Says so when it is no database, not ours, or made by a newer memplan. */
 int store_open_read(const char *path, struct store **out, struct error *err);
 
+/* Of a store that was opened for reading: whatever others write meanwhile, all that is read from here on is of one moment. */
+int store_freeze(struct store *store, struct error *err);
+
 /* A transaction that is still open is rolled back. NULL is fine. */
 void store_close(struct store *store);
 
@@ -224,6 +227,12 @@ struct store_point {
 int store_read_timeline(struct store *store, int64_t run_id, int rank, int64_t limit, struct arena *arena,
                         struct store_point **rows, int64_t *count, struct error *err);
 
+/* Every memory event of a rank in order, one after the other and never all at once; `seen` may keep none of it. */
+typedef void store_memory_seen(void *context, const struct store_memory *event);
+int store_each_memory(struct store *store, int64_t run_id, int rank, store_memory_seen *seen, void *context,
+                      struct error *err);
+int store_count_memory(struct store *store, int64_t run_id, int rank, int64_t *events, struct error *err);
+
 struct store_cost {
     const char *kind, *detail, *phase;
     int64_t count; /* executions measured, over all ranks and steps */
@@ -233,6 +242,13 @@ struct store_cost {
 /* The most total time first. */
 int store_read_operation_costs(struct store *store, int64_t run_id, struct arena *arena, struct store_cost **rows,
                                int64_t *count, struct error *err);
+
+/* Likewise the kernels of a step (-1: of all steps), in order of step, then as they were recorded. */
+typedef void store_kernel_seen(void *context, const struct store_kernel *kernel);
+int store_each_kernel(struct store *store, int64_t run_id, int rank, int step, store_kernel_seen *seen,
+                      void *context, struct error *err);
+/* The last step in which a rank recorded kernels; -1: in none. */
+int store_last_kernel_step(struct store *store, int64_t run_id, int rank, int *step, struct error *err);
 
 /* The largest first; none in a file of before version 2. */
 int store_read_runtime(struct store *store, int64_t run_id, int rank, struct arena *arena,

@@ -472,6 +472,124 @@ int store_read_predictions(struct store *store, int64_t run_id, struct arena *ar
     return read_rows(store, &query, arena, rows, count, err);
 }
 
+/* One integer of one rank. */
+static int read_integer(struct store *store, const char *sql, int64_t run_id, int rank, int64_t *value,
+                        struct error *err)
+{
+    struct query query = {
+        .sql = sql, .arguments = {run_id, rank}, .row_bytes = sizeof *value, .fill = fill_integer};
+    struct arena *arena = arena_create();
+    int64_t *rows, count;
+    int rc = read_rows(store, &query, arena, &rows, &count, err);
+    if (rc == 0)
+        *value = rows[0];
+    arena_free(arena);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------- row by row */
+
+/* Calls `see` for every row, and keeps none. */
+typedef void see_row(const struct reading *reading, void *context);
+
+static int walk_rows(struct store *store, const struct query *query, see_row *see, void *context,
+                     struct error *err)
+{
+    struct reading reading = {0};
+    int rc = -1, code;
+    if (prepare(store, query, &reading.statement, err))
+        goto done;
+    while ((code = sqlite3_step(reading.statement)) == SQLITE_ROW)
+        see(&reading, context);
+    rc = code == SQLITE_DONE ? 0 : store_sql_error(store, "read", err);
+done:
+    sqlite3_finalize(reading.statement);
+    return rc;
+}
+
+struct memory_walk {
+    store_memory_seen *seen;
+    void *context;
+};
+
+static void see_memory(const struct reading *reading, void *context)
+{
+    const struct memory_walk *walk = context;
+    struct store_memory event = {
+        .seq = integer_at(reading, 0),
+        .time_ns = integer_at(reading, 1),
+        .step = (int)integer_at(reading, 2),
+        .operation_id = integer_at(reading, 3),
+        .tensor_id = integer_at(reading, 4),
+        .role = role_at(reading, 5),
+        .bytes = integer_at(reading, 6),
+        .live_bytes = integer_at(reading, 7),
+        .address = integer_at(reading, 8),
+        .arena = integer_at(reading, 9) != 0,
+    };
+    walk->seen(walk->context, &event);
+}
+
+int store_each_memory(struct store *store, int64_t run_id, int rank, store_memory_seen *seen, void *context,
+                      struct error *err)
+{
+    struct query query = {.sql =
+                              "SELECT seq, time_ns, step, operation_id, tensor_id, role, bytes, live_bytes,"
+                              " address, arena FROM memory_events WHERE run_id = ?1 AND rank = ?2"
+                              " ORDER BY seq",
+                          .arguments = {run_id, rank}};
+    struct memory_walk walk = {seen, context};
+    return walk_rows(store, &query, see_memory, &walk, err);
+}
+
+int store_count_memory(struct store *store, int64_t run_id, int rank, int64_t *events, struct error *err)
+{
+    return read_integer(store, "SELECT COUNT(*) FROM memory_events WHERE run_id = ?1 AND rank = ?2", run_id,
+                        rank, events, err);
+}
+
+struct kernel_walk {
+    store_kernel_seen *seen;
+    void *context;
+};
+
+static void see_kernel(const struct reading *reading, void *context)
+{
+    const struct kernel_walk *walk = context;
+    struct store_kernel kernel = {
+        .step = (int)integer_at(reading, 0),
+        .seq = integer_at(reading, 1),
+        .operation_id = integer_at(reading, 2),
+        .start_ns = integer_at(reading, 3),
+        .end_ns = integer_at(reading, 4),
+    };
+    walk->seen(walk->context, &kernel);
+}
+
+int store_each_kernel(struct store *store, int64_t run_id, int rank, int step, store_kernel_seen *seen,
+                      void *context, struct error *err)
+{
+    struct query query = {.sql = step < 0 ? "SELECT step, seq, operation_id, start_ns, end_ns FROM kernels"
+                                            " WHERE run_id = ?1 AND rank = ?2 ORDER BY step, seq"
+                                          : "SELECT step, seq, operation_id, start_ns, end_ns FROM kernels"
+                                            " WHERE run_id = ?1 AND rank = ?2 AND step = ?3 ORDER BY seq",
+                          .arguments = {run_id, rank, step}};
+    struct kernel_walk walk = {seen, context};
+    return walk_rows(store, &query, see_kernel, &walk, err);
+}
+
+int store_last_kernel_step(struct store *store, int64_t run_id, int rank, int *step, struct error *err)
+{
+    int64_t last;
+    if (read_integer(store,
+                     "SELECT COALESCE((SELECT step FROM kernels WHERE run_id = ?1 AND rank = ?2"
+                     " ORDER BY step DESC LIMIT 1), -1)",
+                     run_id, rank, &last, err))
+        return -1;
+    *step = (int)last;
+    return 0;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- timeline */
 
 struct timeline {
@@ -481,8 +599,9 @@ struct timeline {
     int64_t events;
 };
 
-static void timeline_add(struct timeline *timeline, const struct reading *reading)
+static void timeline_add(const struct reading *reading, void *context)
 {
+    struct timeline *timeline = context;
     struct store_point *now = &timeline->now;
     now->seq = integer_at(reading, 0);
     now->time_ns = integer_at(reading, 1);
@@ -496,20 +615,6 @@ static void timeline_add(struct timeline *timeline, const struct reading *readin
         timeline->points[timeline->count - 1] = *now;
 }
 
-static int count_events(struct store *store, int64_t run_id, int rank, struct arena *arena, int64_t *events,
-                        struct error *err)
-{
-    struct query query = {.sql = "SELECT COUNT(*) FROM memory_events WHERE run_id = ?1 AND rank = ?2",
-                          .arguments = {run_id, rank},
-                          .row_bytes = sizeof *events,
-                          .fill = fill_integer};
-    int64_t *rows, count;
-    if (read_rows(store, &query, arena, &rows, &count, err))
-        return -1;
-    *events = rows[0];
-    return 0;
-}
-
 /* The sums by role run here and not in the view memory_timeline, whose eight windows take five times as long. A run that
  * goes on adds events between the count and the walk: those wait for the next reading. */
 int store_read_timeline(struct store *store, int64_t run_id, int rank, int64_t limit, struct arena *arena,
@@ -519,29 +624,18 @@ int store_read_timeline(struct store *store, int64_t run_id, int rank, int64_t l
         .sql = "SELECT seq, time_ns, step, operation_id, role, bytes, live_bytes FROM memory_events"
                " WHERE run_id = ?1 AND rank = ?2 ORDER BY seq LIMIT ?3",
         .arguments = {run_id, rank}};
-    struct reading reading = {.arena = arena};
     struct timeline timeline = {.stretch = 1};
     int64_t *events = &query.arguments[2];
-    int rc = -1, code;
-    if (count_events(store, run_id, rank, arena, events, err))
+    if (store_count_memory(store, run_id, rank, events, err))
         return -1;
     if (limit > 0 && *events > limit)
         timeline.stretch = (*events + limit - 1) / limit;
     timeline.points = arena_array(arena, (size_t)(*events / timeline.stretch + 1), sizeof *timeline.points);
-    if (prepare(store, &query, &reading.statement, err))
-        goto done;
-    while ((code = sqlite3_step(reading.statement)) == SQLITE_ROW)
-        timeline_add(&timeline, &reading);
-    if (code != SQLITE_DONE) {
-        store_sql_error(store, "read", err);
-        goto done;
-    }
+    if (walk_rows(store, &query, timeline_add, &timeline, err))
+        return -1;
     *rows = timeline.points;
     *count = timeline.count;
-    rc = 0;
-done:
-    sqlite3_finalize(reading.statement);
-    return rc;
+    return 0;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- GPUs */

@@ -70,7 +70,7 @@ static void add_rank_facts(struct report *report, const struct breakdown *b)
                     here);
 }
 
-static void add_facts(struct report *report, const struct breakdown *b)
+void breakdown_add_facts(struct report *report, const struct breakdown *b)
 {
     char bytes[UNITS_TEXT];
     if (b->measured)
@@ -87,7 +87,7 @@ static void add_facts(struct report *report, const struct breakdown *b)
         report_fact(report, "arena", "%s", units_format_bytes(b->arena_bytes, bytes));
 }
 
-static void add_moment(struct report *report, const struct breakdown *b)
+void breakdown_add_moment(struct report *report, const struct breakdown *b)
 {
     const struct breakdown_moment *moment = &b->moment;
     char where[96] = "";
@@ -257,7 +257,7 @@ static void add_group(struct table *table, struct group *group, bool counted)
                          cell_whole(counted ? group->count : tensor->bytes), cell_whole(group_bytes(group))});
 }
 
-static void add_tensors(struct report *report, const struct breakdown *b)
+void breakdown_add_tensors(struct report *report, const struct breakdown *b)
 {
     struct group *groups = arena_array(report->arena, (size_t)b->tensor_count, sizeof *groups);
     int64_t count = find_groups(b, report->arena, groups);
@@ -281,7 +281,7 @@ static struct table_cell quantity(struct arena *arena, enum table_kind kind, dou
                        : cell_blank();
 }
 
-static void add_steps(struct report *report, const struct breakdown *b)
+void breakdown_add_steps(struct report *report, const struct breakdown *b)
 {
     const struct breakdown_steps *steps = &b->steps;
     struct arena *arena = report->arena;
@@ -317,13 +317,13 @@ struct report *breakdown_report(const struct breakdown *b, struct arena *arena)
     struct report *report =
         report_create(arena, "%s: %s at the peak, %s", model, units_format_bytes(b->peak_bytes, peak),
                       b->measured ? "measured" : "predicted");
-    add_facts(report, b);
+    breakdown_add_facts(report, b);
     role_table_add(report, "Who holds the bytes at the peak", b->by_role, b->foretold ? b->predicted : NULL);
     rank_table_add(report, b->rows, b->row_count, b->measured);
     if (b->detailed) {
-        add_moment(report, b);
+        breakdown_add_moment(report, b);
         add_layers(report, b);
-        add_tensors(report, b);
+        breakdown_add_tensors(report, b);
     } else {
         report_remark(
             report, NULL,
@@ -331,7 +331,7 @@ struct report *breakdown_report(const struct breakdown *b, struct arena *arena)
     }
     breakdown_add_gpu(report, b);
     if (b->measured)
-        add_steps(report, b);
+        breakdown_add_steps(report, b);
     report_remark(report, "Advice", "%s", b->advice);
     return report;
 }

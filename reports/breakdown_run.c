@@ -110,17 +110,6 @@ static int choose_rank(const struct reading *r, int64_t wanted, struct breakdown
     return 0;
 }
 
-/* "layer 3", or "embed", "head" and "from stage 0", which only the program tells apart; NULL: unknown, or none. */
-static const char *part_of(const struct reading *r, int64_t rank, const struct store_operation *operation)
-{
-    if (operation->layer >= 0)
-        return arena_printf(r->arena, "layer %d", operation->layer);
-    const struct program *program = program_of(r, rank);
-    int64_t instance = program ? program_op_instance(program, operation->operation_id) : -1;
-    return instance < 0 ? NULL
-                        : program_instance_name(program, instance, arena_alloc(r->arena, PROGRAM_NAME));
-}
-
 /* The operation that the highest moment fell into. */
 static int read_moment(const struct reading *r, const struct store_point *highest, struct breakdown *b)
 {
@@ -136,7 +125,8 @@ static int read_moment(const struct reading *r, const struct store_point *highes
         b->moment.operation = operation->kind;
         b->moment.phase = operation->phase;
         b->moment.micro_batch = operation->micro_batch;
-        b->moment.part = part_of(r, b->rank, operation);
+        b->moment.part =
+            describe_part(program_of(r, b->rank), operation->operation_id, operation->layer, r->arena);
     }
     return 0;
 }
@@ -270,8 +260,8 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
 
 static int read_all(const struct reading *r, int64_t rank, struct breakdown *b)
 {
-    return choose_rank(r, rank, b) || read_detail(r, b) || read_prediction(r, b) || read_steps(r, &b->steps) ||
-                   breakdown_read_gpu(r->store, r->arena, b, r->err)
+    return choose_rank(r, rank, b) || read_detail(r, b) || read_prediction(r, b) ||
+                   read_steps(r, &b->steps) || breakdown_read_gpu(r->store, r->arena, b, r->err)
                ? -1
                : 0;
 }

@@ -128,6 +128,15 @@ const char *describe_short_name(const char *name, int64_t layer)
     return strncmp(name, prefix, (size_t)length) ? name : name + length;
 }
 
+const char *describe_part(const struct program *program, int64_t operation_id, int64_t layer,
+                          struct arena *arena)
+{
+    if (layer >= 0)
+        return arena_printf(arena, "layer %lld", (long long)layer);
+    int64_t instance = program ? program_op_instance(program, operation_id) : -1;
+    return instance < 0 ? NULL : program_instance_name(program, instance, arena_alloc(arena, PROGRAM_NAME));
+}
+
 const char *describe_layout(const struct layout *l, struct arena *arena)
 {
     struct text text = {0};

@@ -30,6 +30,10 @@ int64_t describe_tensors(const struct program *program, int64_t micro_batches, s
 /* "qkv" for "layer 3 qkv" of layer 3; other names as they are. Points into `name`. */
 const char *describe_short_name(const char *name, int64_t layer);
 
+/* Where a recorded operation belongs: "layer 3", or "embed", "head" and "from stage 0", which only the rank's program tells
+ * apart. NULL: unknown, or none. `program` may be NULL. */
+const char *describe_part(const struct program *program, int64_t operation_id, int64_t layer, struct arena *arena);
+
 /* "dp 2, tp 4, pp 2 1f1b, micro-batch 4, global batch 8, sequence 1024, fp32"; what is not used is not named. */
 const char *describe_layout(const struct layout *layout, struct arena *arena);
 

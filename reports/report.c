@@ -82,6 +82,11 @@ struct table *report_table(struct report *report, const char *heading, const str
     return table;
 }
 
+void report_set_topic(struct report *report, enum report_topic topic)
+{
+    report->last_section->topic = topic;
+}
+
 void report_remark(struct report *report, const char *heading, const char *format, ...)
 {
     va_list args;

@@ -14,8 +14,12 @@ struct report_fact {
     double gauge; /* 0 .. 1: a bar stands before the text; < 0: none */
 };
 
+/* What a section is about, for writers that draw: each has one picture. */
+enum report_topic { TOPIC_NONE, TOPIC_MEMORY, TOPIC_ROLES, TOPIC_LAYERS, TOPIC_TIMELINE, TOPIC_CANDIDATES };
+
 /* A table or a remark, each with a heading or none. */
 struct report_section {
+    enum report_topic topic;
     struct report_section *next;
     const char *heading;       /* NULL: none */
     const struct table *table; /* NULL: `remark` instead */
@@ -38,6 +42,8 @@ void report_capacity(struct report *report, const char *label, int64_t bytes, in
 /* An empty table to fill. `columns` are borrowed. `heading` may be NULL. */
 struct table *report_table(struct report *report, const char *heading, const struct table_column *columns,
                            int column_count);
+/* Of the section that was added last. */
+void report_set_topic(struct report *report, enum report_topic topic);
 void report_remark(struct report *report, const char *heading, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,0 +1,46 @@
+/* Everything a report has to show, before any of it is inked: the numbers, the tables, and what pictures are drawn from. All
+ * formats are written from one of these, so they cannot disagree. Read writers.h next. */
+#ifndef MEMPLAN_REPORTS_DOCUMENT_H
+#define MEMPLAN_REPORTS_DOCUMENT_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "model/pipeline.h"
+#include "profiler/store.h"
+#include "reports/breakdown.h"
+#include "reports/candidates.h"
+#include "reports/report.h"
+#include "reports/series.h"
+#include "reports/spans.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a format has a use for: nobody reads a million events to print a page of text. */
+struct document_needs {
+    bool pictures;  /* memory over time, and spans */
+    bool all_ranks; /* memory over time of every rank, and not just of the one that is shown */
+    bool all_steps; /* spans of every recorded step */
+    int64_t points; /* of memory over time, about so many (divided among ranks) */
+};
+
+struct document {
+    struct arena *arena;
+    struct breakdown breakdown;
+    const struct report *summary;  /* the page of text */
+    const struct report *page;     /* all tables, each with its topic */
+    struct series **memory;        /* the shown rank's first; none where no events were recorded */
+    int64_t memory_count;
+    const struct timeline *timeline;     /* NULL: none recorded */
+    const struct candidates *candidates; /* NULL: none given */
+};
+
+/* Everything lives as long as the arena. `rank` -1: the one with the highest peak; `step` of the timeline: see spans.h. */
+int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step, const struct document_needs *needs,
+                    struct arena *arena, struct document *out, struct error *err);
+/* `candidates` may be NULL. Borrows from the pipeline too. */
+void document_of_pipeline(const struct pipeline *pipeline, const char *device, int64_t capacity_bytes,
+                          const struct candidates *candidates, const struct document_needs *needs,
+                          struct arena *arena, struct document *out);
+
+#endif

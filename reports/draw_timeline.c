@@ -1,0 +1,175 @@
+/* What the ranks did in one step, a lane for each. A lane is drawn in cells of half a pixel: of all work in a cell, that which
+ * fills most of it is shown; so the picture has a size that does not depend on how many operations there were. */
+#include "base/units.h"
+#include "reports/draw.h"
+#include "reports/palette.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RIGHT = 16, TOP = 6, BOTTOM = 30, CELLS_PER_PIXEL = 2 };
+
+struct cell {
+    int64_t covered_ns, best_ns; /* by `work` */
+    const struct work *work;     /* NULL: idle */
+};
+
+struct picture {
+    const struct sheet *sheet;
+    const struct timeline *timeline;
+    struct scale x;
+    double lane_height;
+    struct cell *cells;
+    int64_t cell_count;
+    double cell_ns;
+};
+
+static void cover(const struct picture *p, const struct work *work)
+{
+    int64_t origin = (int64_t)p->x.low;
+    int64_t first = (int64_t)((double)(work->start_ns - origin) / p->cell_ns);
+    int64_t last = (int64_t)((double)(work->end_ns - origin) / p->cell_ns);
+    for (int64_t i = first < 0 ? 0 : first; i <= last && i < p->cell_count; i++) {
+        double from = p->x.low + (double)i * p->cell_ns, to = from + p->cell_ns;
+        double start = (double)work->start_ns > from ? (double)work->start_ns : from;
+        double end = (double)work->end_ns < to ? (double)work->end_ns : to;
+        int64_t ns = end > start ? (int64_t)(end - start) : 0;
+        struct cell *cell = &p->cells[i];
+        cell->covered_ns += ns;
+        if (ns > cell->best_ns) {
+            cell->best_ns = ns;
+            cell->work = work;
+        }
+    }
+}
+
+static bool same_work(const struct work *a, const struct work *b)
+{
+    return a == b || (a && b && a->activity == b->activity && a->micro_batch == b->micro_batch);
+}
+
+static double lane_top(const struct picture *p, int64_t lane)
+{
+    return TOP + (double)lane * p->lane_height;
+}
+
+/* Cells that say the same are one block. */
+static int64_t end_of_block(const struct picture *p, int64_t first)
+{
+    int64_t end = first + 1;
+    while (end < p->cell_count && same_work(p->cells[end].work, p->cells[first].work))
+        end++;
+    return end;
+}
+
+static void draw_activity(const struct picture *p, double top, double height, enum activity activity)
+{
+    struct text *out = p->sheet->out;
+    bool any = false;
+    for (int64_t first = 0, end; first < p->cell_count; first = end) {
+        const struct work *work = p->cells[first].work;
+        end = end_of_block(p, first);
+        if (!work || work->activity != activity)
+            continue;
+        double width = (double)(end - first) / CELLS_PER_PIXEL;
+        if (!any)
+            text_printf(out, "<path fill='url(#%swork-%s)' d='", p->sheet->prefix, activity_name(activity));
+        any = true;
+        text_printf(out, "M%.1f %.1fh%.1fv%.1fh-%.1fz", p->x.start + (double)first / CELLS_PER_PIXEL, top,
+                    width > 4 ? width - 0.7 : width, height, width > 4 ? width - 0.7 : width);
+    }
+    if (any)
+        text_add(out, "'/>\n");
+}
+
+/* The number of the micro-batch, where there is room for it. */
+static void number_blocks(const struct picture *p, double top, double height)
+{
+    char number[24];
+    for (int64_t first = 0, end; height >= 14 && first < p->cell_count; first = end) {
+        const struct work *work = p->cells[first].work;
+        end = end_of_block(p, first);
+        double width = (double)(end - first) / CELLS_PER_PIXEL;
+        if (!work || work->micro_batch < 0 || work->activity > ACTIVITY_BACKWARD || width < 16)
+            continue;
+        snprintf(number, sizeof number, "%lld", (long long)work->micro_batch);
+        draw_text(p->sheet, p->x.start + (double)first / CELLS_PER_PIXEL + width / 2, top + height / 2 + 3.5,
+                  ANCHOR_MIDDLE, work->activity == ACTIVITY_FORWARD ? "on-light" : "on-dark", number);
+    }
+}
+
+static void draw_lane(const struct picture *p, int64_t index)
+{
+    const struct lane *lane = &p->timeline->lanes[index];
+    double gap = p->lane_height > 12 ? 3 : 1, top = lane_top(p, index);
+    memset(p->cells, 0, (size_t)p->cell_count * sizeof *p->cells);
+    for (int64_t i = 0; i < lane->stretch_count; i++)
+        cover(p, &lane->stretches[i]);
+    text_printf(p->sheet->out, "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' class='idle'/>\n",
+                p->x.start, top, p->x.end - p->x.start, p->lane_height - gap);
+    for (int activity = 0; activity < ACTIVITY_COUNT; activity++)
+        draw_activity(p, top, p->lane_height - gap, (enum activity)activity);
+    number_blocks(p, top, p->lane_height - gap);
+}
+
+static void draw_names(const struct picture *p, int64_t index)
+{
+    char name[64];
+    const struct lane *lane = &p->timeline->lanes[index];
+    int64_t every = p->lane_height >= 13 ? 1 : p->lane_height >= 7 ? 4 : 8;
+    if (index % every)
+        return;
+    bool wide = lane->stage >= 0 && p->x.start > 100;
+    snprintf(name, sizeof name, wide ? "rank %lld, stage %lld" : "rank %lld", (long long)lane->rank,
+             (long long)lane->stage);
+    draw_text(p->sheet, p->x.start - 8, lane_top(p, index) + p->lane_height / 2 + 2, ANCHOR_END, "soft small",
+              name);
+}
+
+static void draw_axis(const struct picture *p, double foot)
+{
+    char text[UNITS_TEXT];
+    double length = p->x.high - p->x.low, step = draw_step(length, p->sheet->width < 600 ? 4 : 9);
+    for (double at = 0; at <= length; at += step) {
+        double x = scale_at(&p->x, p->x.low + at);
+        draw_line(p->sheet, x, TOP, x, foot + 5, "grid");
+        draw_text(p->sheet, x, foot + 19, x > p->x.end - 24 ? ANCHOR_END : ANCHOR_MIDDLE, "soft",
+                  draw_time(at, step, text));
+    }
+}
+
+static double choose_height(int64_t lanes)
+{
+    double height = 420.0 / (double)lanes;
+    return height > 28 ? 28 : height < 6 ? 6 : height;
+}
+
+void draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
+{
+    double left = sheet->width < 600 ? 60 : 112;
+    struct picture p = {
+        .sheet = sheet,
+        .timeline = timeline,
+        .x = {(double)timeline->start_ns, (double)timeline->end_ns, left, sheet->width - RIGHT},
+        .lane_height = choose_height(timeline->lane_count),
+        .cell_count = (int64_t)(sheet->width - RIGHT - left) * CELLS_PER_PIXEL,
+    };
+    double foot = TOP + p.lane_height * (double)timeline->lane_count;
+    p.cell_ns = (p.x.high - p.x.low) / (double)p.cell_count;
+    if (p.cell_ns <= 0)
+        p.cell_ns = 1;
+    p.cells = host_alloc((size_t)p.cell_count * sizeof *p.cells);
+    draw_begin(sheet, (int)foot + BOTTOM, "timeline", "What each rank did, over time",
+               "The table says how long each rank spent on what.");
+    text_printf(sheet->out,
+                "<rect class='plot' x='%.0f' y='%d' width='%.0f' height='%.1f' data-lane='%.3f'/>\n", left,
+                TOP, p.x.end - left, foot - TOP, p.lane_height);
+    draw_axis(&p, foot);
+    for (int64_t i = 0; i < timeline->lane_count; i++) {
+        draw_lane(&p, i);
+        draw_names(&p, i);
+    }
+    draw_end(sheet);
+    free(p.cells);
+}
