@@ -204,6 +204,7 @@ TEST_LOOP(cuda_kernels_norm, "LayerNorm and RMSNorm and their gradients, in plac
         }
         check_norm(dtype_of(_i), row_shapes[0], true, false, add);
         check_norm(dtype_of(_i), (const int64_t[]){301, 24}, false, true, add); /* more rows than parts */
+        check_norm(dtype_of(_i), (const int64_t[]){2, 6200}, false, true, add); /* more than 48 KiB of sums */
     }
     shift = 1;
     check_norm(dtype_of(_i), (const int64_t[]){3, 24}, false, true, true);
@@ -501,6 +502,34 @@ TEST(cuda_kernels_nan_norm, "a gradient norm of NaN shows in the weights")
     args.square_sum = &total, args.max_norm = 1;
     ASSERT_OK(cuda_adamw(context(), &args, &err));
     ASSERT(isnan(w));
+}
+
+/* Whole numbers in [least, most]. */
+static int64_t any(int64_t least, int64_t most)
+{
+    uint64_t state = ++seed;
+    return least + (int64_t)(random_next(&state) % (uint64_t)(most - least + 1));
+}
+
+TEST_LOOP(cuda_kernels_random_shapes, "every kernel on ten random shapes, at random addresses", DTYPES)
+{
+    enum dtype dtype = dtype_of(_i);
+    seed = 7;
+    for (int i = 0; i < 10; i++) {
+        int64_t B = any(1, 4), T = any(1, 30), R = any(1, 60), C = any(5, 400), V = any(2, 2000);
+        bool either = any(0, 1), other = any(0, 1);
+        shift = any(0, 1) * any(0, 7);
+        check_residual(dtype, R, C, either);
+        check_norm(dtype, (const int64_t[]){R, C}, either, !either && other, other);
+        check_embed(dtype, B, T, C, V, either, other);
+        check_rope(dtype,
+                   (struct rope_args){.B = B, .T = T, .H = any(1, 4), .K = any(1, 2), .D = 2 * any(1, 40)});
+        check_gelu(dtype, any(1, 5000), 3);
+        check_swiglu(dtype, R, C, 3);
+        check_cross_entropy(dtype, R, V, either);
+        check_cross_entropy_sharded(dtype, R, V, any(0, V), other);
+        check_adamw(dtype, any(1, 20000), dtype == DTYPE_BF16 && either, 0.5);
+    }
 }
 
 /* ---- what the device finds ---- */
