@@ -51,8 +51,8 @@ ALL_C    := $(sort $(wildcard */*.c */*/*.c))
 SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh examples/*.sbatch tests/*/*.sh)
 # tests/FOLDER/check_NAME.sh is `make check-NAME`.
 SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
-# check-cuda-train is part of check-cuda-emulated.
-CHECKS   := check-layers check-format check-shell $(filter-out check-cuda-train,$(SCRIPT_CHECKS)) check-cuda-emulated
+# Those of CUDA are part of check-cuda-emulated.
+CHECKS   := check-layers check-format check-shell $(filter-out check-cuda-%,$(SCRIPT_CHECKS)) check-cuda-emulated
 obj       = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 # Parallel, except that `make clean all` must clean first.

@@ -8,7 +8,8 @@ CUDA_CODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[
 CXX       ?= g++
 
 CUDA_KERNELS := $(sort $(wildcard kernels/cuda/*.cu))
-CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include)
+# CUPTI's are among the others, or in a folder of their own.
+CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include)
 CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
 # What of the program's own the library has a copy of.
@@ -51,13 +52,13 @@ CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
 ## check-cuda-emulated: the CUDA back end on the host, kernels and training; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
-	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-profile",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
 
 $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
 
-check-cuda-train: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
+check-cuda-train check-cuda-profile: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
 
 $(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
 
@@ -79,4 +80,4 @@ comma := ,
 
 -include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
 
-.PHONY: cuda check-cuda-emulated check-cuda-train
+.PHONY: cuda check-cuda-emulated check-cuda-train check-cuda-profile

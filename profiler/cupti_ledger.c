@@ -34,7 +34,7 @@ static struct {
     struct mapping *mappings;
     int physical_count, mapping_count;
     int64_t live_bytes[MAX_DEVICES];
-    struct block last_claimed; /* in an arena one block is claimed again and again */
+    struct block last_claimed; /* of an arena, which is claimed again and again */
     const char *owners[CUPTI_OWNERS];
     int owner_count;
     struct {
@@ -377,9 +377,9 @@ static void claim_locked(int device, int64_t address)
     if (holds(&ledger.last_claimed, device, address))
         return;
     if (blocks_remove(&ledger.blocks, (void *)(intptr_t)address, &block)) {
-        block.tag.role = ROLE_PARAMETER; /* whatever but ROLE_RUNTIME */
+        if (block.tag.tensor == device)
+            block.tag.role = ROLE_PARAMETER; /* whatever but ROLE_RUNTIME */
         blocks_add(&ledger.blocks, block);
-        ledger.last_claimed = block;
         return;
     }
     for (size_t i = 0; i < ledger.blocks.room; i++)

@@ -158,6 +158,7 @@ static void deliver(enum lane lane)
     pthread_mutex_lock(&lock);
 }
 
+/* Several threads may want one at the same moment: what is one too many goes back as it is. */
 static bool fetch_buffer(enum lane lane)
 {
     struct delivery delivery = {lane, {0}};
@@ -169,18 +170,26 @@ static bool fetch_buffer(enum lane lane)
     if ((uintptr_t)delivery.buffer.memory % ACTIVITY_RECORD_ALIGNMENT || delivery.buffer.size < LEAST_BUFFER)
         double_complain("a buffer for CUPTI's records of %zu bytes at %p", delivery.buffer.size,
                         (void *)delivery.buffer.memory);
-    lanes[lane] = delivery.buffer;
+    if (!lanes[lane].memory) {
+        lanes[lane] = delivery.buffer;
+        return true;
+    }
+    pthread_mutex_unlock(&lock);
+    elsewhere(complete_elsewhere, &delivery);
+    pthread_mutex_lock(&lock);
     return true;
 }
 
 /* With the lock. */
 static void put(enum lane lane, const void *record, size_t bytes)
 {
-    if (lanes[lane].memory && lanes[lane].used + bytes > lanes[lane].size)
-        deliver(lane);
-    if (!lanes[lane].memory && !fetch_buffer(lane)) {
-        dropped++;
-        return;
+    while (!lanes[lane].memory || lanes[lane].used + bytes > lanes[lane].size) {
+        if (lanes[lane].memory) {
+            deliver(lane);
+        } else if (!fetch_buffer(lane)) {
+            dropped++;
+            return;
+        }
     }
     memcpy(lanes[lane].memory + lanes[lane].used, record, bytes);
     lanes[lane].used += bytes;
