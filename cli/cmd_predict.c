@@ -142,12 +142,16 @@ static void add_verdict(struct report *report, const struct question *q)
     report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s",
                 units_format_bytes(left < 0 ? -left : left, room), left < 0 ? "short" : "to spare",
                 a->in_doubt ? ", within the error of the runtime term" : "");
-    if (a->runtime.bytes) {
+    if (a->runtime.bytes)
         report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
+    if (a->runtime.bytes && q->cluster.device.kernel_bytes)
+        report_fact(report, "of that, runtime",
+                    "%s, what kernels work in; the context is no part of the capacity",
+                    units_format_bytes(a->runtime.bytes, runtime));
+    else if (a->runtime.bytes)
         report_fact(
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
-    }
     report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
 }
 

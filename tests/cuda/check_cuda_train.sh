@@ -119,6 +119,13 @@ verdict "validation between recorded steps gives the CPU's losses" close_validat
 run train gpt2-tiny --data "$folder/text" --steps 9 --device cpu --resume "$folder/ckpt" --json --quiet
 verdict "a checkpoint written on the GPU is resumed on the CPU" test "$status" -eq 0
 
+rm -rf "$folder/ckpt"
+DOUBLE_CUDA_FAIL=cudaStreamSynchronize:40:719 run train gpt2-tiny --data "$folder/text" --steps 1 --device cuda --checkpoint "$folder/ckpt" --quiet
+no_checkpoint() {
+    [ "$status" -eq 2 ] && grep -q 'cudaStreamSynchronize failed' "$log" && grep -q '^step    1/1' "$log.out" && [ ! -e "$folder/ckpt/checkpoint.json" ]
+}
+verdict "weights that cannot be read from the GPU become no checkpoint" no_checkpoint
+
 # fails SENTENCE-PIECE SETTING...: a run with these settings of the double ends with status 2 and one line that has the piece.
 fails() {
     local piece=$1
