@@ -10,7 +10,7 @@ CXX       ?= g++
 CUDA_KERNELS := $(sort $(wildcard kernels/cuda/*.cu))
 # CUPTI's are among the others, or in a folder of their own.
 CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include)
-CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
+CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
 # What of the program's own the library has a copy of.
 CUDA_COPIES  := $(wildcard base/*.c) device/device.c device/blocks.c device/placements.c comm/comm.c comm/family.c comm/cursor.c
