@@ -131,21 +131,6 @@ static int read_moment(const struct reading *r, const struct store_point *highes
     return 0;
 }
 
-static int read_layers(const struct reading *r, struct breakdown *b)
-{
-    struct store_layer *rows;
-    int64_t count;
-    if (store_read_layer_breakdown(r->store, r->run_id, (int)b->rank, r->arena, &rows, &count, r->err))
-        return -1;
-    b->layers = arena_array(r->arena, (size_t)count, sizeof *b->layers);
-    for (int64_t i = 0; i < count; i++) {
-        if (i == 0 || rows[i].layer != rows[i - 1].layer)
-            b->layers[b->layer_count++].layer = rows[i].layer;
-        b->layers[b->layer_count - 1].by_role[rows[i].role] += rows[i].bytes;
-    }
-    return 0;
-}
-
 static int read_tensors(const struct reading *r, struct breakdown *b)
 {
     struct store_tensor *rows;
@@ -162,6 +147,29 @@ static int read_tensors(const struct reading *r, struct breakdown *b)
                                                   rows[i].micro_batch,
                                                   rows[i].bytes};
     return 0;
+}
+
+static int lower_layer_first(const void *left, const void *right)
+{
+    int64_t a = ((const struct breakdown_tensor *)left)->layer,
+            b = ((const struct breakdown_tensor *)right)->layer;
+    return (a > b) - (a < b);
+}
+
+/* Added up from the tensors: the view layer_breakdown says the same, and walks all events once more. */
+static void add_up_layers(struct arena *arena, struct breakdown *b)
+{
+    struct breakdown_tensor *sorted = host_alloc((size_t)b->tensor_count * sizeof *sorted + 1);
+    if (b->tensor_count)
+        memcpy(sorted, b->tensors, (size_t)b->tensor_count * sizeof *sorted);
+    qsort(sorted, (size_t)b->tensor_count, sizeof *sorted, lower_layer_first);
+    b->layers = arena_array(arena, (size_t)b->tensor_count, sizeof *b->layers);
+    for (int64_t i = 0; i < b->tensor_count; i++) {
+        if (i == 0 || sorted[i].layer != sorted[i - 1].layer)
+            b->layers[b->layer_count++].layer = sorted[i].layer;
+        b->layers[b->layer_count - 1].by_role[sorted[i].role] += sorted[i].bytes;
+    }
+    free(sorted);
 }
 
 /* What only events know. They may stop before the peak, and then say nothing about it. */
@@ -182,9 +190,10 @@ static int read_detail(const struct reading *r, struct breakdown *b)
         return 0;
     if (role_table_total(b->by_role) == 0)
         memcpy(b->by_role, highest.live, sizeof b->by_role);
-    if (read_moment(r, &highest, b) || read_layers(r, b))
+    if (read_moment(r, &highest, b) || read_tensors(r, b))
         return -1;
-    return read_tensors(r, b);
+    add_up_layers(r->arena, b);
+    return 0;
 }
 
 static int read_prediction(const struct reading *r, struct breakdown *b)

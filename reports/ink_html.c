@@ -192,12 +192,8 @@ static const char *explain(const struct page *page, enum report_topic topic)
     switch (topic) {
     case TOPIC_MEMORY:
         return page->document->memory[0]->axis == SERIES_NANOSECONDS
-                   ? "Live bytes after every recorded event, stacked by role. Point at a moment to see what "
-                     "is alive; drag "
-                     "across to zoom."
-                   : "Live bytes after every operation of one step, stacked by role. Point at a moment to "
-                     "see what is "
-                     "alive; drag across to zoom.";
+                   ? "Live bytes after every recorded event, stacked by role."
+                   : "Live bytes after every operation of one step, stacked by role.";
     case TOPIC_ROLES:
         return page->document->breakdown.foretold
                    ? "Bars are measured; the upright line on each is what was predicted."
@@ -205,9 +201,8 @@ static const char *explain(const struct page *page, enum report_topic topic)
     case TOPIC_TIMELINE:
         return "A lane for each rank. Numbers are micro-batches.";
     case TOPIC_CANDIDATES:
-        return "Each dot is a configuration that fits, each cross one that does not. Point at one to find "
-               "its row; click a "
-               "heading to sort.";
+        return "Each dot is a configuration that fits, each cross one that does not. Down and to the left is "
+               "better.";
     default:
         return NULL;
     }

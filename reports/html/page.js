@@ -39,6 +39,11 @@ function pointAt(svg, event) {
   return {x: (event.clientX - box.left) * view.width / box.width, y: (event.clientY - box.top) * view.height / box.height};
 }
 
+// What a picture can do, behind what it shows.
+function addTip(figure, text) {
+  figure.parentElement.querySelector(".note").append(element("span", {class: "tip"}, " " + text));
+}
+
 // ------------------------------------------------------------------------------------------------------ memory over time
 
 function undo(differences) {
@@ -105,7 +110,7 @@ function operationText(memory, point) {
   const index = memory.operation[point];
   if (index < 0) return "outside all operations";
   const [kind, phase, part, micro] = memory.operations.slice(4 * index, 4 * index + 4);
-  return word(phase) + (word(part) ? " of " + word(part) : "") + ": " + word(kind) + (micro >= 0 ? ", micro-batch " + micro : "");
+  return word(phase) + (word(part) ? ", " + word(part) : "") + ": " + word(kind) + (micro >= 0 ? ", micro-batch " + micro : "");
 }
 
 function stepAt(memory, at) {
@@ -383,6 +388,7 @@ function startMemory() {
   if (!figure || !data.memory) return;
   const memory = readMemory(data.memory);
   const pictures = [...figure.querySelectorAll("svg.memory")].map(svg => new MemoryPicture(svg, memory));
+  addTip(figure, "Point at a moment to see what is alive; drag across to zoom; double-click to see it all.");
   pictures.forEach(listenToPointers);
   pictures.forEach(listenToKeys);
   addTools(figure, pictures, memory);
@@ -413,6 +419,7 @@ function startTimeline() {
     readout.textContent = `${who}, ${timeText(at)}: ` + (work ? timeline.activities[work.activity] + (work.micro < 0 ? "" : `, micro-batch ${work.micro}`) +
       `, ${timeText(work.length)}, ${work.operations} operation${work.operations > 1 ? "s" : ""}` : "idle");
   };
+  addTip(document.getElementById("timeline"), "Point at a block to see what it is.");
   for (const svg of document.querySelectorAll("svg.timeline")) {
     svg.addEventListener("pointermove", say);
     svg.addEventListener("pointerdown", say);
@@ -445,6 +452,7 @@ function startCandidates() {
   if (!figure) return;
   const table = figure.parentElement.querySelector("table"), rows = [...table.tBodies[0].rows];
   const names = [...table.tHead.rows[0].cells].map(cell => cell.textContent);
+  addTip(figure, "Point at one to find its row; click a heading to sort.");
   const pick = (row, scroll) => {
     rows.forEach(other => other.classList.toggle("picked", other === row));
     readout.textContent = [...row.cells].map((cell, i) => i ? `${names[i]} ${cell.textContent}` : cell.textContent)
