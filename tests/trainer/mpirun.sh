@@ -17,7 +17,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/memplan-mpirun.XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 
-start=(timeout 60 mpirun --allow-run-as-root --oversubscribe -x MEMPLAN_MPI_LIBRARY -x OMP_WAIT_POLICY)
+start=(timeout 300 mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -x MEMPLAN_MPI_LIBRARY -x OMP_WAIT_POLICY)
 
 # launch RANKS ARGUMENTS...: memplan under mpirun; leaves its output in the files out and err, its exit status in $status
 # and the seconds it took in $seconds.
