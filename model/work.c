@@ -61,13 +61,17 @@ bool work_communicates(enum op_kind kind)
     }
 }
 
+bool work_is_half(enum op_kind kind)
+{
+    return kind == OP_ALL_GATHER || kind == OP_REDUCE_SCATTER || kind == OP_SCATTER_GRADIENTS ||
+           kind == OP_GATHER_WEIGHTS;
+}
+
 /* Of a vector of V bytes, an all-reduce over n ranks moves 2 V and sends 2 (n-1)/n V. Its halves, which scatter the sum or
  * gather the parts, move the vector and one part, (n+1)/n V, and send (n-1)/n V. */
 double work_sent(enum op_kind kind, double bytes_moved, int64_t ranks)
 {
-    bool half = kind == OP_ALL_GATHER || kind == OP_REDUCE_SCATTER || kind == OP_SCATTER_GRADIENTS ||
-                kind == OP_GATHER_WEIGHTS;
-    return bytes_moved * (double)(ranks - 1) / (double)(half ? ranks + 1 : ranks);
+    return bytes_moved * (double)(ranks - 1) / (double)(work_is_half(kind) ? ranks + 1 : ranks);
 }
 
 /* rank = (stage * dp + replica) * tp + part */

@@ -26,6 +26,8 @@ struct work work_of(const struct program *program, const struct step_op *op);
 struct work_group work_group_of(const struct layout *layout, enum op_kind kind);
 /* Does it end only when other ranks have done their part? */
 bool work_communicates(enum op_kind kind);
+/* Does it go one way only, a sum that is scattered or parts that are gathered, and so do half of an all-reduce? */
+bool work_is_half(enum op_kind kind);
 /* What a collective over `ranks` ranks sends, from what it moves. */
 double work_sent(enum op_kind kind, double bytes_moved, int64_t ranks);
 

@@ -16,6 +16,8 @@ struct card {
     double memory_bytes_per_s;
     double link_bytes_per_s;        /* to the other cards of its machine, one direction */
     int64_t cublas_workspace_bytes; /* of one handle */
+    int multiprocessors;            /* which the tiles of a matrix product are shared out to */
+    double product_share;           /* of bf16's rate, that large matrix products reach for long */
     bool cuda;
 };
 

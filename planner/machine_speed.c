@@ -13,14 +13,19 @@
 const double speed_class_flops[SPEED_CLASSES] = {1e6, 1e8, 1e10, 1e12};
 
 /* Shares of the nominal peak by class of product. Assumptions in round numbers, to be replaced by measurements: large
- * products reach about two thirds; small ones leave most of the machine idle, the more so the wider it is. */
-static const double card_shares[SPEED_CLASSES] = {0.0005, 0.03, 0.4, 0.65};
+ * products reach about two thirds. */
 static const double cpu_shares[SPEED_CLASSES] = {0.3, 0.6, 0.7, 0.7};
 
 /* Likewise assumed: softmax and masks make attention slower than plain products of its size. */
 static const double attention_share = 0.5;
-/* Streams reach about this much of a data sheet's memory and link rates. */
+/* Streams reach about this much of a data sheet's memory rate. */
 static const double stream_share = 0.85;
+/* Rings of NCCL's reach about this much of a link: 230 GB/s of an A100's 300 (NVIDIA/nccl-tests#149), and as much of a
+ * network's ports. */
+static const double link_share = 0.78;
+/* Steps of k that a tile costs beyond its own: CUTLASS's three to four stages of 32, filled before the first step and drained
+ * with the result. */
+static const double ramp_depth = 128;
 /* A kernel launch; a parallel region with its function call. */
 static const double card_overhead_s = 5e-6, cpu_overhead_s = 3e-6;
 /* Per core, until measured: one core of a server cannot draw more, and a few fill the memory's channels. */
@@ -138,18 +143,23 @@ void machine_speed_from_card(const struct card *card, enum precision precision, 
     double peak = precision == PRECISION_BF16   ? card->bf16_flops_per_s
                   : precision == PRECISION_FP64 ? card->fp64_flops_per_s
                                                 : card->fp32_flops_per_s;
+    double best = peak * card->product_share;
     *out = (struct machine_speed){
+        .products = {best, ramp_depth, card->multiprocessors},
         .matmul_source = SPEED_PRESET,
-        .attention_flops_per_s = {peak * card_shares[SPEED_CLASSES - 1] * attention_share, SPEED_PRESET},
+        .attention_flops_per_s = {best * attention_share, SPEED_PRESET},
         .memory_bytes_per_s = {card->memory_bytes_per_s * stream_share, SPEED_PRESET},
-        .comm_bytes_per_s = {card->link_bytes_per_s * stream_share, SPEED_PRESET},
-        .net_bytes_per_s = {CLUSTER_NET_BYTES_PER_S, SPEED_NOMINAL},
+        .comm_bytes_per_s = {card->link_bytes_per_s * link_share, SPEED_PRESET},
+        .net_bytes_per_s = {CLUSTER_NET_BYTES_PER_S * link_share, SPEED_NOMINAL},
         .ranks_per_node = INT64_MAX,
         .overhead_s = {card_overhead_s, SPEED_NOMINAL},
         .overlap = 1,
     };
-    for (int i = 0; i < SPEED_CLASSES; i++)
-        out->matmul_flops_per_s[i] = peak * card_shares[i];
+    for (int i = 0; i < SPEED_CLASSES; i++) {
+        int64_t side = (int64_t)cbrt(speed_class_flops[i] / 2);
+        double flops = 2.0 * (double)side * (double)side * (double)side;
+        out->matmul_flops_per_s[i] = flops / roofline_product_seconds(&out->products, side, side, side);
+    }
 }
 
 void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
@@ -160,11 +170,16 @@ void machine_speed_for_cluster(const struct cluster *cluster, enum precision pre
     else
         machine_speed_nominal(cores, out);
     out->ranks_per_node = cluster->ranks_per_node;
-    out->net_bytes_per_s =
-        (struct speed_value){cluster->net_bytes_per_s, cluster->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
+    double net = cluster->net_bytes_per_s * (cluster->device.card ? link_share : 1);
+    out->net_bytes_per_s = (struct speed_value){net, cluster->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
 }
 
 /* ---------------------------------------------------------------------------------------------------------- seconds */
+
+static bool is_card(const struct machine_speed *speed)
+{
+    return speed->products.flops_per_s > 0;
+}
 
 /* What one rank has of rates that hold for `threads` threads. */
 static double rank_share(const struct machine_speed *speed, int threads, int64_t ranks)
@@ -217,17 +232,58 @@ static double link_rate(const struct machine_speed *speed, const struct work_gro
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
                                      int64_t ranks)
 {
-    return work->bytes_sent / link_rate(speed, &work->group, ranks) + speed->overhead_s.value;
+    double latency_s =
+        is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, ranks)) : 0;
+    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value;
+}
+
+/* On how many nodes a group has ranks. */
+static int64_t group_nodes(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
+{
+    if (within_node(speed, group, ranks))
+        return 1;
+    int64_t together = max_i64(speed->ranks_per_node / max_i64(group->stride, 1), 1);
+    return (group->ranks + together - 1) / together;
+}
+
+static double sent_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                           int64_t ranks)
+{
+    double link = link_rate(speed, &work->group, ranks);
+    if (!is_card(speed) || speed->comm_bytes_per_s.source == SPEED_CALIBRATION || work->group.ranks < 2)
+        return work->bytes_sent / link;
+    struct collective collective = {
+        .ranks = work->group.ranks,
+        .nodes = group_nodes(speed, &work->group, ranks),
+        .all_reduce = !work_is_half(kind),
+        .bytes_sent = work->bytes_sent,
+        .link_bytes_per_s = link,
+    };
+    return roofline_collective_seconds(&collective);
 }
 
 /* Links carry what is sent, and memory what is read and written; a calibrated rate has both limits in it. */
-static double collective_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
+static double collective_seconds(const struct machine_speed *speed, enum op_kind kind,
+                                 const struct work *work, int64_t ranks)
 {
     double share = rank_share(speed, speed->threads, ranks);
-    double sent_s = work->bytes_sent / link_rate(speed, &work->group, ranks);
+    double sent_s = sent_seconds(speed, kind, work, ranks);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
     bool calibrated = speed->comm_bytes_per_s.source == SPEED_CALIBRATION;
     return (calibrated ? sent_s : fmax(sent_s, moved_s)) + speed->overhead_s.value;
+}
+
+static double compute_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                              int64_t ranks)
+{
+    if (!(work->flops > 0))
+        return 0;
+    double share = rank_share(speed, speed->threads, ranks);
+    if (kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD)
+        return work->flops / (speed->attention_flops_per_s.value * share);
+    if (is_card(speed) && work->m > 0 && work->n > 0 && work->k > 0)
+        return roofline_product_seconds(&speed->products, work->m, work->n, work->k);
+    return work->flops / (matmul_rate(speed, work->flops) * share);
 }
 
 double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
@@ -237,14 +293,10 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
     if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &seconds))
         return seconds / rank_share(speed, speed->calibration->threads, ranks);
     if (work_communicates(kind) && kind != OP_SEND && kind != OP_RECEIVE)
-        return collective_seconds(speed, work, ranks);
-    double share = rank_share(speed, speed->threads, ranks);
-    double compute_rate = kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD
-                              ? speed->attention_flops_per_s.value
-                              : matmul_rate(speed, work->flops);
-    double compute_s = work->flops > 0 ? work->flops / (compute_rate * share) : 0;
-    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
-    return fmax(compute_s, moved_s) + speed->overhead_s.value;
+        return collective_seconds(speed, kind, work, ranks);
+    double moved_s =
+        work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, speed->threads, ranks));
+    return fmax(compute_seconds(speed, kind, work, ranks), moved_s) + speed->overhead_s.value;
 }
 
 void machine_speed_describe(const struct machine_speed *speed, struct text *out)

@@ -9,6 +9,7 @@
 #include "model/work.h"
 #include "planner/calibration.h"
 #include "planner/cluster.h"
+#include "planner/roofline.h"
 
 #include <stdint.h>
 
@@ -24,13 +25,14 @@ struct speed_value {
     enum speed_source source;
 };
 
-/* Matrix products are slower when they are small. Class i holds for products of speed_class_flops[i]; between classes
+/* Matrix products are slower when they are small. On a CPU class i holds for products of speed_class_flops[i]; between classes
  * the rate is interpolated over the logarithm of flops. */
 enum { SPEED_CLASSES = 4 };
 extern const double speed_class_flops[SPEED_CLASSES]; /* 1e6, 1e8, 1e10, 1e12 */
 
 struct machine_speed {
-    double matmul_flops_per_s[SPEED_CLASSES];
+    struct product_curve products;            /* of a card; a CPU has classes only */
+    double matmul_flops_per_s[SPEED_CLASSES]; /* of a card: of square products of that size */
     enum speed_source matmul_source;
     struct speed_value attention_flops_per_s; /* inside the attention operations */
     struct speed_value memory_bytes_per_s;
