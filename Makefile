@@ -32,7 +32,7 @@ COMPILE  := $(CC) -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -I. $(SANITI
 LINK     := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
 LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread -ldl
 
-FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner reports
+FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner planner/frameworks reports
 # The MPI transport is a library of its own, opened by the program where mpirun started it.
 MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)
@@ -46,6 +46,9 @@ LAUNCHED := tests/comm/launched_ranks
 TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
 # What check-torch compares with PyTorch is made by a program of its own.
 DUMP_STEP := tests/torch/dump_step
+SCORE_SRC := $(sort $(wildcard bench/score/*.c))
+# Measured cases that `make score` holds predictions against.
+CASES    ?= ../shared/cases
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
 ALL_C    := $(sort $(wildcard */*.c */*/*.c))
 SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh examples/*.sbatch tests/*/*.sh)
@@ -66,7 +69,7 @@ export CC CUDA_HOME
 all: $(BUILD)/memplan $(MPI_LIB)
 
 ## programs: everything that is compiled: memplan, the tests and the benchmarks
-programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BUILD)/$(LAUNCHED) $(MPI_LIB) $(BENCHES:%=$(BUILD)/bench/%)
+programs: $(BUILD)/memplan $(BUILD)/run-tests $(BUILD)/$(DUMP_STEP) $(BUILD)/$(LAUNCHED) $(MPI_LIB) $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/bench/score/score
 
 ## help: this list
 help:
@@ -116,6 +119,10 @@ bench: $(BENCHES:%=$(BUILD)/bench/%)
 
 bench-%: $(BUILD)/bench/bench_%
 	$<
+
+## score: predictions against jobs that others measured, CASES=FOLDER (../shared/cases); writes score.json
+score: $(BUILD)/bench/score/score
+	$< $(CASES) score.json
 
 ## check-layers: the includes of every file against the table of docs/design.md
 check-layers:
@@ -218,11 +225,14 @@ $(BUILD)/run-tests: $(call obj,$(TEST_SRC)) $(BUILD)/libmemplan.a
 $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/$(DUMP_STEP) $(BUILD)/$(LAUNCHED): %: %.o $(BUILD)/libmemplan.a
 	@echo "LINK $@"
 	$(Q)$(LINK) -o $@ $^ $(BENCH_LIBS) $(LDLIBS)
+$(BUILD)/bench/score/score: $(call obj,$(SCORE_SRC)) $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
--include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o $(BUILD)/$(LAUNCHED).o $(MPI_SRC:%.c=$(BUILD)/mpi/%.o))
+-include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(SCORE_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o $(BUILD)/$(LAUNCHED).o $(MPI_SRC:%.c=$(BUILD)/mpi/%.o))
 
-.PHONY: all programs help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
+.PHONY: all programs score help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
 .PHONY: $(CHECKS) check-torch
 .SECONDARY:
 .DELETE_ON_ERROR:

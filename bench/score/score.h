@@ -1,0 +1,69 @@
+/* How true the planner is about jobs that others measured. */
+#ifndef MEMPLAN_BENCH_SCORE_SCORE_H
+#define MEMPLAN_BENCH_SCORE_SCORE_H
+
+#include "base/json.h"
+#include "bench/score/csv.h"
+#include "planner/frameworks/megatron.h"
+
+#include <stdbool.h>
+
+/* What is known of one row, before and after. Seconds and bytes are NAN where a table has none. */
+struct verdict {
+    const char *problem; /* rows of a problem compete with each other */
+    struct job job;
+    double measured_s, predicted_s;
+    double allocated_bytes;        /* measured */
+    struct megatron_memory memory; /* predicted */
+    bool out_of_memory, fits;      /* measured, and predicted */
+    bool sure;                     /* predicted, with all doubt counted */
+    bool fitted;                   /* constants were fitted to this row among others */
+};
+
+struct verdicts {
+    struct verdict *rows;
+    int count;
+};
+
+/* Which rows to add up. */
+enum share { SHARE_ALL, SHARE_FITTED, SHARE_UNSEEN };
+
+/* Read rows, with their measurements. *out is the arena's. */
+int rows_read_sweep(const char *path, struct arena *arena, struct verdicts *out, struct error *err);
+int rows_read_steps(const char *path, struct arena *arena, struct verdicts *out, struct error *err);
+int rows_read_published(const char *path, struct arena *arena, struct verdicts *out, struct error *err);
+
+/* Fills what is predicted, for A100-80GB, eight a node with eight ports of 200 Gb/s. */
+int verdicts_predict(struct verdicts *verdicts, const struct megatron_habits *habits, struct error *err);
+
+/* Relative errors of seconds; or, where those are not measured, of allocated bytes. */
+struct errors {
+    int count;
+    double mean, most, bias;
+};
+double verdict_error(const struct verdict *verdict); /* NAN when nothing was measured */
+/* Of the rows of one problem, or with NULL of all. */
+struct errors verdicts_errors(const struct verdicts *verdicts, const char *problem, enum share share);
+
+struct outcomes {
+    int count, missed, false_alarms;
+};
+struct outcomes verdicts_outcomes(const struct verdicts *verdicts, enum share share);
+
+/* Of each problem, what a careful planner would run: of the plans that fit with all doubt counted, the fastest; where others are
+ * faster by less than the time model can tell, the one with most room. */
+struct choices {
+    int problems, out_of_memory;
+    double mean_regret, most_regret;
+    int best; /* picks that were the fastest measured */
+};
+struct choices verdicts_choices(const struct verdicts *verdicts);
+/* The pick of a problem, NULL when nothing fits; and the fastest that was measured. */
+const struct verdict *verdicts_pick(const struct verdicts *verdicts, const char *problem);
+const struct verdict *verdicts_fastest(const struct verdicts *verdicts, const char *problem);
+/* Is row `row` the first of its problem? */
+bool verdicts_first(const struct verdicts *verdicts, int row);
+
+json_t *verdicts_to_json(const struct verdicts *verdicts);
+
+#endif

@@ -1,0 +1,29 @@
+#include "planner/frameworks/job.h"
+
+#include "base/checked.h"
+
+int64_t job_stage_layers(const struct job *job, int64_t stage)
+{
+    int64_t pp = job->layout.pp, layers = job->model.layers;
+    if (!job->fewer_at_ends || pp == 1)
+        return layers / pp + (stage < layers % pp);
+    int64_t inner = (layers + 2 * job->fewer_at_ends) / pp;
+    return stage == 0 || stage == pp - 1 ? inner - job->fewer_at_ends : inner;
+}
+
+/* The table of model/schedule.h, in micro-batches. Under zb-h1 a stage keeps what it waits to finish besides. */
+double job_kept_micro_batches(const struct job *job, int64_t stage)
+{
+    const struct layout *l = &job->layout;
+    int64_t m = layout_micro_batches(l), later = l->pp - stage - 1, v = l->virtual_stages;
+    switch (l->schedule) {
+    case SCHEDULE_GPIPE:
+        return (double)m;
+    case SCHEDULE_INTERLEAVED:
+        return (double)min_i64(v * m, 2 * later + (v - 1) * l->pp + 1) / (double)v;
+    case SCHEDULE_ZB_H1:
+        return (double)min_i64(m, l->pp);
+    default:
+        return (double)min_i64(m, later + 1);
+    }
+}
