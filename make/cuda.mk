@@ -52,13 +52,13 @@ CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
 ## check-cuda-emulated: the CUDA back end on the host, kernels and training; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
-	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-profile",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-ranks" "$(MAKE) check-cuda-profile",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
 
 $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
 
-check-cuda-train check-cuda-profile: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
+check-cuda-train check-cuda-ranks check-cuda-profile: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
 
 $(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
 
@@ -80,4 +80,4 @@ comma := ,
 
 -include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
 
-.PHONY: cuda check-cuda-emulated check-cuda-train check-cuda-profile
+.PHONY: cuda check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile

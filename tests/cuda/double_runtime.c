@@ -768,6 +768,21 @@ static void note_work(cudaStream_t stream, const struct order_access *accesses, 
         double_complain("a race: %s", race);
 }
 
+/* With the lock. Recordings are not in the log. */
+static void log_line(cudaStream_t stream, const char *what, cudaEvent_t event)
+{
+    static FILE *file;
+    static bool looked;
+    const char *path = getenv("DOUBLE_CUDA_LOG");
+    if (!looked && path && *path)
+        file = fopen(path, "w");
+    looked = true;
+    if (file && event)
+        fprintf(file, "%d %d %s %p\n", stream->device, stream->order.number, what, (void *)event);
+    else if (file)
+        fprintf(file, "%d %d %s\n", stream->device, stream->order.number, what);
+}
+
 static struct node *add_node(struct CUgraph_st *graph, enum node_kind kind, cudaStream_t stream)
 {
     if (graph->count == graph->room) {
@@ -805,6 +820,7 @@ cudaError_t double_submit(cudaStream_t stream, const struct order_access *access
     struct order_access *kept = malloc(((size_t)count + 1) * sizeof *kept);
     int kept_count = keep_device_accesses(accesses, count, kept);
     note_work(stream, kept, kept_count);
+    log_line(stream, count ? accesses[0].what : "nothing", NULL);
     struct CUgraph_st *graph = stream->capture;
     if (graph) {
         struct node *node = add_node(graph, NODE_WORK, stream);
@@ -1020,6 +1036,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     pthread_mutex_lock(&lock);
     order_see(&stream->order.clock, &host_clock);
     record(event, stream);
+    log_line(stream, "records", event);
     if (stream->capture)
         add_node(stream->capture, NODE_RECORD, stream)->event = event;
     pthread_mutex_unlock(&lock);
@@ -1042,6 +1059,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         stream->capture = event->capture;
     if (stream->capture)
         add_node(stream->capture, NODE_WAIT, stream)->event = event;
+    log_line(stream, "waits", event);
     order_see(&stream->order.clock, &event->clock);
     pthread_mutex_unlock(&lock);
     return mixed ? failure(cudaErrorStreamCaptureIsolation) : cudaSuccess;

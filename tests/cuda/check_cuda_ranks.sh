@@ -1,0 +1,144 @@
+#!/bin/bash
+# Training on several GPUs, emulated on this machine's CPU: every layout over NCCL's double against the same layout on CPU
+# ranks; gradients that travel while backward goes on; and one message, soon, whatever fails on one of the ranks.
+set -u
+
+build=${BUILD:-build}
+memplan=${MEMPLAN:-$build/memplan}
+library=$build/libmemplan_cuda_emulated.so
+passed=0 failed=0
+export OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 DOUBLE_CUDA_DEVICES=8
+folder=$(mktemp -d "${TMPDIR:-/tmp}/memplan-ranks.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+
+if [ ! -e "$library" ]; then
+    echo "skip  check-cuda-ranks: $library is not built (no CUDA headers?)"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+MEMPLAN_CUDA_LIBRARY=$(realpath "$library")
+export MEMPLAN_CUDA_LIBRARY
+
+# verdict SENTENCE CONDITION...: a line for a test whose condition is a command. $log shows what was run.
+log=$folder/log
+verdict() {
+    local sentence=$1
+    shift
+    if "$@"; then
+        echo "ok    $sentence"
+        ((passed += 1))
+    else
+        echo "FAIL  $sentence"
+        sed 's/^/      /' "$log"
+        ((failed += 1))
+    fi
+}
+
+run() {
+    "$memplan" "$@" >"$log.out" 2>"$log"
+    status=$?
+    return $status
+}
+
+# train NAME MODEL ARGUMENTS...: the JSON lines in $folder/NAME.
+train() {
+    local name=$1 model=$2
+    shift 2
+    : >"$folder/$name"
+    run train "$model" --layers 4 --steps 4 --micro-batch 2 --threads 1 --json --quiet "$@" && mv "$log.out" "$folder/$name"
+}
+
+values() { sed -n "s/.*\"$2\":\([-+0-9.e]*\).*/\1/p" "$folder/$1"; }
+last_value() { tail -n 1 "$folder/$1" | sed -n "s/.*\"$2\":\[*\([0-9,]*\).*/\1/p"; }
+json() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$log.out" | head -n 1; }
+
+# within KEY TOLERANCE LINES A B: the largest difference of a key between two runs, in so many lines.
+within() {
+    paste -d' ' <(values "$4" "$1") <(values "$5" "$1") |
+        awk -v tolerance="$2" -v lines="$3" 'NF != 2 || ($1 - $2) ^ 2 > tolerance ^ 2 { exit 1 } END { if (NR != lines) exit 1 }'
+}
+
+# ---- layouts ----
+
+printf 'to be or not to be, that is the question %.0s' {1..400} >"$folder/text"
+compare() {
+    local model=$1 tolerance=$2
+    shift 2
+    train cpu "$model" --data "$folder/text" --device cpu "$@"
+    train cuda "$model" --data "$folder/text" --device cuda "$@"
+    verdict "$model $*: the losses of 4 steps are those of CPU ranks" within loss "$tolerance" 4 cpu cuda
+}
+compare gpt2-tiny 1e-5 --dp 2 --global-batch 8
+compare llama-tiny 1e-5 --dp 4 --zero 1 --global-batch 8 --bucket-bytes 65536
+compare gpt2-tiny 1e-5 --tp 2 --global-batch 4
+compare llama-tiny 1e-5 --tp 2 --sequence-parallel --global-batch 4
+compare gpt2-tiny 1e-5 --pp 2 --global-batch 8
+compare llama-tiny 1e-5 --pp 2 --virtual-stages 2 --global-batch 8
+compare gpt2-tiny 1e-5 --pp 4 --pipeline-schedule zb-h1 --global-batch 16
+compare gpt2-tiny 1e-5 --dp 2 --tp 2 --zero 1 --sequence-parallel --global-batch 8
+compare gpt2-tiny 1e-5 --dp 2 --tp 2 --pp 2 --zero 1 --sequence-parallel --global-batch 8 --validate-every 2
+verdict "validation across stages gives the loss of CPU ranks" within validation_loss 1e-5 2 cpu cuda
+compare llama-tiny 1e-2 --dp 2 --tp 2 --precision bf16 --global-batch 8
+
+# ---- memory and checkpoints ----
+
+train ledger gpt2-tiny --data random --device cuda --dp 2 --pp 2 --zero 1 --global-batch 8
+run predict gpt2-tiny --layers 4 --micro-batch 2 --device cuda --dp 2 --pp 2 --zero 1 --global-batch 8 --json --quiet
+same_peak() {
+    local peaks
+    peaks=$(last_value ledger peak_bytes)
+    [ "$(tr , '\n' <<<"$peaks" | sort -n | tail -n 1)" -eq $(($(json peak_bytes) + $(json runtime))) ]
+}
+# Of the first stage, which needs most and is the first that predict names.
+verdict "the highest peak of four ranks is the one predicted, to the byte" same_peak
+
+train four gpt2-tiny --data "$folder/text" --device cuda --dp 2 --tp 2 --global-batch 8 --checkpoint "$folder/ckpt"
+train again gpt2-tiny --data "$folder/text" --device cpu --pp 2 --global-batch 8 --steps 6 --resume "$folder/ckpt"
+verdict "a checkpoint written by four GPUs is resumed by two CPU ranks in another layout" test "$(values again loss | wc -l)" -eq 2
+
+# ---- overlap ----
+
+# In the log of what streams were asked: for every reduction of a bucket on GPU 0, what the compute stream was asked between the
+# event for which the reduction waits and its own wait for the reduction. Prints reductions, and those with kernels between.
+overlapped() {
+    awk '$1 != 0 { next }
+         $3 == "records" && !($4 in recorded) { recorded[$4] = works[$2]; by[$4] = $2 }
+         $3 == "records" && ($2 in reducing) { ready[$4] = reducing[$2]; delete reducing[$2]; next }
+         $3 == "waits" && ($4 in ready) { total++; hidden += works[$2] > ready[$4]; delete ready[$4]; next }
+         $3 == "waits" { since[$2] = recorded[$4]; next }
+         $3 == "ncclAllReduce" || $3 == "ncclReduceScatter" { reducing[$2] = since[$2] }
+         $3 !~ /^(records|nccl|cudaMem)/ { works[$2]++ }
+         END { print total + 0, hidden + 0 }' "$folder/streams"
+}
+# Five buckets a step, and the loss. What is reduced last has nothing left to hide behind.
+hides() {
+    local total hidden
+    read -r total hidden <<<"$(overlapped)"
+    echo "of $total reductions on GPU 0, computation went on beside $hidden" >>"$log"
+    [ "$hidden" -ge "$1" ]
+}
+for zero in 0 1; do
+    DOUBLE_CUDA_LOG=$folder/streams train log gpt2-tiny --data random --device cuda --dp 2 --zero $zero --global-batch 4 --bucket-bytes 1024
+    verdict "zero $zero: buckets are reduced on a stream of their own while backward goes on" hides 16
+done
+
+# ---- failures ----
+
+# fails PIECE SETTING...: a run of four ranks with these settings of the doubles ends with status 2 within 10 s, and with one
+# line that has the piece.
+fails() {
+    local piece=$1 before=$SECONDS
+    shift
+    timeout 60 env "$@" "$memplan" train gpt2-tiny --layers 4 --data random --steps 4 --device cuda --dp 2 --tp 2 --quiet >"$log.out" 2>"$log"
+    status=$?
+    [ $status -eq 2 ] && [ "$(wc -l <"$log")" -eq 1 ] && grep -q "$piece" "$log" && [ $((SECONDS - before)) -lt 10 ]
+}
+verdict "fewer GPUs than ranks" fails '4 ranks need a GPU each and this process sees 2' DOUBLE_CUDA_DEVICES=2
+verdict "NCCL cannot connect" fails 'rank [0-3].*: GPU [0-3]: ncclCommInitRankConfig failed: unhandled system error' DOUBLE_NCCL_FAIL=ncclCommInitRankConfig:3
+verdict "NCCL loses a peer" fails 'remote process exited or there was a network error' DOUBLE_NCCL_FAIL=ncclCommGetAsyncError:100:6
+verdict "a sum that cannot be asked for" fails 'all-reduce failed: unhandled cuda error' DOUBLE_NCCL_FAIL=ncclAllReduce:40:1
+verdict "a product that fails on one rank" fails 'rank [0-3]: step 1, .*cublasLtMatmul failed' DOUBLE_CUDA_FAIL=cublasLtMatmul:41
+verdict "an illegal access on one rank" fails 'GPU [0-3]: cudaStreamSynchronize failed' DOUBLE_CUDA_FAIL=cudaStreamSynchronize:20:700
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]
