@@ -100,12 +100,13 @@ static json_t *to_json(const struct question *q)
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward", step->backward,
                   "recompute", step->recompute, "exposed_communication", step->exposed_communication,
                   "bubble", step->bubble, "optimizer", step->optimizer);
-    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:I, s:o}", "fits", a->fits, "in_doubt",
-                     a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
+    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:I, s:o}", "fits", a->fits,
+                     "in_doubt", a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
                      (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
                      (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
-                     "step_seconds", step->total, "step_parts", time, "worst_stage", (json_int_t)a->stage,
-                     "stages", stages_to_json(q));
+                     "step_seconds", step->total, "step_error_seconds",
+                     step->total * machine_speed_doubt(&q->speed.speed), "step_parts", time, "worst_stage",
+                     (json_int_t)a->stage, "stages", stages_to_json(q));
 }
 
 static const char *rates_source(const struct question *q)
@@ -152,7 +153,8 @@ static void add_verdict(struct report *report, const struct question *q)
         report_fact(
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
-    report_fact(report, "step", "%s (%s)", units_format_seconds(a->time.total, time), rates_source(q));
+    report_fact(report, "step", "%s, give or take %.0f%% (%s)", units_format_seconds(a->time.total, time),
+                100 * machine_speed_doubt(&q->speed.speed), rates_source(q));
 }
 
 /* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps

@@ -266,6 +266,20 @@ bool calibration_seconds(const struct calibration *calibration, enum op_kind kin
     return true;
 }
 
+double calibration_spread(const struct calibration *calibration)
+{
+    double sum = 0, weights = 0;
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        const struct calibration_kind *measured = &calibration->kinds[kind];
+        for (int64_t i = 0; i < measured->count; i++) {
+            double weight = (double)measured->points[i].count * measured->points[i].seconds;
+            sum += weight * measured->spread;
+            weights += weight;
+        }
+    }
+    return weights > 0 ? sum / weights : 0;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- file */
 
 static json_t *point_to_json(const struct calibration_point *point)

@@ -55,6 +55,9 @@ void calibration_clear(struct calibration *calibration);
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
                          double *seconds);
 
+/* How far the repetitions of all operations spread, each kind weighing as much as it took of the run: 0.04 is 4%. */
+double calibration_spread(const struct calibration *calibration);
+
 int calibration_write(const struct calibration *calibration, const char *path, struct error *err);
 /* Refuses, by name, what was measured on another machine or with another memplan's kernels. On success the caller owns
  * out's contents: calibration_clear(). */

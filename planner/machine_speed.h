@@ -67,6 +67,10 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
 /* Seconds that the message itself is on its way: `work` is that of OP_SEND. */
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks);
 
+/* Give or take so much of a step predicted with these rates: 0.1 is 10%. From a calibration, how far repetitions spread; else
+ * from predictions that were held against measurements (docs/time-model.md, section 10). */
+double machine_speed_doubt(const struct machine_speed *speed);
+
 /* Cores this process may use. */
 int machine_speed_cores(void);
 /* "AMD EPYC, 2 cores": what a calibration of this machine is for. Written to out[MACHINE_NAME]. */

@@ -1,17 +1,18 @@
 /* How true are predicted times and memory of jobs that others measured?
  *
- *     build/bench/score [CASES [score.json]]
+ *     build/bench/score/score [CASES [score.json]]
+ *     build/bench/score/score --fit [CASES]         which constants suit the rows for fitting best
  *
  * Reads layout_sweep.csv, step_times_single_node.csv and step_times_multi_node.csv from the folder CASES, each where it is
  * there, and the published tables that lie beside this file; prints what predictions and measurements add up to, and writes
  * every row. The planner sees a row's job and never its outcome; rows that constants were fitted to are counted apart. */
+#include "bench/score/fit.h"
 #include "bench/score/score.h"
-
-#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char *const published_path = "bench/score/published.csv";
@@ -51,6 +52,9 @@ static bool predict(struct report *r, const char *path, const char *name, reader
     }
     if (read(path, r->arena, out, &err) || verdicts_predict(out, &megatron_habits, &err))
         fail(&err);
+    if (out->refused)
+        text_printf(&r->table, "%-26s %d rows left out; the first: %s\n", name, out->refused,
+                    out->reason.text);
     json_object_set_new(r->rows, name, verdicts_to_json(out));
     return true;
 }
@@ -129,6 +133,7 @@ static void score_steps(struct report *r, const char *name, double aim)
     struct verdicts v;
     if (!predict(r, arena_printf(r->arena, "%s/%s.csv", r->cases, name), name, rows_read_steps, &v))
         return;
+    say_errors(r, name, "all", verdicts_errors(&v, NULL, SHARE_ALL), aim);
     say_errors(r, name, "unseen", verdicts_errors(&v, NULL, SHARE_UNSEEN), aim);
     say_errors(r, name, "fitted", verdicts_errors(&v, NULL, SHARE_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0, 0);
@@ -154,15 +159,36 @@ static void score_published(struct report *r)
                     schedule_name(v.rows[i].job.layout.schedule), 100 * verdict_error(&v.rows[i]));
 }
 
+static void fit(struct report *r)
+{
+    struct verdicts v;
+    if (predict(r, arena_printf(r->arena, "%s/step_times_single_node.csv", r->cases), "steps",
+                rows_read_steps, &v))
+        fit_times(&v, &r->table);
+    if (predict(r, arena_printf(r->arena, "%s/layout_sweep.csv", r->cases), "sweep", rows_read_sweep, &v))
+        fit_memory(&v, &r->table);
+}
+
+static void score(struct report *r)
+{
+    score_sweep(r);
+    score_steps(r, "step_times_single_node", 0.08);
+    score_steps(r, "step_times_multi_node", 0.14);
+    score_published(r);
+}
+
 int main(int argc, char **argv)
 {
     struct error err = {0};
+    bool fits = argc > 1 && !strcmp(argv[1], "--fit");
+    argv += fits;
+    argc -= fits;
     struct report r = {
         arena_create(), argc > 1 ? argv[1] : "../shared/cases", {0}, json_object(), json_object()};
-    score_sweep(&r);
-    score_steps(&r, "step_times_single_node", 0.08);
-    score_steps(&r, "step_times_multi_node", 0.14);
-    score_published(&r);
+    if (fits)
+        fit(&r);
+    else
+        score(&r);
     fputs(r.table.data, stdout);
     json_t *all = json_pack("{s:i, s:s, s:o, s:o}", "memplan_score", 1, "cases", r.cases, "totals", r.totals,
                             "rows", r.rows);

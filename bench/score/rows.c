@@ -97,10 +97,16 @@ static int read_all(const char *path, bool llama, struct arena *arena, struct cs
 {
     if (csv_read(path, arena, csv, err))
         return -1;
-    *out = (struct verdicts){arena_array(arena, (size_t)csv->rows + 1, sizeof *out->rows), csv->rows};
-    for (int i = 0; i < csv->rows; i++)
-        if (read_row(csv, i, llama, &out->rows[i], err))
-            return error_prefix(err, "%s", path);
+    *out = (struct verdicts){.rows = arena_array(arena, (size_t)csv->rows + 1, sizeof *out->rows)};
+    for (int i = 0; i < csv->rows; i++) {
+        struct error refusal = {0};
+        if (read_row(csv, i, llama, &out->rows[out->count], &refusal)) {
+            if (!out->refused++)
+                out->reason = refusal;
+            continue;
+        }
+        out->rows[out->count++].row = i;
+    }
     return 0;
 }
 
@@ -112,7 +118,7 @@ int rows_read_sweep(const char *path, struct arena *arena, struct verdicts *out,
         return -1;
     for (int i = 0; i < out->count; i++) {
         struct verdict *v = &out->rows[i];
-        const char *kernels = csv_text(&csv, i, "kernels");
+        const char *kernels = csv_text(&csv, v->row, "kernels");
         v->job.attention = attention_of(kernels);
         v->job.norm_fused = strstr(kernels, "RMS") != NULL;
         v->job.gradient_bytes = 2;
@@ -121,8 +127,8 @@ int rows_read_sweep(const char *path, struct arena *arena, struct verdicts *out,
         v->job.logits_whole = true;
         v->job.dropout = true;
         v->fitted = strstr(v->job.model.name, "13B") != NULL;
-        v->out_of_memory = !strcmp(csv_text(&csv, i, "outcome"), "oom");
-        v->problem = arena_printf(arena, "%s, %s", csv_text(&csv, i, "problem"), kernels);
+        v->out_of_memory = !strcmp(csv_text(&csv, v->row, "outcome"), "oom");
+        v->problem = arena_printf(arena, "%s, %s", csv_text(&csv, v->row, "problem"), kernels);
     }
     return 0;
 }
@@ -146,10 +152,10 @@ int rows_read_steps(const char *path, struct arena *arena, struct verdicts *out,
         struct verdict *v = &out->rows[i];
         as_gpt(&v->job);
         v->job.recompute = JOB_FULL;
-        v->fitted = i % 2 == 0 && v->job.layout.dp * v->job.layout.tp * v->job.layout.pp <= NODE;
-        const char *gpus = csv_text(&csv, i, "gpus"), *layers = csv_text(&csv, i, "layers");
+        v->fitted = v->row % 2 == 0 && v->job.layout.dp * v->job.layout.tp * v->job.layout.pp <= NODE;
+        const char *gpus = csv_text(&csv, v->row, "gpus"), *layers = csv_text(&csv, v->row, "layers");
         v->problem = arena_printf(arena, "%s GPUs, %s layers of %s, batch %s", gpus, layers,
-                                  csv_text(&csv, i, "hidden"), csv_text(&csv, i, "global_batch"));
+                                  csv_text(&csv, v->row, "hidden"), csv_text(&csv, v->row, "global_batch"));
     }
     return 0;
 }
@@ -162,8 +168,8 @@ int rows_read_published(const char *path, struct arena *arena, struct verdicts *
     for (int i = 0; i < out->count; i++) {
         struct verdict *v = &out->rows[i];
         as_gpt(&v->job);
-        v->problem = csv_text(&csv, i, "table");
-        v->job.fewer_at_ends = (int)csv_int(&csv, i, "fewer_at_ends", 0);
+        v->problem = csv_text(&csv, v->row, "table");
+        v->job.fewer_at_ends = (int)csv_int(&csv, v->row, "fewer_at_ends", 0);
     }
     return 0;
 }

@@ -11,6 +11,7 @@
 /* What is known of one row, before and after. Seconds and bytes are NAN where a table has none. */
 struct verdict {
     const char *problem; /* rows of a problem compete with each other */
+    int row; /* of its table */
     struct job job;
     double measured_s, predicted_s;
     double allocated_bytes;        /* measured */
@@ -23,6 +24,8 @@ struct verdict {
 struct verdicts {
     struct verdict *rows;
     int count;
+    int refused;         /* rows that are no job */
+    struct error reason; /* of the first */
 };
 
 /* Which rows to add up. */

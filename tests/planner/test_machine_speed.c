@@ -115,6 +115,26 @@ TEST(speed_groups, "a group within a node uses its links; groups across nodes sh
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_SUM_PARTIAL, &parts, 12), 1 / 0.78, 1e-3);
 }
 
+TEST(speed_doubt,
+     "what rates rest on says how far to trust a step: repetitions of a recording, presets, guesses")
+{
+    struct machine_speed nominal, measured, card;
+    machine_speed_from_cpuinfo(zen3, 4, &nominal);
+    measured = nominal;
+    const double rates[SPEED_CLASSES] = {1e9, 1e9, 1e9, 1e9};
+    machine_speed_set_measured(&measured, rates, 1e9);
+    machine_speed_from_card(cards_find("a100-80g"), PRECISION_BF16, &card);
+    ASSERT(machine_speed_doubt(&card) < machine_speed_doubt(&measured));
+    ASSERT(machine_speed_doubt(&measured) < machine_speed_doubt(&nominal));
+    /* 3 s of operations that spread by 2%, 1 s of others that spread by 10% */
+    struct calibration_point product = {.seconds = 0.3, .count = 10}, other = {.seconds = 0.5, .count = 2};
+    struct calibration calibration = {.step_ratio = 1, .threads = 4};
+    calibration.kinds[OP_MATMUL] = (struct calibration_kind){&product, 1, 0.02};
+    calibration.kinds[OP_GELU] = (struct calibration_kind){&other, 1, 0.1};
+    machine_speed_use(&nominal, &calibration);
+    ASSERT_NEAR(machine_speed_doubt(&nominal), (3 * 0.02 + 0.1) / 4, 1e-12);
+}
+
 TEST(speed_describes_itself, "each rate is printed with where it came from")
 {
     struct machine_speed speed;
