@@ -2,6 +2,7 @@
  * never finalized: that is allowed only inside of its callbacks, and crashes some versions. */
 #include "profiler/cupti.h"
 
+#include "base/units.h"
 #include "profiler/cupti_calls.h"
 #include "profiler/cupti_ledger.h"
 #include "profiler/cupti_records.h"
@@ -111,6 +112,28 @@ static void note_seconds(int64_t ns, const char *what)
         profiler.sink.note(profiler.sink.context, text, false);
 }
 
+/* Two witnesses of the same allocations. CUPTI's records are known to leave out cuMemCreate, so that is not asked of them. */
+static void compare(const struct cupti_counts *counts)
+{
+    char text[200];
+    int64_t given_bytes = cupti_ledger_given_bytes();
+    if (!counts->given_bytes || counts->dropped || counts->given_bytes == given_bytes)
+        return;
+    snprintf(
+        text, sizeof text,
+        "CUPTI has records of %lld bytes given out, and the driver's calls say %lld: one of them misses some",
+        (long long)counts->given_bytes, (long long)given_bytes);
+    profiler.sink.note(profiler.sink.context, text, true);
+}
+
+static void note_pool(int64_t bytes)
+{
+    char text[100], amount[UNITS_TEXT];
+    snprintf(text, sizeof text, "the largest memory pool held %s at most", units_format_bytes(bytes, amount));
+    if (bytes)
+        profiler.sink.note(profiler.sink.context, text, false);
+}
+
 static void stop(void)
 {
     struct cupti_counts counts = {0};
@@ -118,7 +141,9 @@ static void stop(void)
     if (profiler.records)
         counts = cupti_records_stop(&profiler.sink);
     profiler.missed += cupti_ledger_drain(&profiler.sink);
+    compare(&counts);
     cupti_ledger_stop();
+    note_pool(counts.pool_bytes);
     note_count(profiler.missed, "allocations or releases found no room and are missing from driver_events");
     note_count(counts.dropped, "records were dropped by CUPTI for want of room");
     note_count(counts.untimed, "spans have no times, because CUPTI's buffers on the GPU were full");

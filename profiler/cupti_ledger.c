@@ -34,6 +34,7 @@ static struct {
     struct mapping *mappings;
     int physical_count, mapping_count;
     int64_t live_bytes[MAX_DEVICES];
+    int64_t given_bytes;       /* of all allocations with an address */
     struct block last_claimed; /* of an arena, which is claimed again and again */
     const char *owners[CUPTI_OWNERS];
     int owner_count;
@@ -96,7 +97,7 @@ void cupti_ledger_stop(void)
     ledger.calls = NULL;
     ledger.physical_count = ledger.mapping_count = ledger.pool_count = ledger.context_count = 0;
     ledger.head = ledger.tail = 0;
-    ledger.dropped = 0;
+    ledger.dropped = ledger.given_bytes = 0;
     ledger.last_claimed = (struct block){0};
     memset(ledger.live_bytes, 0, sizeof ledger.live_bytes);
     pthread_mutex_unlock(&ledger.lock);
@@ -207,6 +208,7 @@ static void given(const CUpti_CallbackData *data, CUdeviceptr address, size_t by
     int device = device_of_context(data);
     struct block block = {(void *)address, (int64_t)bytes, {device, ROLE_RUNTIME, owner}};
     blocks_add(&ledger.blocks, block);
+    ledger.given_bytes += (int64_t)bytes;
     change(device, (int64_t)bytes, (int64_t)address, data->functionName, owner);
 }
 
@@ -395,6 +397,14 @@ void cupti_ledger_claim(int device, int64_t address)
     pthread_mutex_lock(&ledger.lock);
     claim_locked(device, address);
     pthread_mutex_unlock(&ledger.lock);
+}
+
+int64_t cupti_ledger_given_bytes(void)
+{
+    pthread_mutex_lock(&ledger.lock);
+    int64_t bytes = ledger.given_bytes;
+    pthread_mutex_unlock(&ledger.lock);
+    return bytes;
 }
 
 int64_t cupti_ledger_live_bytes(int device)

@@ -20,6 +20,9 @@ void cupti_ledger_claim(int device, int64_t address);
 int64_t cupti_ledger_live_bytes(int device);
 int cupti_ledger_unclaimed(int device, struct cupti_holding out[CUPTI_OWNERS]);
 
+/* Of all allocations with an address since the start, and of those behind a handle. */
+void cupti_ledger_given_bytes(int64_t *given_bytes, int64_t *created_bytes);
+
 /* Hands over the changes since the last time; returns how many found no room meanwhile. */
 int64_t cupti_ledger_drain(const struct cupti_sink *sink);
 

@@ -297,12 +297,9 @@ static void read_memory(const CUpti_ActivityMemory4 *memory)
     if (memory->isAsync && memory->memoryPoolConfig.memoryPoolType == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL &&
         (int64_t)memory->memoryPoolConfig.pool.size > records.counts.pool_bytes)
         records.counts.pool_bytes = (int64_t)memory->memoryPoolConfig.pool.size;
-    if (memory->memoryKind != CUPTI_ACTIVITY_MEMORY_KIND_DEVICE)
-        return;
-    if (memory->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION)
-        records.counts.taken_bytes += (int64_t)memory->bytes;
-    else if (memory->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE)
-        records.counts.taken_bytes -= (int64_t)memory->bytes;
+    if (memory->memoryKind == CUPTI_ACTIVITY_MEMORY_KIND_DEVICE &&
+        memory->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION)
+        records.counts.given_bytes += (int64_t)memory->bytes;
 }
 
 static void read_overhead(const CUpti_ActivityOverhead3 *overhead)

@@ -10,11 +10,10 @@
 /* What records say besides spans, since the start. */
 struct cupti_counts {
     int64_t dropped;           /* records that found no room */
-    int64_t taken_bytes;       /* device memory that records call allocated, less what they call released */
+    int64_t given_bytes;       /* of allocations that have records; 0: those kinds are refused */
+    int64_t pool_bytes;        /* what the largest memory pool held at most, at any such record */
     int64_t overhead_ns;       /* CUPTI's own time, of all threads */
     int64_t module_loading_ns; /* kernels loaded when they first ran */
-    int64_t pool_bytes;        /* the largest that a memory pool was said to be */
-    int64_t unjoined;          /* spans that no operation could be found for although one was open */
     int64_t untimed;           /* spans without times */
 };
 

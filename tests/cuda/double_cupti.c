@@ -180,19 +180,20 @@ static bool fetch_buffer(enum lane lane)
     return true;
 }
 
-/* With the lock. */
-static void put(enum lane lane, const void *record, size_t bytes)
+/* With the lock. False: dropped. */
+static bool put(enum lane lane, const void *record, size_t bytes)
 {
     while (!lanes[lane].memory || lanes[lane].used + bytes > lanes[lane].size) {
         if (lanes[lane].memory) {
             deliver(lane);
         } else if (!fetch_buffer(lane)) {
             dropped++;
-            return;
+            return false;
         }
     }
     memcpy(lanes[lane].memory + lanes[lane].used, record, bytes);
     lanes[lane].used += bytes;
+    return true;
 }
 
 static size_t record_bytes(const CUpti_Activity *record)
@@ -252,7 +253,10 @@ static void call_back(CUpti_CallbackId id, const char *name, const void *params,
 
 static void record_memory(const struct hook_memory *m, bool given)
 {
-    if (!kinds[CUPTI_ACTIVITY_KIND_MEMORY2])
+    static atomic_int silent = -1;
+    if (silent < 0)
+        silent = getenv("DOUBLE_CUPTI_SILENT") ? atoi(getenv("DOUBLE_CUPTI_SILENT")) : 0;
+    if (!kinds[CUPTI_ACTIVITY_KIND_MEMORY2] || (given && silent && silent--))
         return;
     CUpti_ActivityMemory4 record = {
         .kind = CUPTI_ACTIVITY_KIND_MEMORY2,
@@ -627,7 +631,8 @@ static void record_overhead(void)
         .end = 3000000,
         .overheadData = malloc(16),
     };
-    put(LANE_HOST, &record, sizeof record);
+    if (!put(LANE_HOST, &record, sizeof record))
+        free(record.overheadData);
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag)

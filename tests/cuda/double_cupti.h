@@ -9,6 +9,7 @@
  *
  *     DOUBLE_CUPTI_FAIL=NAME:CODE     that function, such as cuptiSubscribe_v2, fails with this number
  *     DOUBLE_CUPTI_HOLDER=NAME        another tool of this name has subscribed
+ *     DOUBLE_CUPTI_SILENT=N           the first N allocations have no record
  *     DOUBLE_CUPTI_DROP=N             the first N records of work of the GPU are dropped
  *     DOUBLE_CUPTI_BEHIND=MIB[:N]     before the N-th work of a GPU, somebody's library allocates this much on it, and
  *                                     keeps it until nobody watches any more
