@@ -34,8 +34,8 @@ static struct {
     struct mapping *mappings;
     int physical_count, mapping_count;
     int64_t live_bytes[MAX_DEVICES];
-    int64_t given_bytes;       /* of all allocations with an address */
-    struct block last_claimed; /* of an arena, which is claimed again and again */
+    int64_t given_bytes, created_bytes; /* of all allocations: with an address, behind a handle */
+    struct block last_claimed;          /* of an arena, which is claimed again and again */
     const char *owners[CUPTI_OWNERS];
     int owner_count;
     struct {
@@ -97,7 +97,7 @@ void cupti_ledger_stop(void)
     ledger.calls = NULL;
     ledger.physical_count = ledger.mapping_count = ledger.pool_count = ledger.context_count = 0;
     ledger.head = ledger.tail = 0;
-    ledger.dropped = ledger.given_bytes = 0;
+    ledger.dropped = ledger.given_bytes = ledger.created_bytes = 0;
     ledger.last_claimed = (struct block){0};
     memset(ledger.live_bytes, 0, sizeof ledger.live_bytes);
     pthread_mutex_unlock(&ledger.lock);
@@ -239,6 +239,7 @@ static void created(const CUpti_CallbackData *data, const cuMemCreate_params *p)
     ledger.physicals =
         host_resize(ledger.physicals, (size_t)(ledger.physical_count + 1) * sizeof *ledger.physicals);
     ledger.physicals[ledger.physical_count++] = physical;
+    ledger.created_bytes += physical.bytes;
     change(physical.device, physical.bytes, 0, data->functionName, physical.owner);
 }
 
@@ -399,12 +400,12 @@ void cupti_ledger_claim(int device, int64_t address)
     pthread_mutex_unlock(&ledger.lock);
 }
 
-int64_t cupti_ledger_given_bytes(void)
+void cupti_ledger_given_bytes(int64_t *given_bytes, int64_t *created_bytes)
 {
     pthread_mutex_lock(&ledger.lock);
-    int64_t bytes = ledger.given_bytes;
+    *given_bytes = ledger.given_bytes;
+    *created_bytes = ledger.created_bytes;
     pthread_mutex_unlock(&ledger.lock);
-    return bytes;
 }
 
 int64_t cupti_ledger_live_bytes(int device)

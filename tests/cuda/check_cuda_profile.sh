@@ -50,7 +50,6 @@ ask() { sqlite3 "$db" "$1"; }
 is() { [ "$(ask "$1")" = "$2" ]; }
 losses() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$log.out"; }
 
-tensors_live="SELECT SUM(bytes) FROM memory_events"
 runtime="SELECT SUM(bytes) FROM runtime_memory"
 mib=$((1 << 20))
 context=$((440 * mib)) # of the double
