@@ -214,9 +214,12 @@ int comm_check(struct comm *comm, struct error *err)
 
 int comm_wait_for(struct comm *comm, int64_t ticket, struct error *err)
 {
-    if (ticket < 1 || ticket > comm->last_ticket)
+    pthread_mutex_lock(&comm->family->lock);
+    int64_t last = comm->last_ticket;
+    pthread_mutex_unlock(&comm->family->lock);
+    if (ticket < 1 || ticket > last)
         return error_set(err, "there is no ticket %lld to wait for; the last one given was %lld",
-                         (long long)ticket, (long long)comm->last_ticket);
+                         (long long)ticket, (long long)last);
     return wait_until_done(comm, ticket, err);
 }
 

@@ -3,8 +3,9 @@
  *
  * What is started runs beside the caller's computation (a worker thread here; a stream on a GPU): the collectives of a
  * group in the order in which they were started, messages as soon as both ends are there. Sums add ranks in rank order, so
- * results are the same bits on every rank, in every run and over every transport. When a rank fails, it calls comm_abort():
- * every other rank's pending and later calls then return -1 with ERROR_STOPPED, so nobody waits for the dead. */
+ * results are the same bits on every rank, in every run and over every transport of the host's memory; on GPUs comm_nccl.h
+ * says what holds instead. When a rank fails, it calls comm_abort(): every other rank's pending and later calls then return
+ * -1 with ERROR_STOPPED, so nobody waits for the dead. */
 #ifndef MEMPLAN_COMM_COMM_H
 #define MEMPLAN_COMM_COMM_H
 

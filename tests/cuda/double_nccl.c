@@ -62,7 +62,7 @@ static _Thread_local int grouped_count;
 
 int64_t double_nccl_moved(void)
 {
-    return __atomic_load_n(&moved, __ATOMIC_RELAXED);
+    return __atomic_load_n(&moved, __ATOMIC_ACQUIRE);
 }
 
 int double_nccl_left(void)
@@ -463,7 +463,7 @@ static bool is_collective(const struct ncclComm *comm)
 static void note_moved(struct operation *op)
 {
     op->done = true;
-    __atomic_add_fetch(&moved, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&moved, 1, __ATOMIC_RELEASE);
 }
 
 /* When all ranks have come. */

@@ -221,7 +221,7 @@ static cudaError_t enter(const char *name)
     if (status == cudaSuccess)
         status = check_device(current_device);
     if (status == cudaSuccess)
-        context_open[current_device] = true;
+        __atomic_store_n(&context_open[current_device], true, __ATOMIC_RELAXED);
     return status == cudaSuccess ? status : failure(status);
 }
 
@@ -332,7 +332,7 @@ cudaError_t cudaSetDevice(int device)
     if (status != cudaSuccess)
         return failure(status);
     current_device = device;
-    context_open[device] = true;
+    __atomic_store_n(&context_open[device], true, __ATOMIC_RELAXED);
     return cudaSuccess;
 }
 
@@ -352,7 +352,7 @@ static struct CUmemPoolHandle_st *pools[64];
 /* What the driver would say is in use. */
 static size_t used_bytes(int device)
 {
-    size_t bytes, used = context_open[device] ? CONTEXT_BYTES : 0;
+    size_t bytes, used = __atomic_load_n(&context_open[device], __ATOMIC_RELAXED) ? CONTEXT_BYTES : 0;
     memory_count(device, &bytes);
     used += bytes + double_hook_device_bytes(device);
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
@@ -386,10 +386,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned int flags)
     ENTER();
     if (flags || check_device(other) != cudaSuccess || other == current_device)
         return failure(cudaErrorInvalidDevice);
-    if (peers[current_device][other])
+    if (__atomic_exchange_n(&peers[current_device][other], true, __ATOMIC_RELAXED))
         return failure(cudaErrorPeerAccessAlreadyEnabled);
-    peers[current_device][other] = true;
-    context_open[other] = true;
+    __atomic_store_n(&context_open[other], true, __ATOMIC_RELAXED);
     return cudaSuccess;
 }
 
