@@ -114,7 +114,7 @@ static const char *rates_source(const struct question *q)
     if (q->speed.speed.calibration)
         return "from the calibration";
     if (!q->cluster.device.card)
-        return "from nominal rates; a --calibration of this machine comes closer";
+        return "from nominal rates; see --calibration";
     return q->cluster.nodes == 1
                ? "from the card's data sheet"
                : "from the card's data sheet; nodes of 8 cards and 100 Gb/s between them are assumed";
