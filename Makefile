@@ -39,7 +39,8 @@ MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(
 # What needs CUDA is in a library of its own too (make/cuda.mk).
 CUDA_C   := device/device_cuda.c comm/comm_nccl.c cli/cuda_exports.c $(sort $(wildcard kernels/cuda/*.c profiler/cupti*.c))
 LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
-PAGE_PARTS := $(addprefix reports/html/,picture.css page.css page.js)
+PAGE_PARTS := $(sort $(wildcard reports/html/*))
+PAGE_OBJ := $(if $(PAGE_PARTS),$(BUILD)/reports/html_assets.o)
 CLI_SRC  := $(sort $(filter-out $(CUDA_C),$(wildcard cli/*.c)))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks
@@ -88,9 +89,13 @@ deps:
 deps-torch: deps
 	@make/deps.sh torch
 
+## deps-html: install Chromium, which only `make check-html` needs
+deps-html: deps
+	@make/deps.sh html
+
 ## check: everything that must pass: deps, build, tests, layers, format and every other check-*
 check:
-	+@TORCH_DEPS= make/tally.sh "$(MAKE) deps" "$(MAKE) programs" "$(MAKE) test" $(CHECKS:%="$(MAKE) %")
+	+@TORCH_DEPS= HTML_DEPS= make/tally.sh "$(MAKE) deps" "$(MAKE) programs" "$(MAKE) test" $(CHECKS:%="$(MAKE) %")
 
 ## test: the unit tests; FILTER=arena runs some of them, QUICK=1 leaves out the slow ones
 test: $(BUILD)/run-tests $(BUILD)/memplan
@@ -140,6 +145,10 @@ check-shell:
 # `make check` empties this: it compares where PyTorch is installed, and says so where it is not.
 TORCH_DEPS ?= deps-torch
 check-torch: $(TORCH_DEPS) $(BUILD)/$(DUMP_STEP)
+
+## check-html: report pages in a headless browser; pictures of them in BUILD/pages
+HTML_DEPS ?= deps-html
+check-html: $(HTML_DEPS)
 
 ## check-mpi: ranks as processes under mpirun; skipped where there is no MPI
 check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
@@ -201,7 +210,7 @@ $(BUILD)/reports/html_assets.c: reports/html_assets.h $(PAGE_PARTS) make/embed.s
 $(BUILD)/reports/html_assets.o: $(BUILD)/reports/html_assets.c $(BUILD)/flags.stamp
 	$(Q)$(COMPILE) -c -o $@ $<
 
-$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(BUILD)/reports/html_assets.o $(BUILD)/sources.stamp
+$(BUILD)/libmemplan.a: $(call obj,$(LIB_SRC)) $(PAGE_OBJ) $(BUILD)/sources.stamp
 	@rm -f $@ && echo "AR   $@"
 	$(Q)ar rcsD $@ $(filter %.o,$^)
 

@@ -71,7 +71,7 @@ const char *draw_bytes(double bytes, char *out)
     int unit = 0;
     for (; bytes >= 1023.5 && unit < 5; unit++)
         bytes /= 1024;
-    snprintf(out, UNITS_TEXT, "%.3g %s", bytes, units[unit]);
+    snprintf(out, UNITS_TEXT, "%.4g %s", bytes, units[unit]);
     return out;
 }
 

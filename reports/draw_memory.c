@@ -52,7 +52,7 @@ static void choose_points(struct plot *p)
     p->drawn = host_alloc((size_t)(2 * p->sheet->width + 8) * sizeof *p->drawn);
     for (int64_t i = 0; i < s->point_count; i++) {
         const struct series_point *point = &s->points[i];
-        bool before = (double)point->at < p->x.low;
+        bool before = (double)point->at <= p->x.low;
         int here = before ? 0 : (int)scale_at(&p->x, (double)point->at);
         if (low && (here != column || before))
             keep_column(p, low, high);
@@ -187,7 +187,7 @@ static void draw_peak(const struct plot *p)
 static double top_of(int64_t peak_bytes, int64_t capacity_bytes)
 {
     double peak = (double)peak_bytes;
-    bool near = capacity_bytes != INT64_MAX && (double)capacity_bytes < 3 * peak;
+    bool near = capacity_bytes != INT64_MAX && (double)capacity_bytes < 4 * peak;
     double top = near && (double)capacity_bytes > peak ? (double)capacity_bytes : peak;
     return top * 1.12;
 }

@@ -1,5 +1,5 @@
 /* All tables as CSV (RFC 4180), one below the other: a line with the table's name, its columns, its rows, an empty line. Bytes
- * are whole numbers, times seconds, shares fractions. */
+ * are whole numbers, times seconds, shares fractions; where the rows of a column differ in unit, cells have theirs. */
 #include "reports/writers.h"
 
 #include <math.h>

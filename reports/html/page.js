@@ -162,6 +162,7 @@ class MemoryPicture {
     this.view = this.home;
     this.areas = svg.querySelector(".areas");
     this.cursor = svg.querySelector(".cursor");
+    this.levels = []; // of the area that is being drawn
   }
   x(at) { return this.left + (at - this.view[0]) / (this.view[1] - this.view[0]) * this.width; }
   y(bytes) { return this.top + this.height * (1 - bytes / this.highest); }
@@ -184,9 +185,10 @@ class MemoryPicture {
   }
 
   drawAreas() {
-    const points = this.choosePoints(), floor = new Float64Array(points.length);
-    const xs = points.map(i => this.x(Math.max(this.memory.at[i], this.view[0])).toFixed(1));
-    const right = (this.left + this.width).toFixed(1);
+    const points = this.choosePoints(), count = points.length, tenth = value => Math.round(value * 10) / 10;
+    const xs = points.map(i => tenth(this.x(Math.max(this.memory.at[i], this.view[0]))));
+    const below = new Float64Array(count), feet = new Float64Array(count).fill(tenth(this.y(0)));
+    const right = tenth(this.left + this.width);
     const paths = new Map([...this.areas.children].map(path => [path.dataset.role, path]));
     this.memory.order.forEach((role, r) => {
       const column = this.memory.columns[r], any = points.some(i => column[i]);
@@ -194,15 +196,21 @@ class MemoryPicture {
       if (!path && any)
         path = this.areas.appendChild(element("path", {svg: 1, class: "area", "data-role": role, fill: `url(#role-${role})`}));
       if (!path) return;
-      let up = "", back = "";
-      for (let k = 0; k < points.length; k++) {
-        const foot = this.y(floor[k]).toFixed(1);
-        floor[k] += column[points[k]];
-        const top = this.y(floor[k]).toFixed(1);
-        up += k ? `H${xs[k]}V${top}` : `M${xs[k]} ${top}`;
-        back = `V${foot}H${xs[k]}` + back;
+      const up = [], back = [];
+      for (let k = 0; k < count; k++) {
+        below[k] += column[points[k]];
+        const top = tenth(this.y(below[k]));
+        // What stays level needs no corner.
+        if (k === 0) up.push("M" + xs[k] + " " + top);
+        else if (top !== this.levels[k - 1]) up.push("H" + xs[k] + "V" + top);
+        this.levels[k] = top;
       }
-      path.setAttribute("d", any ? `${up}H${right}${back}Z` : "");
+      for (let k = count - 1; k >= 0; k--) {
+        if (k === count - 1 || feet[k] !== feet[k + 1]) back.push("V" + feet[k]);
+        if (k === 0 || feet[k - 1] !== feet[k]) back.push("H" + xs[k]);
+      }
+      for (let k = 0; k < count; k++) feet[k] = this.levels[k];
+      path.setAttribute("d", any ? `${up.join("")}H${right}${back.join("")}Z` : "");
     });
   }
 
