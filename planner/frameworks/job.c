@@ -2,13 +2,19 @@
 
 #include "base/checked.h"
 
+int64_t job_chunk_layers(const struct job *job, int64_t chunk)
+{
+    int64_t chunks = layout_chunks(&job->layout), fewer = chunks > 1 ? job->fewer_at_ends : 0;
+    int64_t layers = job->model.layers + 2 * fewer;
+    return layers / chunks + (chunk < layers % chunks) - (chunk == 0 || chunk == chunks - 1 ? fewer : 0);
+}
+
 int64_t job_stage_layers(const struct job *job, int64_t stage)
 {
-    int64_t pp = job->layout.pp, layers = job->model.layers;
-    if (!job->fewer_at_ends || pp == 1)
-        return layers / pp + (stage < layers % pp);
-    int64_t inner = (layers + 2 * job->fewer_at_ends) / pp;
-    return stage == 0 || stage == pp - 1 ? inner - job->fewer_at_ends : inner;
+    int64_t layers = 0;
+    for (int64_t g = stage; g < layout_chunks(&job->layout); g += job->layout.pp)
+        layers += job_chunk_layers(job, g);
+    return layers;
 }
 
 /* The table of model/schedule.h, in micro-batches. Under zb-h1 a stage keeps what it waits to finish besides. */

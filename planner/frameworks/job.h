@@ -32,11 +32,12 @@ struct job {
     bool inputs_whole;      /* with sequence parallelism, inputs of matrices are kept as gathered; or gathered again */
     bool logits_whole;      /* gathered before the loss; or each tensor-parallel rank keeps those of its part */
     int gradient_bytes;     /* of an element: 4 where sums are kept in fp32, else 2 */
-    int fewer_at_ends;      /* layers that the first and the last stage have less than the others */
+    int fewer_at_ends;      /* layers that the first and the last chunk have less than the others */
     bool overlaps_gradients; /* their reduction runs beside backward */
 };
 
-/* Layers of stage `stage`; of all its chunks together. */
+/* Layers of a global chunk; and of stage `stage`, all its chunks together. */
+int64_t job_chunk_layers(const struct job *job, int64_t chunk);
 int64_t job_stage_layers(const struct job *job, int64_t stage);
 /* Micro-batches, each through all of a stage's layers, whose activations stage `stage` keeps at most; a fraction where
  * chunks interleave. */

@@ -12,7 +12,6 @@
 struct clocks {
     double card_s;
     double operations;
-    double exchanges; /* collectives with other ranks */
 };
 
 struct pricing {
@@ -27,7 +26,6 @@ static void add(struct clocks *clocks, struct clocks more)
 {
     clocks->card_s += more.card_s;
     clocks->operations += more.operations;
-    clocks->exchanges += more.exchanges;
 }
 
 static struct clocks product(const struct pricing *p, int64_t m, int64_t n, int64_t k)
@@ -35,24 +33,30 @@ static struct clocks product(const struct pricing *p, int64_t m, int64_t n, int6
     double bytes = 2.0 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     struct work work = {
         .flops = 2.0 * (double)m * (double)n * (double)k, .bytes_moved = bytes, .m = m, .n = n, .k = k};
-    return (struct clocks){machine_speed_seconds(p->speed, OP_MATMUL, &work, p->ranks), 1, 0};
+    return (struct clocks){machine_speed_seconds(p->speed, OP_MATMUL, &work, p->ranks), 1};
 }
 
+/* What a layer, or an end of the model, takes. */
+struct passes {
+    struct clocks forward, backward; /* `backward` without gradients of weights */
+    struct clocks weight;
+    struct clocks core; /* forward of attention alone, in `forward` too */
+};
+
 /* y = x wᵀ, its input gradient and its weight gradient. */
-static void add_linear(const struct pricing *p, int64_t outputs, int64_t inputs, struct clocks *forward,
-                       struct clocks *backward)
+static void add_linear(const struct pricing *p, int64_t outputs, int64_t inputs, struct passes *passes)
 {
     int64_t rows = (int64_t)p->tokens;
-    add(forward, product(p, rows, outputs, inputs));
-    add(backward, product(p, rows, inputs, outputs));
-    add(backward, product(p, outputs, inputs, rows));
+    add(&passes->forward, product(p, rows, outputs, inputs));
+    add(&passes->backward, product(p, rows, inputs, outputs));
+    add(&passes->weight, product(p, outputs, inputs, rows));
 }
 
 /* Operations that do nothing but move bytes: so many kernels, so many bytes together. */
 static struct clocks moved(const struct pricing *p, double kernels, double bytes)
 {
     struct work work = {.bytes_moved = bytes / kernels};
-    return (struct clocks){kernels * machine_speed_seconds(p->speed, OP_GELU, &work, p->ranks), kernels, 0};
+    return (struct clocks){kernels * machine_speed_seconds(p->speed, OP_GELU, &work, p->ranks), kernels};
 }
 
 /* The sum of x over tensor-parallel ranks, or scattering and gathering it. */
@@ -67,9 +71,9 @@ static struct clocks exchange(const struct pricing *p)
     double bytes = halves ? vector * (1 + 1 / (double)p->tp) : 2 * vector;
     struct work work = {
         .bytes_moved = bytes, .bytes_sent = work_sent(kind, bytes, p->tp), .group = {p->tp, 1, p->tp}};
-    double times = halves ? 2 : 1, wait_s = p->habits->straggle_s * log2((double)p->tp);
+    double count = halves ? 2 : 1, wait_s = p->habits->straggle_s * log2((double)p->tp);
     double seconds = machine_speed_seconds(p->speed, kind, &work, p->ranks) + wait_s;
-    return (struct clocks){times * seconds, times, times};
+    return (struct clocks){count * seconds, count};
 }
 
 /* ------------------------------------------------------------------------------------------------------- attention */
@@ -81,9 +85,9 @@ static void add_flash(const struct pricing *p, double share, struct clocks *forw
         p->tokens * (double)p->job->layout.seq_len * (double)(m->heads * m->head_size) / (double)p->tp;
     /* 2 and 5 products of 2 T² D, half of each under the mask */
     struct work work = {.flops = 2 * products / share};
-    add(forward, (struct clocks){machine_speed_seconds(p->speed, OP_ATTENTION, &work, p->ranks), 1, 0});
+    add(forward, (struct clocks){machine_speed_seconds(p->speed, OP_ATTENTION, &work, p->ranks), 1});
     work.flops = 5 * products / share;
-    add(backward, (struct clocks){machine_speed_seconds(p->speed, OP_ATTENTION_GRAD, &work, p->ranks), 2, 0});
+    add(backward, (struct clocks){machine_speed_seconds(p->speed, OP_ATTENTION_GRAD, &work, p->ranks), 2});
 }
 
 /* Scores in memory, the mask not made use of. */
@@ -147,23 +151,20 @@ static void add_elementwise(const struct pricing *p, struct clocks *forward, str
     add(backward, moved(p, 4, 4 * heads));
 }
 
-struct layer_clocks {
-    struct clocks forward, backward, core; /* core: forward of attention alone */
-};
-
-static struct layer_clocks price_layer(const struct pricing *p)
+static struct passes price_layer(const struct pricing *p)
 {
     const struct model *m = &p->job->model;
-    struct layer_clocks layer = {0};
-    struct clocks unused = {0};
+    struct passes layer = {0};
+    struct clocks core_backward = {0};
     int64_t queries = m->heads * m->head_size / p->tp, keys = m->kv_heads * m->head_size / p->tp;
     int64_t ffn = m->ffn / p->tp, gates = m->family == MODEL_LLAMA ? 2 : 1;
-    add_linear(p, queries + 2 * keys, m->hidden, &layer.forward, &layer.backward);
-    add_linear(p, m->hidden, queries, &layer.forward, &layer.backward);
-    add_linear(p, gates * ffn, m->hidden, &layer.forward, &layer.backward);
-    add_linear(p, m->hidden, ffn, &layer.forward, &layer.backward);
-    add_attention(p, &layer.forward, &layer.backward);
-    add_attention(p, &layer.core, &unused);
+    add_linear(p, queries + 2 * keys, m->hidden, &layer);
+    add_linear(p, m->hidden, queries, &layer);
+    add_linear(p, gates * ffn, m->hidden, &layer);
+    add_linear(p, m->hidden, ffn, &layer);
+    add_attention(p, &layer.core, &core_backward);
+    add(&layer.forward, layer.core);
+    add(&layer.backward, core_backward);
     add_elementwise(p, &layer.forward, &layer.backward);
     for (int i = 0; i < 2; i++) {
         add(&layer.forward, exchange(p));
@@ -177,22 +178,22 @@ static struct layer_clocks price_layer(const struct pricing *p)
 }
 
 /* The head: logits, and the loss over their fp32 copies. */
-static void add_head(const struct pricing *p, struct clocks *forward, struct clocks *backward)
+static void add_head(const struct pricing *p, struct passes *passes)
 {
     int64_t vocab = p->job->model.vocab / p->tp;
     double logits = p->tokens * (double)vocab;
-    add_linear(p, vocab, p->job->model.hidden, forward, backward);
-    add(forward, moved(p, 8, 26 * logits));
-    add(backward, moved(p, 4, 14 * logits));
-    add(backward, exchange(p));
+    add_linear(p, vocab, p->job->model.hidden, passes);
+    add(&passes->forward, moved(p, 8, 26 * logits));
+    add(&passes->backward, moved(p, 4, 14 * logits));
+    add(&passes->backward, exchange(p));
 }
 
-static void add_embedding(const struct pricing *p, struct clocks *forward, struct clocks *backward)
+static void add_embedding(const struct pricing *p, struct passes *passes)
 {
     double bytes = p->tokens * (double)p->job->model.hidden * 2;
-    add(forward, moved(p, 4, 5 * bytes));
-    add(forward, exchange(p));
-    add(backward, moved(p, 2, 4 * bytes));
+    add(&passes->forward, moved(p, 4, 5 * bytes));
+    add(&passes->forward, exchange(p));
+    add(&passes->backward, moved(p, 2, 4 * bytes));
 }
 
 static double pass_seconds(const struct pricing *p, const struct clocks *clocks)
@@ -204,25 +205,32 @@ static double pass_seconds(const struct pricing *p, const struct clocks *clocks)
 
 /* ------------------------------------------------------------------------------------------------------------ step */
 
-static void price_chunks(const struct pricing *p, const struct schedule_times *times, double *seconds)
+static struct clocks times(double count, struct clocks clocks)
+{
+    return (struct clocks){count * clocks.card_s, count * clocks.operations};
+}
+
+/* Seconds of each global chunk's passes: forward, backward and, where a schedule puts them off, gradients of weights. */
+static void price_chunks(const struct pricing *p, double *forward_s, double *backward_s, double *weight_s)
 {
     const struct layout *l = &p->job->layout;
-    struct layer_clocks layer = price_layer(p);
+    const struct passes layer = price_layer(p);
     int64_t chunks = layout_chunks(l);
-    (void)times;
     for (int64_t g = 0; g < chunks; g++) {
-        double layers = (double)job_stage_layers(p->job, g % l->pp) / (double)l->virtual_stages;
-        struct clocks forward = {0}, backward = {0};
-        add(&forward, (struct clocks){layers * layer.forward.card_s, layers * layer.forward.operations, 0});
-        add(&backward,
-            (struct clocks){layers * layer.backward.card_s, layers * layer.backward.operations, 0});
+        double layers = (double)job_chunk_layers(p->job, g);
+        struct passes chunk = {.forward = times(layers, layer.forward),
+                               .backward = times(layers, layer.backward),
+                               .weight = times(layers, layer.weight)};
         if (g == 0)
-            add_embedding(p, &forward, &backward);
+            add_embedding(p, &chunk);
         if (g == chunks - 1)
-            add_head(p, &forward, &backward);
-        seconds[g] = pass_seconds(p, &forward);
-        seconds[chunks + g] = pass_seconds(p, &backward);
-        seconds[2 * chunks + g] = 0;
+            add_head(p, &chunk);
+        bool apart = l->schedule == SCHEDULE_ZB_H1;
+        if (!apart)
+            add(&chunk.backward, chunk.weight);
+        forward_s[g] = pass_seconds(p, &chunk.forward);
+        backward_s[g] = pass_seconds(p, &chunk.backward);
+        weight_s[g] = apart ? pass_seconds(p, &chunk.weight) : 0;
     }
 }
 
@@ -275,9 +283,9 @@ int megatron_step_seconds(const struct job *job, const struct megatron_habits *h
     size_t chunks = (size_t)layout_chunks(l);
     double *passes = host_alloc(3 * chunks * sizeof *passes),
            *ends_s = host_alloc((size_t)l->pp * sizeof *ends_s);
-    struct schedule_times times = {passes, passes + chunks, passes + 2 * chunks, message_seconds(&p)};
-    price_chunks(&p, &times, passes);
-    timeline_run(timeline, &times, ends_s);
+    struct schedule_times schedule = {passes, passes + chunks, passes + 2 * chunks, message_seconds(&p)};
+    price_chunks(&p, passes, passes + chunks, passes + 2 * chunks);
+    timeline_run(timeline, &schedule, ends_s);
     *seconds = 0;
     for (int64_t i = 0; i < l->pp; i++)
         *seconds = fmax(*seconds, ends_s[i] + tail_seconds(&p, i));

@@ -115,6 +115,13 @@ TEST(megatron_stages,
     ASSERT_INT(layers, 46);
     ASSERT_INT(job_stage_layers(&job, 0), 5);
     ASSERT_INT(job_stage_layers(&job, 1), 6);
+    job.layout.schedule = SCHEDULE_INTERLEAVED;
+    job.layout.virtual_stages = 3;
+    ASSERT_INT(job_chunk_layers(&job, 0), 1);
+    ASSERT_INT(job_chunk_layers(&job, 8), 2);
+    ASSERT_INT(job_stage_layers(&job, 0), 5);
+    job.layout.schedule = SCHEDULE_1F1B;
+    job.layout.virtual_stages = 1;
     job.layout.tp = 8;
     job.model.vocab = 1000;
     megatron_memory(&job, &megatron_habits, &cpu, &stage);
@@ -159,6 +166,9 @@ TEST(megatron_bubble, "of equal stages, the bubble is (p-1)/m, and 1/v of that i
     job.layout.global_batch = 64;
     double long_s = seconds(&job, &habits), micro_s = (long_s - short_s) / 8;
     ASSERT_NEAR(short_s / micro_s, 8 + 3, 0.25);
+    /* gradients of weights fill most of the bubble of 3 forward and 3 backward passes */
+    job.layout.schedule = SCHEDULE_ZB_H1;
+    ASSERT(seconds(&job, &habits) < long_s - micro_s);
     job.layout.schedule = SCHEDULE_INTERLEAVED;
     job.layout.virtual_stages = 3;
     ASSERT_NEAR(seconds(&job, &habits) / micro_s, 16 + 1, 0.35);
