@@ -1,8 +1,8 @@
 /* Is communication hidden behind computation, and what does spreading a step over two ranks cost on one machine?
  *
- *     build/bench/bench_parallel [ROUNDS]
+ *     build/bench/bench_parallel [ROUNDS [MODEL [SEQ_LEN]]]
  *
- * Trains gpt2-small-bytes (8 sequences of 256 a step) on all cores under each layout in turns, a few steps per turn, and
+ * Trains MODEL (gpt2-small-bytes; 8 sequences of 256 a step) on all cores under each layout in turns, a few steps per turn, and
  * prints of each the median step with its spread, the step relative to one rank on all cores, and of replicas how long
  * their gradients travelled and which share of that was hidden behind backward. One bucket larger than all gradients is
  * sent when backward is done: that is the run without overlap. */
@@ -43,14 +43,14 @@ static void fail(const struct error *err)
     exit(2);
 }
 
-static void prepare(struct contest *c)
+static void prepare(struct contest *c, const char *name, int64_t seq_len)
 {
     struct error err = {0};
     struct model model;
     c->layout.global_batch = 8;
-    c->layout.seq_len = 256;
+    c->layout.seq_len = seq_len;
     struct program_spec spec = {.model = &model, .layout = &c->layout};
-    if (model_read("gpt2-small-bytes", NULL, &model, &err) || layout_complete(&c->layout, &model, &err) ||
+    if (model_read(name, NULL, &model, &err) || layout_complete(&c->layout, &model, &err) ||
         pipeline_create(&spec, &c->pipeline, &err))
         fail(&err);
 }
@@ -94,18 +94,20 @@ static void print(const struct contest *c, double alone)
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
+    const char *name = argc > 2 ? argv[2] : "gpt2-small-bytes";
+    int64_t seq_len = argc > 3 ? atoll(argv[3]) : 256;
     if (rounds < 1 || rounds > MOST_ROUNDS) {
         fprintf(stderr, "bench_parallel: ROUNDS %s: choose 1 to %d\n", argv[1], MOST_ROUNDS);
         return 2;
     }
     for (int i = 0; i < CONTESTS; i++)
-        prepare(&contests[i]);
+        prepare(&contests[i], name, seq_len);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < CONTESTS; i++)
             run(&contests[i]);
-    printf("gpt2-small-bytes, 8 sequences of 256 a step, %ld cores, %d steps in turns\n"
+    printf("%s, 8 sequences of %lld a step, %ld cores, %d steps in turns\n"
            "  median step (least to most), relative to one rank on all cores\n",
-           sysconf(_SC_NPROCESSORS_ONLN), contests[0].count);
+           name, (long long)seq_len, sysconf(_SC_NPROCESSORS_ONLN), contests[0].count);
     double alone = spread_of(contests[0].seconds, contests[0].count).median;
     for (int i = 0; i < CONTESTS; i++)
         print(&contests[i], alone);
