@@ -9,10 +9,8 @@
  * Volta has no bf16 units: bf16 runs at its fp32 rate at best. Links: NVLink 2, 3, 4, 5 (150, 300, 450, 900 GB/s a direction),
  * PCIe 4.0 x16 (32 GB/s), Infinity Fabric (7 x 64 GB/s).
  *
- * Shares: what large bf16 products reach for long, under the card's power limit, in round numbers a little below the best
- * that was seen of any shape: A100 0.80 (best 271 TFLOP/s), H100 and H200 0.75 (best 800), B200 0.75 (best 1,750), MI300X 0.5
- * (best 760): S. Bekman, *Machine Learning Engineering* (2024, "maximum achievable matmul FLOPS"). The others are taken to be
- * like the A100, but for the L4, whose 72 W do not last for more than half.
+ * Shares of large bf16 products, under the card's power limit, are assumed in round numbers. The A100's 0.80 was 0.85 until it
+ * was seen beside measured steps (docs/time-model.md, section 10); no other card's has been held against anything yet.
  *
  * cuBLAS's own workspace: 32 MiB from Hopper on, 8 MiB + 128 KiB before (cuBLAS manual, CUBLAS_WORKSPACE_CONFIG). */
 #include "planner/cards.h"

@@ -20,13 +20,12 @@ static const double cpu_shares[SPEED_CLASSES] = {0.3, 0.6, 0.7, 0.7};
 static const double attention_share = 0.5;
 /* Streams reach about this much of a data sheet's memory rate. */
 static const double stream_share = 0.85;
-/* Rings of NCCL's reach about this much of a link: 230 GB/s of an A100's 300 (NVIDIA/nccl-tests#149), and as much of a
- * network's ports. */
+/* Assumed: rings reach about this much of a link, and of a network's ports. */
 static const double link_share = 0.78;
-/* Steps of k that a tile costs beyond its own: CUTLASS's three to four stages of 32, filled before the first step and drained
- * with the result. */
+/* Assumed: steps of k that a tile costs beyond its own, to fill its pipeline and to write its result. */
 static const double ramp_depth = 128;
-/* Nine of ten steps on A100s that `make score` reads are nearer than this (on one node than 0.16, on up to 64 than 0.23). Of
+/* Nine of ten steps of other frameworks' jobs on A100s that `make score` reads are nearer than this (on one node nearer than
+ * 0.16, on 64 and 512 GPUs than 0.23); steps of ours on cards, and other cards, were not measured. Of
  * CPUs there is no such table: guesses, that measured rates lack only what lies between products and nominal rates everything. */
 static const double preset_doubt = 0.2, measured_doubt = 0.3, nominal_doubt = 0.5;
 /* A kernel launch; a parallel region with its function call. */

@@ -6,8 +6,8 @@
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-/* Tiles that libraries choose from. The smaller one is, the more operands are read for each result: the share that is left was
- * taken from CUTLASS's profiler on an A100, in round numbers (CUTLASS 2.x, media/docs/quickstart). */
+/* Tiles that libraries choose from. The smaller one is, the more operands are read for each result: the share that is left is
+ * assumed, in round numbers. */
 static const struct {
     int64_t rows, columns;
     double share;

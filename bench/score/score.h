@@ -29,7 +29,7 @@ struct verdicts {
 };
 
 /* Which rows to add up. */
-enum share { SHARE_ALL, SHARE_FITTED, SHARE_UNSEEN };
+enum share { SHARE_ALL, SHARE_FITTED, SHARE_NOT_FITTED };
 
 /* Read rows, with their measurements. *out is the arena's. */
 int rows_read_sweep(const char *path, struct arena *arena, struct verdicts *out, struct error *err);
