@@ -116,7 +116,8 @@ static const struct report *make_page(const struct document *d)
     report_set_topic(page, TOPIC_ROLES);
     if (b->detailed) {
         breakdown_add_moment(page, b);
-        add_layers(page, b);
+        if (b->layer_count)
+            add_layers(page, b);
         breakdown_add_tensors(page, b);
     }
     rank_table_add(page, b->rows, b->row_count, b->measured);

@@ -54,6 +54,49 @@ static void end_list(struct list *list)
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
+/* Of all operations, those of points, in order of their first point. */
+struct used_operations {
+    int64_t *numbers; /* by operation: its number + 1; 0: none */
+    int64_t *operations, count;
+};
+
+static struct used_operations find_used(const struct series *s)
+{
+    struct used_operations used = {
+        .numbers = host_alloc((size_t)(s->operation_count + 1) * sizeof *used.numbers),
+        .operations = host_alloc((size_t)(s->operation_count + 1) * sizeof *used.operations),
+    };
+    for (int64_t i = 0; i < s->point_count; i++) {
+        int64_t operation = s->points[i].operation;
+        if (operation >= 0 && !used.numbers[operation]) {
+            used.operations[used.count] = operation;
+            used.numbers[operation] = ++used.count;
+        }
+    }
+    return used;
+}
+
+/* kind, phase, part: words; micro-batch. */
+static void add_operations(struct text *out, const struct series *s, struct markup_words *words)
+{
+    struct used_operations used = find_used(s);
+    struct list list = begin_list(out, "operation");
+    for (int64_t i = 0; i < s->point_count; i++)
+        add_difference(&list, s->points[i].operation < 0 ? -1 : used.numbers[s->points[i].operation] - 1);
+    end_list(&list);
+    list = begin_list(out, "operations");
+    for (int64_t i = 0; i < used.count; i++) {
+        const struct series_operation *operation = &s->operations[used.operations[i]];
+        add(&list, markup_word(words, operation->kind));
+        add(&list, markup_word(words, operation->phase));
+        add(&list, markup_word(words, operation->part));
+        add(&list, operation->micro_batch);
+    }
+    end_list(&list);
+    free(used.numbers);
+    free(used.operations);
+}
+
 static void add_points(struct text *out, const struct series *s)
 {
     struct list at = begin_list(out, "at");
@@ -64,10 +107,6 @@ static void add_points(struct text *out, const struct series *s)
     for (int64_t i = 0; i < s->point_count; i++)
         add_difference(&event, s->points[i].event);
     end_list(&event);
-    struct list operation = begin_list(out, "operation");
-    for (int64_t i = 0; i < s->point_count; i++)
-        add_difference(&operation, s->points[i].operation);
-    end_list(&operation);
     text_add(out, ",\n\"roles\":{\"order\":[");
     for (int role = 0; role < ROLE_COUNT; role++)
         text_printf(out, "%s\"%s\"", role ? "," : "", role_name((enum role)role));
@@ -89,20 +128,6 @@ static void add_steps(struct text *out, const struct series *s)
         add(&list, s->steps[i].step);
         add(&list, s->steps[i].first_at);
         add(&list, s->steps[i].last_at);
-    }
-    end_list(&list);
-}
-
-/* kind, phase, part: words; micro-batch. All of them: points refer to them by their place. */
-static void add_operations(struct text *out, const struct series *s, struct markup_words *words)
-{
-    struct list list = begin_list(out, "operations");
-    for (int64_t i = 0; i < s->operation_count; i++) {
-        const struct series_operation *operation = &s->operations[i];
-        add(&list, markup_word(words, operation->kind));
-        add(&list, markup_word(words, operation->phase));
-        add(&list, markup_word(words, operation->part));
-        add(&list, operation->micro_batch);
     }
     end_list(&list);
 }
