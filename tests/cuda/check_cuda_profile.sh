@@ -68,7 +68,6 @@ for model in gpt2-tiny llama-tiny; do
     verdict "$model: the context is measured, and no byte is left over" is \
         "SELECT bytes, how FROM runtime_memory WHERE name LIKE 'CUDA context%' OR name = 'unattributed' ORDER BY bytes" "0|residual
 $context|measured"
-    plain=$(losses)
     before=$(ask "$runtime")
 
     settings=(DOUBLE_CUPTI_BEHIND=23:250)
@@ -133,6 +132,19 @@ verdict "only the steps that were asked for are recorded" is \
 profile gpt2-tiny --policy arena
 verdict "one arena is claimed by the tensors in it" is \
     "SELECT COUNT(*), SUM(how = 'residual' AND bytes = 0) FROM runtime_memory WHERE how <> 'measured'" "1|1"
+
+settings=(DOUBLE_CUDA_DEVICES=2 DOUBLE_CUPTI_BEHIND=23:30)
+profile gpt2-tiny --dp 2 --timeline
+verdict "two ranks: each has the rows of its own GPU" is \
+    "SELECT rank, SUM((how = 'counted') * bytes), SUM((how = 'residual') * bytes), SUM(name = 'CUPTI') FROM runtime_memory GROUP BY 1" \
+    "0|$((23 * mib))|0|1
+1|$((23 * mib))|0|1"
+verdict "two ranks: the same kernels on both, for the same operations" is \
+    "SELECT COUNT(*), SUM(n <> 2) FROM (SELECT COUNT(DISTINCT rank) AS n FROM gpu_spans WHERE operation_id >= 0
+     GROUP BY step, operation_id, name) HAVING COUNT(*) > 100" "$(ask "SELECT COUNT(*) FROM (SELECT DISTINCT step, operation_id, name FROM gpu_spans WHERE operation_id >= 0)")|0"
+verdict "two ranks: every role takes the predicted bytes" is "SELECT COUNT(*), SUM(ABS(error_bytes)) FROM predicted_vs_measured" "16|0"
+
+settings=(A=1)
 profile gpt2-tiny
 plain=$(losses)
 
