@@ -7,10 +7,11 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICES = 64, QUEUE = 1 << 15, MAX_POOLS = 64, MAX_CONTEXTS = 64, MAX_FRAMES = 40 };
+enum { MAX_DEVICES = 64, QUEUE = 1 << 15, MAX_POOLS = 64, MAX_CONTEXTS = 64, MAX_FRAMES = 40, CALLER = 128 };
 
 /* Memory without an address, which is there as long as somebody has a handle or it is mapped somewhere. */
 struct physical {
@@ -134,32 +135,43 @@ static const char *file_part(const char *path)
 static bool passes_on(const char *file)
 {
     return !strncmp(file, "libcuda.so", 10) || !strncmp(file, "libcudart.so", 12) ||
-           !strncmp(file, "libcupti.so", 11);
+           !strncmp(file, "libcupti.so", 11) || !strncmp(file, "libc.so", 7);
 }
 
-/* The innermost caller that is neither one of those nor this library; this library where it has called by itself. */
-static const char *owner_of_caller(void)
+/* The innermost caller that is neither one of those nor this library; this library where it has called by itself. Called
+ * without the lock: looking at the stack waits for whoever is loading a library, and that one's first act may be to allocate. */
+static void find_caller(char out[CALLER])
 {
     void *frames[MAX_FRAMES];
     int count = backtrace(frames, MAX_FRAMES);
-    Dl_info own, info;
-    if (!dladdr((void *)owner_of_caller, &own))
-        return owner_named("unknown");
+    Dl_info own = {0}, info;
+    dladdr((void *)find_caller, &own);
+    const char *found = own.dli_fname ? own.dli_fname : "unknown";
     for (int i = 0; i < count; i++)
         if (dladdr(frames[i], &info) && info.dli_fname && info.dli_fbase != own.dli_fbase &&
-            !passes_on(file_part(info.dli_fname)) && strncmp(file_part(info.dli_fname), "libc.so", 7))
-            return owner_named(file_part(info.dli_fname));
-    return owner_named(own.dli_fname ? file_part(own.dli_fname) : "memplan");
+            !passes_on(file_part(info.dli_fname))) {
+            found = info.dli_fname;
+            break;
+        }
+    snprintf(out, CALLER, "%s", file_part(found));
 }
 
-/* Looking at the stack takes microseconds, which is too long for every tensor: whoever made the first request of a pool makes
- * them all. */
-static const char *owner_of_pool(CUmemoryPool pool)
+static const char *find_pool_owner(CUmemoryPool pool)
 {
     for (int i = 0; i < ledger.pool_count; i++)
         if (ledger.pools[i].pool == pool)
             return ledger.pools[i].owner;
-    const char *owner = owner_of_caller();
+    return NULL;
+}
+
+/* Looking at the stack takes microseconds, which is too long for every tensor: whoever made the first request of a pool makes
+ * them all. */
+static const char *owner_of_pool(CUmemoryPool pool, const char *caller)
+{
+    const char *owner = find_pool_owner(pool);
+    if (owner)
+        return owner;
+    owner = owner_named(caller);
     if (ledger.pool_count < MAX_POOLS) {
         ledger.pools[ledger.pool_count].pool = pool;
         ledger.pools[ledger.pool_count++].owner = owner;
@@ -231,11 +243,12 @@ static struct physical *find_physical(CUmemGenericAllocationHandle handle)
     return NULL;
 }
 
-static void created(const CUpti_CallbackData *data, const cuMemCreate_params *p)
+static void created(const CUpti_CallbackData *data, const cuMemCreate_params *p, const char *caller)
 {
     if (p->prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || p->prop->location.id >= MAX_DEVICES)
         return;
-    struct physical physical = {*p->handle, (int64_t)p->size, p->prop->location.id, 1, 0, owner_of_caller()};
+    struct physical physical = {*p->handle, (int64_t)p->size,   p->prop->location.id, 1,
+                                0,          owner_named(caller)};
     ledger.physicals =
         host_resize(ledger.physicals, (size_t)(ledger.physical_count + 1) * sizeof *ledger.physicals);
     ledger.physicals[ledger.physical_count++] = physical;
@@ -289,34 +302,34 @@ static void referred(const CUpti_CallbackData *data, CUmemGenericAllocationHandl
 
 #define PARAMS(call) const call##_params *p = data->functionParams
 
-static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data)
+static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data, const char *caller)
 {
     switch (id) {
     case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2: {
         PARAMS(cuMemAlloc_v2);
-        given(data, *p->dptr, p->bytesize, owner_of_caller());
+        given(data, *p->dptr, p->bytesize, owner_named(caller));
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2: {
         PARAMS(cuMemAllocPitch_v2);
-        given(data, *p->dptr, *p->pPitch * p->Height, owner_of_caller());
+        given(data, *p->dptr, *p->pPitch * p->Height, owner_named(caller));
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged: {
         PARAMS(cuMemAllocManaged);
-        given(data, *p->dptr, p->bytesize, owner_of_caller());
+        given(data, *p->dptr, p->bytesize, owner_named(caller));
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync:
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync_ptsz: {
         PARAMS(cuMemAllocAsync); /* the same in both */
-        given(data, *p->dptr, p->bytesize, owner_of_caller());
+        given(data, *p->dptr, p->bytesize, owner_named(caller));
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync:
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz: {
         PARAMS(cuMemAllocFromPoolAsync);
-        given(data, *p->dptr, p->bytesize, owner_of_pool(p->pool));
+        given(data, *p->dptr, p->bytesize, owner_of_pool(p->pool, caller));
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2: {
@@ -331,7 +344,7 @@ static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data)
         break;
     }
     case CUPTI_DRIVER_TRACE_CBID_cuMemCreate:
-        created(data, data->functionParams);
+        created(data, data->functionParams, caller);
         break;
     case CUPTI_DRIVER_TRACE_CBID_cuMemRelease: {
         PARAMS(cuMemRelease);
@@ -354,14 +367,41 @@ static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data)
     }
 }
 
+/* Must the stack be looked at to know whose this is? */
+static bool needs_caller(CUpti_CallbackId id, const CUpti_CallbackData *data)
+{
+    switch (id) {
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz: {
+        PARAMS(cuMemAllocFromPoolAsync);
+        pthread_mutex_lock(&ledger.lock);
+        bool known = find_pool_owner(p->pool);
+        pthread_mutex_unlock(&ledger.lock);
+        return !known;
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync_ptsz:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemCreate:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Results, and what out-parameters point to, are there when the call has returned. */
 void cupti_ledger_note(CUpti_CallbackId id, const CUpti_CallbackData *data)
 {
+    char caller[CALLER] = "unknown";
     if (data->callbackSite != CUPTI_API_EXIT || *(const CUresult *)data->functionReturnValue != CUDA_SUCCESS)
         return;
+    if (needs_caller(id, data))
+        find_caller(caller);
     pthread_mutex_lock(&ledger.lock);
     if (ledger.queue)
-        note_locked(id, data);
+        note_locked(id, data, caller);
     pthread_mutex_unlock(&ledger.lock);
 }
 
