@@ -551,11 +551,24 @@ static int nccl_release(struct comm *comm, int64_t ticket, struct error *err)
     return 0;
 }
 
+static bool has_collective(const struct comm *comm)
+{
+    const struct job *job = comm->jobs;
+    while (job && job_is_message(job))
+        job = job->next;
+    return job != NULL;
+}
+
+/* The hosts may be about to hand an id round, which all must do before they divide. */
 static int nccl_split(struct comm *comm, int color, int key, struct comm **out, struct error *err)
 {
     struct nccl_rank *self = (struct nccl_rank *)comm;
     struct comm *host;
     *out = NULL;
+    pthread_mutex_lock(&comm->family->lock);
+    while (has_collective(comm))
+        pthread_cond_wait(&comm->done, &comm->family->lock);
+    pthread_mutex_unlock(&comm->family->lock);
     if (comm_split(self->host, color, key, &host, err))
         return -1;
     if (!host || !comm_nccl_open(host, self->device, out, err))

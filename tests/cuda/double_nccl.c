@@ -70,6 +70,14 @@ int double_nccl_left(void)
     return __atomic_load_n(&living, __ATOMIC_RELAXED);
 }
 
+void double_nccl_lose(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct ncclComm *comm = comms; comm; comm = comm->next)
+        comm->state = ncclRemoteError;
+    pthread_mutex_unlock(&lock);
+}
+
 __attribute__((destructor)) static void check_nothing_left(void)
 {
     if (living)

@@ -21,6 +21,8 @@
 
 /* Calls that have moved data, of all ranks together. */
 int64_t double_nccl_moved(void);
+/* From now on all communicators know that another process is gone. */
+void double_nccl_lose(void);
 /* Communicators that are neither destroyed nor aborted. */
 int double_nccl_left(void);
 
