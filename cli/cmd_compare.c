@@ -8,11 +8,15 @@
 #include <stdio.h>
 
 struct compare_options {
+    const char *output;
     int64_t run, before, drift;
     bool json, quiet;
 };
 
 static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "FILE", NULL,
+     "write there: .html, .svg, .csv, .json or .txt; default text on stdout",
+     offsetof(struct compare_options, output)},
     {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the last database; default the latest",
      offsetof(struct compare_options, run)},
     {"before", 0, OPTION_POSITIVE, "ID", NULL, "which run of the first database; default the latest",
@@ -75,13 +79,24 @@ static int with_run(const char *path, int64_t wanted, struct store *after, int64
     return status;
 }
 
+static int write_comparison(const struct comparison *comparison, const struct output_choice *choice,
+                            struct arena *arena, struct error *err)
+{
+    struct document document;
+    document_of_comparison(comparison, arena, &document);
+    return output_document(&document, choice, err);
+}
+
 static int compare(const char *const operands[], const struct compare_options *o, struct error *err)
 {
     struct store *store;
     int64_t run_id;
     struct comparison comparison;
     struct pipeline *pipeline = NULL;
+    struct output_choice choice;
     bool from_plan = configuration_is_plan(operands[0]);
+    if (output_choose(o->output, o->json, &choice, err))
+        return -1;
     if (configuration_is_plan(operands[1]))
         return error_set(err,
                          "%s is a plan, and what it is compared with is a run; write memplan compare %s %s",
@@ -92,8 +107,7 @@ static int compare(const char *const operands[], const struct compare_options *o
     int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &pipeline, err)
                            : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)
-        status = o->json ? output_json(compare_to_json(&comparison), "-", err)
-                         : output_report(compare_report(&comparison, arena), "-", err);
+        status = write_comparison(&comparison, &choice, arena, err);
     if (!status && !comparison.runs)
         status = comparison.max_error_bytes > o->drift;
     arena_free(arena);

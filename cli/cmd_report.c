@@ -44,34 +44,6 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
-/* What the answer is written as, and where: -o's suffix, --json, or text. */
-struct answer {
-    const struct writer *writer;
-    const char *path;
-    enum ink ink;
-};
-
-static int choose_answer(const struct report_options *o, struct answer *answer, struct error *err)
-{
-    bool file = o->output && strcmp(o->output, "-") != 0;
-    *answer = (struct answer){o->json ? &writer_json : &writer_text, o->output ? o->output : "-", INK_ASCII};
-    if (!file)
-        answer->ink = output_ink();
-    if (file && !(answer->writer = writer_find(o->output, err)))
-        return -1;
-    return 0;
-}
-
-static int write_answer(const struct document *document, const struct answer *answer, struct error *err)
-{
-    struct text out = {0};
-    if (answer->writer->write(document, answer->ink, &out, err)) {
-        text_free(&out);
-        return -1;
-    }
-    return output_text(&out, answer->path, err);
-}
-
 /* A plan.json, or what `plan --json` answered: the plan with the configurations it was chosen from. */
 static int read_plan(const char *path, struct plan *plan, json_t **document, struct error *err)
 {
@@ -89,7 +61,7 @@ static int read_plan(const char *path, struct plan *plan, json_t **document, str
 }
 
 static int report_pipeline(const char *path, const struct plan *plan, const struct pipeline *pipeline,
-                           const json_t *json, const struct answer *answer, struct error *err)
+                           const json_t *json, const struct output_choice *answer, struct error *err)
 {
     struct arena *arena = arena_create();
     struct candidates *candidates;
@@ -98,13 +70,13 @@ static int report_pipeline(const char *path, const struct plan *plan, const stru
     if (!status) {
         document_of_pipeline(pipeline, plan->device, plan->capacity_bytes, candidates, &answer->writer->needs,
                              arena, &document);
-        status = write_answer(&document, answer, err);
+        status = output_document(&document, answer, err);
     }
     arena_free(arena);
     return status;
 }
 
-static int report_plan(const char *path, const struct answer *answer, struct error *err)
+static int report_plan(const char *path, const struct output_choice *answer, struct error *err)
 {
     struct plan plan;
     struct pipeline *pipeline;
@@ -122,7 +94,7 @@ static int report_plan(const char *path, const struct answer *answer, struct err
 }
 
 /* Of one moment, even while the run goes on. */
-static int report_run(const char *path, const struct report_options *o, const struct answer *answer,
+static int report_run(const char *path, const struct report_options *o, const struct output_choice *answer,
                       struct error *err)
 {
     struct store *store;
@@ -138,7 +110,7 @@ static int report_run(const char *path, const struct report_options *o, const st
         status = document_of_run(store, run_id, o->rank, (int)o->step, &answer->writer->needs, arena,
                                  &document, err);
     if (!status)
-        status = write_answer(&document, answer, err);
+        status = output_document(&document, answer, err);
     arena_free(arena);
     store_close(store);
     return status;
@@ -147,13 +119,13 @@ static int report_run(const char *path, const struct report_options *o, const st
 static int run(int argc, char **argv, struct error *err)
 {
     struct report_options o = {.rank = -1, .step = SPANS_LAST_STEP};
-    struct answer answer;
+    struct output_choice answer;
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
     if (go_on <= 0)
         return go_on;
     log_set_quiet(o.quiet);
-    if (choose_answer(&o, &answer, err))
+    if (output_choose(o.output, o.json, &answer, err))
         return -1;
     return configuration_is_plan(operands[0]) ? report_plan(operands[0], &answer, err)
                                               : report_run(operands[0], &o, &answer, err);

@@ -6,14 +6,23 @@
 #include "base/text.h"
 #include "reports/ink_text.h"
 #include "reports/report.h"
+#include "reports/writers.h"
 
 /* Takes the reference. */
 int output_json(json_t *document, const char *path, struct error *err);
 /* Frees the text. */
 int output_text(struct text *text, const char *path, struct error *err);
-/* For what goes to stdout. */
-enum ink output_ink(void);
 /* Blocks and bars fine on a terminal, ASCII elsewhere and where NO_COLOR is set. */
 int output_report(const struct report *report, const char *path, struct error *err);
+
+/* What an answer is written as, and where: -o's suffix, --json, or text. */
+struct output_choice {
+    const struct writer *writer;
+    const char *path;
+};
+
+/* `path` is that of -o, or NULL. */
+int output_choose(const char *path, bool json, struct output_choice *out, struct error *err);
+int output_document(const struct document *document, const struct output_choice *choice, struct error *err);
 
 #endif

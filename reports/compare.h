@@ -56,6 +56,9 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
 int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
                  struct arena *arena, struct comparison *out, struct error *err);
 
+/* The ROLE_COUNT rows of the rank that differs most. */
+const struct compare_row *compare_worst(const struct comparison *comparison);
+
 struct report *compare_report(const struct comparison *comparison, struct arena *arena);
 /* New reference. */
 json_t *compare_to_json(const struct comparison *comparison);

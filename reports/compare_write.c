@@ -115,6 +115,15 @@ static int64_t error_of(const struct comparison *c, const struct compare_row *ro
     return most;
 }
 
+const struct compare_row *compare_worst(const struct comparison *c)
+{
+    const struct compare_row *worst = c->rows;
+    for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT)
+        if (error_of(c, &c->rows[i]) > error_of(c, worst))
+            worst = &c->rows[i];
+    return worst;
+}
+
 static void add_ranks(struct report *report, const struct comparison *c)
 {
     size_t most = (size_t)(c->row_count / ROLE_COUNT);
@@ -131,10 +140,12 @@ static void add_ranks(struct report *report, const struct comparison *c)
     }
     qsort(groups, (size_t)count, sizeof *groups, largest_error_first);
     for (int64_t i = 0; i < count; i++)
-        if (i < MOST_GROUPS)
+        if (i < MOST_GROUPS) {
             add_rank(report, c, groups[i].name, groups[i].rows);
-        else
+            report_set_topic(report, i == 0 ? TOPIC_PAIRS : TOPIC_NONE);
+        } else {
             left_out += groups[i].ranks;
+        }
     if (left_out)
         report_remark(report, NULL, "%lld more ranks differ no more than these.", (long long)left_out);
 }

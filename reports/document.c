@@ -208,3 +208,9 @@ void document_of_pipeline(const struct pipeline *pipeline, const char *device, i
     out->summary = breakdown_report(&out->breakdown, arena);
     out->page = make_page(out);
 }
+
+void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out)
+{
+    const struct report *report = compare_report(comparison, arena);
+    *out = (struct document){.arena = arena, .comparison = comparison, .summary = report, .page = report};
+}

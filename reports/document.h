@@ -9,6 +9,7 @@
 #include "profiler/store.h"
 #include "reports/breakdown.h"
 #include "reports/candidates.h"
+#include "reports/compare.h"
 #include "reports/report.h"
 #include "reports/series.h"
 #include "reports/spans.h"
@@ -26,7 +27,8 @@ struct document_needs {
 
 struct document {
     struct arena *arena;
-    struct breakdown breakdown;
+    const struct comparison *comparison; /* NULL: of one run or one plan, all that follows */
+    struct breakdown breakdown;          /* of a comparison zero, like all behind the page */
     const struct report *summary;  /* the page of text */
     const struct report *page;     /* all tables, each with its topic */
     struct series **memory;        /* the shown rank's first; none where no events were recorded */
@@ -42,5 +44,8 @@ int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step,
 void document_of_pipeline(const struct pipeline *pipeline, const char *device, int64_t capacity_bytes,
                           const struct candidates *candidates, const struct document_needs *needs,
                           struct arena *arena, struct document *out);
+
+/* Borrows the comparison. */
+void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out);
 
 #endif

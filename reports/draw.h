@@ -21,6 +21,7 @@ void draw_memory(const struct sheet *sheet, const struct series *series, int64_t
 void draw_roles(const struct sheet *sheet, const struct breakdown *breakdown);
 void draw_layers(const struct sheet *sheet, const struct breakdown *breakdown);
 void draw_timeline(const struct sheet *sheet, const struct timeline *timeline);
+void draw_pairs(const struct sheet *sheet, const struct comparison *comparison);
 void draw_candidates(const struct sheet *sheet, const struct candidates *candidates);
 
 /* What part of it is worth a first look: from the first step on, unless the peak comes before. */

@@ -1,4 +1,4 @@
-/* Who holds the bytes at the peak: a bar for every role, and a column for every layer. */
+/* Who holds the bytes at the peak: a bar for every role, and a column for every layer; of two peaks a pair of bars each. */
 #include "base/units.h"
 #include "reports/draw.h"
 #include "reports/palette.h"
@@ -63,6 +63,51 @@ void draw_roles(const struct sheet *sheet, const struct breakdown *b)
         if (shows(b, role)) {
             draw_role(sheet, b, (enum role)role, y, &scale);
             y += ROW;
+        }
+    draw_end(sheet);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- pairs */
+
+enum { PAIR_ROW = 40, PAIR_BAR = 12 };
+
+static void draw_pair(const struct sheet *sheet, const struct comparison *c, const struct compare_row *row,
+                      double y, const struct scale *scale)
+{
+    char text[TABLE_CELL];
+    double middle = y + PAIR_ROW / 2.0;
+    int64_t change =
+        c->runs ? row->measured_bytes - row->predicted_bytes : row->predicted_bytes - row->measured_bytes;
+    struct table_cell cell = cell_whole(change);
+    draw_text(sheet, NAMES - 12, middle + 4, ANCHOR_END, "ink", role_name(row->role));
+    text_add(sheet->out, "<g class='paler'>");
+    draw_bar(sheet, row->role, NAMES, middle - PAIR_BAR - 1,
+             scale_at(scale, (double)row->predicted_bytes) - NAMES, PAIR_BAR);
+    text_add(sheet->out, "</g>");
+    draw_bar(sheet, row->role, NAMES, middle + 1, scale_at(scale, (double)row->measured_bytes) - NAMES,
+             PAIR_BAR);
+    draw_text(sheet, sheet->width, middle + 4, ANCHOR_END, change ? "mark-text" : "soft",
+              table_cell_text(TABLE_CHANGE, &cell, text));
+}
+
+void draw_pairs(const struct sheet *sheet, const struct comparison *c)
+{
+    const struct compare_row *rows = compare_worst(c);
+    int count = 0;
+    int64_t most = 1;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        count += rows[role].predicted_bytes || rows[role].measured_bytes;
+        most = rows[role].predicted_bytes > most ? rows[role].predicted_bytes : most;
+        most = rows[role].measured_bytes > most ? rows[role].measured_bytes : most;
+    }
+    struct scale scale = {0, (double)most, NAMES, sheet->width - FIGURES};
+    draw_begin(sheet, count * PAIR_ROW + FOOT, "pairs", "Bytes by role at the two peaks",
+               "The table has the figures.");
+    double y = 0;
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (rows[role].predicted_bytes || rows[role].measured_bytes) {
+            draw_pair(sheet, c, &rows[role], y, &scale);
+            y += PAIR_ROW;
         }
     draw_end(sheet);
 }

@@ -11,8 +11,8 @@
 enum { RIGHT = 16, TOP = 6, BOTTOM = 30, CELLS_PER_PIXEL = 2 };
 
 struct cell {
-    int64_t covered_ns, best_ns; /* by `work` */
-    const struct work *work;     /* NULL: idle */
+    int64_t covered_ns, best_ns;  /* by `work` */
+    const struct work_span *work; /* NULL: idle */
 };
 
 struct picture {
@@ -25,7 +25,7 @@ struct picture {
     double cell_ns;
 };
 
-static void cover(const struct picture *p, const struct work *work)
+static void cover(const struct picture *p, const struct work_span *work)
 {
     int64_t origin = (int64_t)p->x.low;
     int64_t first = (int64_t)((double)(work->start_ns - origin) / p->cell_ns);
@@ -44,7 +44,7 @@ static void cover(const struct picture *p, const struct work *work)
     }
 }
 
-static bool same_work(const struct work *a, const struct work *b)
+static bool same_work(const struct work_span *a, const struct work_span *b)
 {
     return a == b || (a && b && a->activity == b->activity && a->micro_batch == b->micro_batch);
 }
@@ -68,7 +68,7 @@ static void draw_activity(const struct picture *p, double top, double height, en
     struct text *out = p->sheet->out;
     bool any = false;
     for (int64_t first = 0, end; first < p->cell_count; first = end) {
-        const struct work *work = p->cells[first].work;
+        const struct work_span *work = p->cells[first].work;
         end = end_of_block(p, first);
         if (!work || work->activity != activity)
             continue;
@@ -88,7 +88,7 @@ static void number_blocks(const struct picture *p, double top, double height)
 {
     char number[24];
     for (int64_t first = 0, end; height >= 14 && first < p->cell_count; first = end) {
-        const struct work *work = p->cells[first].work;
+        const struct work_span *work = p->cells[first].work;
         end = end_of_block(p, first);
         double width = (double)(end - first) / CELLS_PER_PIXEL;
         if (!work || work->micro_batch < 0 || work->activity > ACTIVITY_BACKWARD || width < 16)

@@ -219,7 +219,7 @@ static void add_lane(struct text *out, const struct timeline *t, const struct la
     struct list list = begin_list(out, "work");
     int64_t before = t->start_ns;
     for (int64_t i = 0; i < lane->stretch_count; i++) {
-        const struct work *work = &lane->stretches[i];
+        const struct work_span *work = &lane->stretches[i];
         if (work->end_ns - work->start_ns < least)
             continue;
         add(&list, work->start_ns - before);

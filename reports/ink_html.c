@@ -105,8 +105,9 @@ static void add_figures(const struct page *page, const struct report_section *se
 {
     const char *heading = section->heading ? section->heading : "Figures";
     bool sortable = section->topic == TOPIC_CANDIDATES;
-    bool folded =
-        section->topic != TOPIC_NONE && section->topic != TOPIC_CANDIDATES && section->topic != TOPIC_ROLES;
+    bool folded = section->topic != TOPIC_NONE && section->topic != TOPIC_PAIRS &&
+                  section->topic != TOPIC_CANDIDATES && section->topic != TOPIC_ROLES &&
+                  section->topic != TOPIC_PAIRS;
     if (folded)
         text_printf(page->out, "<details><summary>Table: %d row%s</summary>\n", section->table->row_count,
                     section->table->row_count == 1 ? "" : "s");
@@ -135,6 +136,9 @@ static void draw_topic(const struct page *page, const struct sheet *sheet, enum 
         break;
     case TOPIC_CANDIDATES:
         draw_candidates(sheet, d->candidates);
+        break;
+    case TOPIC_PAIRS:
+        draw_pairs(sheet, d->comparison);
         break;
     case TOPIC_NONE:
         break;
@@ -203,6 +207,11 @@ static const char *explain(const struct page *page, enum report_topic topic)
     case TOPIC_CANDIDATES:
         return "Each dot is a configuration that fits, each cross one that does not. Down and to the left is "
                "better.";
+    case TOPIC_PAIRS:
+        return page->document->comparison->runs ? "Of each pair the paler bar is before, the other after; on "
+                                                  "the right, by how much it grew."
+                                                : "Of each pair the paler bar is what was predicted, the "
+                                                  "other what was measured; on the right the error.";
     default:
         return NULL;
     }
@@ -210,7 +219,7 @@ static const char *explain(const struct page *page, enum report_topic topic)
 
 static void add_picture(const struct page *page, enum report_topic topic)
 {
-    static const char *const names[] = {"", "memory", "roles", "layers", "timeline", "candidates"};
+    static const char *const names[] = {"", "memory", "roles", "layers", "timeline", "candidates", "pairs"};
     struct sheet sheet = {page->out, WIDE, ""};
     text_printf(page->out, "<figure id='%s'>\n", names[topic]);
     add_legend(page, topic);
@@ -231,7 +240,8 @@ static void add_picture(const struct page *page, enum report_topic topic)
 static void add_section(const struct page *page, const struct report_section *section)
 {
     const char *text = explain(page, section->topic);
-    add(page, "<section>\n");
+    /* What has no heading goes on with what stands before it. */
+    add(page, section->heading ? "<section>\n" : "<section class='more'>\n");
     if (section->heading)
         add_element(page, "h2", NULL, section->heading);
     if (text)
@@ -323,6 +333,30 @@ static void add_facts(const struct page *page)
     add(page, "</dl>\n");
 }
 
+/* The two peaks of the rank that differs most. */
+static void add_comparison_header(const struct page *page)
+{
+    const struct comparison *c = page->document->comparison;
+    const struct compare_row *rows = compare_worst(c);
+    int64_t first = 0, second = 0;
+    char value[UNITS_TEXT], below[TABLE_CELL], rank[40];
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        first += rows[role].predicted_bytes;
+        second += rows[role].measured_bytes;
+    }
+    struct table_cell change = cell_whole(c->runs ? second - first : first - second);
+    snprintf(rank, sizeof rank, "rank %lld", (long long)rows[0].rank);
+    add(page, "<header>\n<p class='kicker'>memplan compare</p>\n");
+    add_element(page, "h1", "sentence", page->document->page->title);
+    add(page, "\n<dl class='headlines'>\n");
+    add_headline(page, c->runs ? "peak before" : "peak, predicted", units_format_bytes(first, value),
+                 c->first);
+    add_headline(page, c->runs ? "peak after" : "peak, measured", units_format_bytes(second, value),
+                 c->second);
+    add_headline(page, c->runs ? "change" : "error", table_cell_text(TABLE_CHANGE, &change, below), rank);
+    add(page, "</dl>\n</header>\n");
+}
+
 static void add_header(const struct page *page)
 {
     const struct breakdown *b = &page->document->breakdown;
@@ -357,7 +391,10 @@ static int write_html(const struct document *d, enum ink ink, struct text *out, 
     add(&page, "<body>\n<svg class='patterns' aria-hidden='true'>");
     palette_add_patterns(out, "");
     add(&page, "</svg>\n<main>\n");
-    add_header(&page);
+    if (d->comparison)
+        add_comparison_header(&page);
+    else
+        add_header(&page);
     for (const struct report_section *section = d->page->sections; section; section = section->next)
         add_section(&page, section);
     add(&page, "</main>\n<footer>Written by memplan. The exact bytes of a figure are shown when you point at "

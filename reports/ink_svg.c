@@ -1,4 +1,5 @@
-/* The main picture alone, as an SVG file: memory over time, or by role where no events were recorded. Colours follow the
+/* The main picture alone, as an SVG file: memory over time, or by role where no events were recorded, or the two
+ * peaks of a comparison. Colours follow the
  * viewer's light or dark mode. */
 #include "reports/draw.h"
 #include "reports/html_assets.h"
@@ -38,7 +39,10 @@ static int write_svg(const struct document *d, enum ink ink, struct text *out, s
     (void)ink, (void)err;
     int64_t seen[ROLE_COUNT] = {0};
     struct sheet sheet = {out, WIDTH, ""};
-    int picture = d->memory_count ? 380 : 240, height = HEAD + picture + LEGEND + MARGIN;
+    int picture = d->memory_count ? 380
+                  : d->comparison ? 330
+                                  : 240,
+        height = HEAD + picture + LEGEND + MARGIN;
     draw_begin(&sheet, height, "file", d->page->title, "");
     text_add(out, "<style>");
     markup_add_text(out, picture_css);
@@ -48,7 +52,9 @@ static int write_svg(const struct document *d, enum ink ink, struct text *out, s
     text_printf(out, "<g transform='translate(%d 30)' style='font-size:17px;font-weight:600'>", MARGIN);
     draw_text(&sheet, 0, 0, ANCHOR_START, "ink", d->page->title);
     text_printf(out, "</g><g transform='translate(0 %d)'>\n", HEAD - 16);
-    if (d->memory_count)
+    if (d->comparison)
+        draw_pairs(&sheet, d->comparison);
+    else if (d->memory_count)
         draw_memory(&sheet, d->memory[0], d->breakdown.capacity_bytes);
     else
         draw_roles(&sheet, &d->breakdown);

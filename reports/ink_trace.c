@@ -66,7 +66,7 @@ static void add_pair(struct trace *t, int64_t rank, int track, const char *name,
 }
 
 /* The first track that is free by then: events of one track may not overlap. */
-static int choose_track(const struct work *work, int64_t free_from[EXCHANGES])
+static int choose_track(const struct work_span *work, int64_t free_from[EXCHANGES])
 {
     int exchange = 0;
     if (work->activity != ACTIVITY_COMMUNICATION)
@@ -77,7 +77,7 @@ static int choose_track(const struct work *work, int64_t free_from[EXCHANGES])
     return TRACK_EXCHANGE + exchange;
 }
 
-static void add_operation(struct trace *t, int64_t rank, const struct work *work, int track)
+static void add_operation(struct trace *t, int64_t rank, const struct work_span *work, int track)
 {
     int64_t ns = work->end_ns - work->start_ns;
     begin_event(t, "X", rank, track, work->start_ns);
@@ -98,7 +98,7 @@ static void add_stretches(struct trace *t, const struct lane *lane)
     int64_t free_from = INT64_MIN;
     char name[64];
     for (int64_t i = 0; i < lane->stretch_count; i++) {
-        const struct work *work = &lane->stretches[i];
+        const struct work_span *work = &lane->stretches[i];
         int64_t start = work->start_ns > free_from ? work->start_ns : free_from;
         if (work->end_ns <= start)
             continue;
@@ -149,6 +149,9 @@ static int write_trace(const struct document *d, enum ink ink, struct text *out,
 {
     (void)ink;
     struct trace trace = {out, false};
+    if (d->comparison)
+        return error_set(
+            err, "a comparison has no trace; write it as .html, or trace each run with memplan report");
     if (d->memory_count == 0 && !d->timeline)
         return error_set(
             err, "no events were recorded, so there is nothing to trace; record some with memplan profile");

@@ -44,14 +44,14 @@ static enum activity activity_of(const struct store_operation *operation)
 /* -------------------------------------------------------------------------------------------------------- recordings */
 
 struct reading {
-    struct work *operations; /* by index in the table: what all spans of it share */
+    struct work_span *operations; /* by index in the table: what all spans of it share */
     const struct store_operation *rows;
     int64_t operation_count;
-    struct work *spans;
+    struct work_span *spans;
     int64_t count, room;
 };
 
-static const struct work *find_operation(const struct reading *r, int64_t id)
+static const struct work_span *find_operation(const struct reading *r, int64_t id)
 {
     int64_t low = 0, high = r->operation_count;
     while (low < high) {
@@ -66,13 +66,13 @@ static const struct work *find_operation(const struct reading *r, int64_t id)
 
 static void see(void *context, const struct store_kernel *kernel)
 {
-    static const struct work unknown = {
+    static const struct work_span unknown = {
         .activity = ACTIVITY_OPTIMIZER, .kind = "(unknown)", .phase = "", .micro_batch = -1, .operations = 1};
     struct reading *r = context;
-    const struct work *operation = find_operation(r, kernel->operation_id);
+    const struct work_span *operation = find_operation(r, kernel->operation_id);
     if (r->count == r->room)
         r->spans = host_resize(r->spans, (size_t)(r->room = 2 * r->room + 256) * sizeof *r->spans);
-    struct work *span = &r->spans[r->count++];
+    struct work_span *span = &r->spans[r->count++];
     *span = operation ? *operation : unknown;
     span->start_ns = kernel->start_ns;
     span->end_ns = kernel->end_ns > kernel->start_ns ? kernel->end_ns : kernel->start_ns;
@@ -84,7 +84,7 @@ static void describe_operations(struct reading *r, const struct program *program
     r->operations = arena_array(arena, (size_t)r->operation_count, sizeof *r->operations);
     for (int64_t i = 0; i < r->operation_count; i++) {
         const struct store_operation *row = &r->rows[i];
-        r->operations[i] = (struct work){
+        r->operations[i] = (struct work_span){
             .activity = activity_of(row),
             .micro_batch = row->micro_batch,
             .kind = row->kind,
@@ -99,7 +99,7 @@ static void describe_operations(struct reading *r, const struct program *program
 /* Steps in order, and in each what began first; of two that began together, the longer one. */
 static int earlier_first(const void *left, const void *right)
 {
-    const struct work *a = left, *b = right;
+    const struct work_span *a = left, *b = right;
     if (a->step != b->step)
         return a->step < b->step ? -1 : 1;
     if (a->start_ns != b->start_ns)
@@ -133,7 +133,7 @@ static int read_lane(struct store *store, int64_t run_id, const struct program *
 enum { LAUNCH_NS = 20000 };
 
 /* Whether a span goes on with what the stretch does. */
-static bool continues(const struct work *stretch, const struct work *span)
+static bool continues(const struct work_span *stretch, const struct work_span *span)
 {
     return stretch->activity == span->activity && stretch->micro_batch == span->micro_batch &&
            stretch->step == span->step && span->start_ns - stretch->end_ns <= LAUNCH_NS;
@@ -143,8 +143,8 @@ static void find_stretches(struct lane *lane, struct arena *arena)
 {
     lane->stretches = arena_array(arena, (size_t)lane->span_count, sizeof *lane->stretches);
     for (int64_t i = 0; i < lane->span_count; i++) {
-        const struct work *span = &lane->spans[i];
-        struct work *last = lane->stretch_count ? &lane->stretches[lane->stretch_count - 1] : NULL;
+        const struct work_span *span = &lane->spans[i];
+        struct work_span *last = lane->stretch_count ? &lane->stretches[lane->stretch_count - 1] : NULL;
         if (!last || !continues(last, span)) {
             lane->stretches[lane->stretch_count++] = *span;
             continue;
@@ -177,7 +177,7 @@ static void measure_steps(struct timeline *timeline)
     for (int64_t l = 0; l < timeline->lane_count; l++) {
         struct timeline_step *step = NULL;
         for (int64_t i = 0; i < timeline->lanes[l].span_count; i++) {
-            const struct work *span = &timeline->lanes[l].spans[i];
+            const struct work_span *span = &timeline->lanes[l].spans[i];
             if (!step || step->step != span->step)
                 step = find_step(timeline, span->step);
             step->start_ns = span->start_ns < step->start_ns ? span->start_ns : step->start_ns;
@@ -193,7 +193,7 @@ static void measure_lane(const struct timeline *timeline, struct lane *lane)
         lane->idle_ns += timeline->steps[i].end_ns - timeline->steps[i].start_ns;
     int64_t covered_to = INT64_MIN;
     for (int64_t i = 0; i < lane->span_count; i++) {
-        const struct work *span = &lane->spans[i];
+        const struct work_span *span = &lane->spans[i];
         int64_t from = span->start_ns > covered_to ? span->start_ns : covered_to;
         lane->busy_ns[span->activity] += span->end_ns - span->start_ns;
         if (span->end_ns > from)

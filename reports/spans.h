@@ -24,7 +24,7 @@ enum activity {
 /* "forward", "backward", "recompute", "optimizer", "communication", "waiting". */
 const char *activity_name(enum activity activity);
 
-struct work {
+struct work_span {
     int64_t start_ns, end_ns;
     enum activity activity;
     int step;
@@ -37,9 +37,9 @@ struct work {
 struct lane {
     int64_t rank;
     int64_t stage;         /* -1: unknown */
-    struct work *spans;    /* by step, then by start */
+    struct work_span *spans;    /* by step, then by start */
     int64_t span_count;
-    struct work *stretches; /* neighbours of the same activity and micro-batch as one, likewise */
+    struct work_span *stretches; /* neighbours of the same activity and micro-batch as one, likewise */
     int64_t stretch_count;
     int64_t busy_ns[ACTIVITY_COUNT]; /* overlapping spans count once each */
     int64_t idle_ns;                 /* no operation ran */

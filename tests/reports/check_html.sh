@@ -33,4 +33,5 @@ python3 "$here/many_events.py" one.db many.db 100000
 for page in one.db pipeline.db many.db plan.json; do
     "$memplan" report "$page" -q -o "${page%.*}.html"
 done
+"$memplan" compare one.db pipeline.db -q -o compare.html
 python3 "$here/check_pages.py" "$pages"

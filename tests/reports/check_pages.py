@@ -8,7 +8,7 @@ from browser import Browser
 
 folder = pathlib.Path(sys.argv[1])
 SIZES = {"1280": dict(width=1280), "390": dict(width=390, touch=True), "dark": dict(width=1280, dark=True)}
-PAGES = ("one", "pipeline", "many", "plan")
+PAGES = ("one", "pipeline", "many", "plan", "compare")
 
 
 def database(name):
@@ -71,7 +71,7 @@ def check_print(browsers):
             assert not overlaps, f"{page}: {overlaps[:5]}"
             hidden = browser.evaluate("[...document.querySelectorAll('table')].filter(t => !t.rows[0].getBoundingClientRect().height).length")
             assert hidden == 0, f"{page}: {hidden} tables are hidden"
-            assert browser.evaluate("document.querySelector('.tools').getClientRects().length") == 0
+            assert browser.evaluate("[...document.querySelectorAll('.tools')].filter(t => t.getClientRects().length).length") == 0
             browser.print(folder / f"{page}.pdf")
             assert (folder / f"{page}.pdf").stat().st_size > 20000
     finally:
@@ -121,7 +121,7 @@ def check_hover(browsers):
         assert abs(sum(map(bytes_of, listed)) - live) < 0.02 * live, f"{listed} are not {live}"
         assert browser.evaluate("document.querySelectorAll('#memory .wide .cursor line').length") == 1
         seen.add(point)
-    assert len(seen) >= 4, f"the same moment everywhere: {seen}"
+    assert len(seen) >= 2, f"the same moment everywhere: {seen}"
 
 
 def bytes_of(text):

@@ -241,6 +241,45 @@ TEST(formats_candidates,
     close_sample(&s);
 }
 
+/* The fixture's run against its prediction: rank 1 took 1024 bytes of workspace more, as much as its peak is higher. */
+TEST(formats_comparison,
+     "a comparison is a page, a picture, tables, text and JSON with the same figures, and no trace")
+{
+    static const char *const names[] = {"a.html", "a.svg", "a.csv", "a.txt", "a.json"};
+    static const char *const pieces[] = {"data-value='1024' title='1024 bytes'", "+1.00 KiB",
+                                         "workspace,1024,2048,1024,", "+1.00 KiB",
+                                         "\"max_error_bytes\": 1024"};
+    char folder[64], first[128], second[128];
+    struct sample s = {.arena = arena_create()};
+    struct store *before, *after;
+    struct comparison comparison;
+    struct text text = {0};
+    scratch_open(folder);
+    run_write(scratch_path(folder, "first.db", first));
+    ASSERT_OK(store_open_read(first, &before, &err));
+    struct store *store = run_open(scratch_path(folder, "second.db", second));
+    struct store_run run = run_header(1);
+    struct store_rank rank = {.rank = 0, .measured = true, .peak_bytes = RUN_HELD + run_workspace(1)};
+    run_by_role(1, rank.at_peak);
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_rank_add(store, run.run_id, &rank, &err));
+    run_close(store);
+    ASSERT_OK(store_open_read(second, &after, &err));
+    ASSERT_OK(compare_runs(before, 1, after, 1, s.arena, &comparison, &err));
+    document_of_comparison(&comparison, s.arena, &s.document);
+    for (int i = 0; i < 5; i++) {
+        struct text written = write_as(&s, names[i]);
+        ASSERT_MSG(strstr(written.data, pieces[i]), "%s lacks %s", names[i], pieces[i]);
+        text_free(&written);
+    }
+    ASSERT(writer_trace.write(&s.document, INK_ASCII, &text, &err) == -1);
+    ASSERT_HAS(err.text, "a comparison has no trace; write it as .html");
+    store_close(before);
+    store_close(after);
+    arena_free(s.arena);
+    scratch_close(folder);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- pages */
 
 TEST(page_alone,
@@ -305,11 +344,16 @@ TEST(golden_trace, "the trace of a run")
     close_sample(&s);
 }
 
+/* Without its style sheet, which is a file of its own. */
 TEST(golden_svg, "the picture of a run")
 {
     struct sample s = open_run_sample();
-    struct text svg = write_as(&s, "a.svg");
-    check_golden_text(&svg, "report.svg");
+    struct text svg = write_as(&s, "a.svg"), drawn = {0};
+    const char *style_end = strstr(svg.data, "</style>");
+    ASSERT(style_end);
+    text_add(&drawn, style_end);
+    check_golden_text(&drawn, "report.svg");
+    text_free(&drawn);
     text_free(&svg);
     close_sample(&s);
 }
