@@ -6,7 +6,7 @@
 #include "model/recompute.h"
 #include "reports/breakdown.h"
 #include "reports/describe.h"
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static int larger_first(const void *left, const void *right)
 /* Of no layer, and the stage's layers. */
 static void list_layers(const struct program *program, struct arena *arena, struct breakdown *b)
 {
-    int64_t *layers, count = stages_list_layers(program, arena, &layers);
+    int64_t *layers, count = stage_table_list_layers(program, arena, &layers);
     b->layers = arena_array(arena, (size_t)count + 1, sizeof *b->layers);
     b->layers[b->layer_count++].layer = -1;
     for (int64_t i = 0; i < count; i++)
@@ -137,7 +137,7 @@ static void find_lowest(const struct pipeline *pipeline, struct arena *arena, in
     struct program_spec spec = {.model = &first->model,
                                 .layout = &first->layout,
                                 .recompute = masks,
-                                .chunk_layers = stages_chunk_layers(pipeline, arena)};
+                                .chunk_layers = stage_table_chunk_layers(pipeline, arena)};
     if (pipeline_create(&spec, &full, NULL))
         return;
     const struct program *worst = full->stages[pipeline_worst(full)];
@@ -189,7 +189,7 @@ struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const ch
         .device = device,
         .layout = describe_layout(&program->layout, arena),
         .ranks = layout_ranks(&program->layout),
-        .rows = stages_rows(pipeline, arena),
+        .rows = stage_table_rows(pipeline, arena),
         .row_count = pipeline->count,
         .capacity_bytes = capacity_bytes,
         .peak_bytes = program->peak_bytes,
@@ -205,7 +205,7 @@ struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const ch
     b.rank = b.rows[worst].first;
     b.stages = pipeline->count;
     b.place = layout_place_of(&program->layout, b.rank);
-    b.place_name = stages_place(&program->layout, b.rank, arena);
+    b.place_name = stage_table_place(&program->layout, b.rank, arena);
     find_alive(program, arena, &b);
     return b;
 }

@@ -5,7 +5,7 @@
 #include "reports/describe.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 #include "reports/steps.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static int read_rank(const struct reading *r, const struct store_rank *rank, str
     };
     if (program) {
         int64_t *layers;
-        out->layer_count = stages_list_layers(program, r->arena, &layers);
+        out->layer_count = stage_table_list_layers(program, r->arena, &layers);
         out->layers = layers;
     }
     memcpy(out->by_role, rank->at_peak, sizeof out->by_role);
@@ -76,7 +76,7 @@ static void set_place(const struct reading *r, struct breakdown *b)
     const struct layout *layout = &r->pipeline->stages[0]->layout;
     b->stages = r->pipeline->count;
     b->place = layout_place_of(layout, b->rank);
-    b->place_name = stages_place(layout, b->rank, r->arena);
+    b->place_name = stage_table_place(layout, b->rank, r->arena);
 }
 
 /* Sets the rank, the peak and its roles. */

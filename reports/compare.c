@@ -6,7 +6,7 @@
 #include "reports/describe.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static const char *split_remark(const struct pipeline *plan, const struct run_se
     struct pipeline *run = run_setup_pipeline(setup);
     if (!run)
         return NULL;
-    const char *planned = stages_split(plan, arena), *ran = stages_split(run, arena);
+    const char *planned = stage_table_split(plan, arena), *ran = stage_table_split(run, arena);
     pipeline_free(run);
     return strcmp(planned, ran)
                ? arena_printf(arena, "The stages differ. Planned: %s. Run: %s.", planned, ran)

@@ -8,7 +8,7 @@
 #include "reports/json_values.h"
 #include "reports/ranges.h"
 #include "reports/role_table.h"
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -394,7 +394,7 @@ struct report *describe_report(const struct pipeline *pipeline, struct arena *ar
     text_free(&recompute);
     if (first->model.note[0])
         report_fact(report, "note", "%s", first->model.note);
-    rank_table_add(report, stages_rows(pipeline, arena), pipeline->count, false);
+    rank_table_add(report, stage_table_rows(pipeline, arena), pipeline->count, false);
     add_parameters(report, pipeline);
     add_tensors(report, pipeline);
     add_totals(report, pipeline);
@@ -425,7 +425,7 @@ json_t *describe_to_json(const struct pipeline *pipeline)
     json_t *tensors = json_array();
     for (int stage = 0; stage < pipeline->count; stage++)
         append_tensors(tensors, pipeline->stages[stage]);
-    json_t *stages = rank_table_to_json(stages_rows(pipeline, arena), pipeline->count, false);
+    json_t *stages = rank_table_to_json(stage_table_rows(pipeline, arena), pipeline->count, false);
     arena_free(arena);
     return json_pack("{s:o, s:I, s:o, s:o}", "model", jsonfile_string(model->name), "parameters",
                      (json_int_t)model_parameters(model), "stages", stages, "tensors", tensors);

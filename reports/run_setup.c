@@ -1,7 +1,7 @@
 #include "reports/run_setup.h"
 
 #include "model/recompute.h"
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ json_t *run_setup_layout(const struct pipeline *pipeline)
     if (pipeline->count == 1)
         return layout;
     struct arena *arena = arena_create();
-    const int64_t *layers = stages_chunk_layers(pipeline, arena);
+    const int64_t *layers = stage_table_chunk_layers(pipeline, arena);
     json_t *list = json_array();
     for (int64_t i = 0; i < layout_chunks(&first->layout); i++)
         json_array_append_new(list, json_integer(layers[i]));

@@ -1,11 +1,11 @@
-#include "reports/stages.h"
+#include "reports/stage_table.h"
 
 #include "base/text.h"
 #include "reports/ranges.h"
 
 #include <string.h>
 
-int64_t stages_list_layers(const struct program *program, struct arena *arena, int64_t **layers)
+int64_t stage_table_list_layers(const struct program *program, struct arena *arena, int64_t **layers)
 {
     int64_t count = 0;
     *layers = arena_array(arena, (size_t)program->instances, sizeof **layers);
@@ -17,11 +17,11 @@ int64_t stages_list_layers(const struct program *program, struct arena *arena, i
     return count;
 }
 
-const char *stages_split(const struct pipeline *pipeline, struct arena *arena)
+const char *stage_table_split(const struct pipeline *pipeline, struct arena *arena)
 {
     struct text text = {0};
     for (int i = 0; i < pipeline->count; i++) {
-        int64_t *layers, count = stages_list_layers(pipeline->stages[i], arena, &layers);
+        int64_t *layers, count = stage_table_list_layers(pipeline->stages[i], arena, &layers);
         text_printf(&text, "%s%s", i ? " | " : "layers ", ranges_print(arena, layers, count));
     }
     const char *split = arena_strdup(arena, text.data);
@@ -29,7 +29,7 @@ const char *stages_split(const struct pipeline *pipeline, struct arena *arena)
     return split;
 }
 
-const int64_t *stages_chunk_layers(const struct pipeline *pipeline, struct arena *arena)
+const int64_t *stage_table_chunk_layers(const struct pipeline *pipeline, struct arena *arena)
 {
     const struct program *first = pipeline->stages[0];
     int64_t *layers = arena_array(arena, (size_t)layout_chunks(&first->layout), sizeof *layers);
@@ -43,7 +43,7 @@ const int64_t *stages_chunk_layers(const struct pipeline *pipeline, struct arena
     return layers;
 }
 
-const char *stages_place(const struct layout *layout, int64_t rank, struct arena *arena)
+const char *stage_table_place(const struct layout *layout, int64_t rank, struct arena *arena)
 {
     if (layout->tp == 1 && layout->pp == 1)
         return NULL;
@@ -52,12 +52,12 @@ const char *stages_place(const struct layout *layout, int64_t rank, struct arena
                         (long long)place.replica, (long long)place.part);
 }
 
-struct rank_row *stages_rows(const struct pipeline *pipeline, struct arena *arena)
+struct rank_row *stage_table_rows(const struct pipeline *pipeline, struct arena *arena)
 {
     struct rank_row *rows = arena_array(arena, (size_t)pipeline->count, sizeof *rows);
     for (int i = 0; i < pipeline->count; i++) {
         const struct program *stage = pipeline->stages[i];
-        int64_t *layers, layer_count = stages_list_layers(stage, arena, &layers);
+        int64_t *layers, layer_count = stage_table_list_layers(stage, arena, &layers);
         int64_t ranks = layout_ranks(&stage->layout) / pipeline->count;
         rows[i] = (struct rank_row){
             .stage = i,
