@@ -15,14 +15,14 @@ struct sheet {
     const char *prefix; /* before the ids of patterns; see palette_add_patterns() */
 };
 
-/* Each draws one <svg> of its topic, whole; height follows from what there is to show. `series` has points, the breakdown is
+/* Each draws one <svg> of its topic, whole, and returns its height, which follows from what there is to show. `series` has points, the breakdown is
  * detailed where layers are drawn. */
-void draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes);
-void draw_roles(const struct sheet *sheet, const struct breakdown *breakdown);
-void draw_layers(const struct sheet *sheet, const struct breakdown *breakdown);
-void draw_timeline(const struct sheet *sheet, const struct timeline *timeline);
-void draw_pairs(const struct sheet *sheet, const struct comparison *comparison);
-void draw_candidates(const struct sheet *sheet, const struct candidates *candidates);
+int draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes);
+int draw_roles(const struct sheet *sheet, const struct breakdown *breakdown);
+int draw_layers(const struct sheet *sheet, const struct breakdown *breakdown);
+int draw_timeline(const struct sheet *sheet, const struct timeline *timeline);
+int draw_pairs(const struct sheet *sheet, const struct comparison *comparison);
+int draw_candidates(const struct sheet *sheet, const struct candidates *candidates);
 
 /* What part of it is worth a first look: from the first step on, unless the peak comes before. */
 void draw_memory_view(const struct series *series, int64_t *from, int64_t *to);

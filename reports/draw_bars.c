@@ -44,7 +44,7 @@ static bool shows(const struct breakdown *b, int role)
     return b->by_role[role] || (b->foretold && b->predicted[role]);
 }
 
-void draw_roles(const struct sheet *sheet, const struct breakdown *b)
+int draw_roles(const struct sheet *sheet, const struct breakdown *b)
 {
     int rows = 0;
     int64_t most = 1;
@@ -65,6 +65,7 @@ void draw_roles(const struct sheet *sheet, const struct breakdown *b)
             y += ROW;
         }
     draw_end(sheet);
+    return rows * ROW + FOOT;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- pairs */
@@ -90,7 +91,7 @@ static void draw_pair(const struct sheet *sheet, const struct comparison *c, con
               table_cell_text(TABLE_CHANGE, &cell, text));
 }
 
-void draw_pairs(const struct sheet *sheet, const struct comparison *c)
+int draw_pairs(const struct sheet *sheet, const struct comparison *c)
 {
     const struct compare_row *rows = compare_worst(c);
     int count = 0;
@@ -110,6 +111,7 @@ void draw_pairs(const struct sheet *sheet, const struct comparison *c)
             y += PAIR_ROW;
         }
     draw_end(sheet);
+    return count * PAIR_ROW + FOOT;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ layers */
@@ -136,7 +138,7 @@ static double place_of(const struct breakdown *b, int64_t i, double step)
     return LEFT + step * ((double)i + (apart && i > 0 ? 0.6 : 0) + 0.5);
 }
 
-void draw_layers(const struct sheet *sheet, const struct breakdown *b)
+int draw_layers(const struct sheet *sheet, const struct breakdown *b)
 {
     int64_t most = 1;
     char name[32];
@@ -166,4 +168,5 @@ void draw_layers(const struct sheet *sheet, const struct breakdown *b)
         draw_line(sheet, place_of(b, 0, step), foot + 4, place_of(b, 0, step), foot + 24, "axis");
     draw_text(sheet, place_of(b, b->layer_count - 1, step), foot + 36, ANCHOR_MIDDLE, "soft", "layer");
     draw_end(sheet);
+    return LAYERS_HEIGHT;
 }

@@ -59,7 +59,7 @@ static void draw_axes(const struct sheet *sheet, const struct scale *x, const st
     draw_text(sheet, LEFT, TOP - 10, ANCHOR_END, "soft", "step time");
 }
 
-void draw_candidates(const struct sheet *sheet, const struct candidates *candidates)
+int draw_candidates(const struct sheet *sheet, const struct candidates *candidates)
 {
     double most_bytes = 1, most_ns = 1;
     bool limited = candidates->capacity_bytes != INT64_MAX;
@@ -85,4 +85,5 @@ void draw_candidates(const struct sheet *sheet, const struct candidates *candida
             name_chosen(sheet, row, at, up);
     }
     draw_end(sheet);
+    return HEIGHT;
 }

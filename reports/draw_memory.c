@@ -202,7 +202,7 @@ static void add_geometry(const struct plot *p)
                 p->x.high);
 }
 
-void draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes)
+int draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes)
 {
     int height = sheet->width < 600 ? 300 : 380;
     int64_t from, to;
@@ -230,4 +230,5 @@ void draw_memory(const struct sheet *sheet, const struct series *series, int64_t
     text_add(sheet->out, "<g class='cursor'></g>\n");
     draw_end(sheet);
     free(plot.drawn);
+    return height;
 }

@@ -145,7 +145,7 @@ static double choose_height(int64_t lanes)
     return height > 28 ? 28 : height < 6 ? 6 : height;
 }
 
-void draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
+int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
 {
     double left = sheet->width < 600 ? 60 : 112;
     struct picture p = {
@@ -172,4 +172,5 @@ void draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
     }
     draw_end(sheet);
     free(p.cells);
+    return (int)foot + BOTTOM;
 }

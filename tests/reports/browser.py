@@ -106,12 +106,13 @@ class Browser:
             self.note(answer)
 
     def open(self, path):
-        """Loads a file; returns once its script has run."""
-        self.messages, self.requests = [], []
-        self.url = pathlib.Path(path).resolve().as_uri()
+        """Loads a file; of a page returns once its script has run."""
+        self.messages, self.requests, path = [], [], pathlib.Path(path)
+        self.url = path.resolve().as_uri()
         self.call("Page.navigate", url=self.url)
         deadline = time.monotonic() + self.timeout
-        while self.evaluate("location.href !== 'about:blank' && document.readyState === 'complete' && document.documentElement.dataset.ready") != "yes":
+        ready = "document.documentElement.dataset.ready === 'yes'" if path.suffix == ".html" else "true"
+        while not self.evaluate(f"location.href !== 'about:blank' && document.readyState === 'complete' && {ready}"):
             if time.monotonic() > deadline or self.messages:
                 raise TimeoutError(f"{path} does not come to rest: {self.messages}")
             time.sleep(0.02)

@@ -17,7 +17,7 @@ fi
 mkdir -p "$pages"
 pages=$(realpath "$pages")
 cd "$pages"
-rm -f -- *.db *.json *.html *.png *.pdf
+rm -f -- *.db *.json *.html *.svg *.png *.pdf
 export OMP_WAIT_POLICY=passive LC_ALL=C
 
 for ((i = 0; i < 2000; i++)); do
@@ -32,6 +32,8 @@ profile pipeline.db --layers 6 --dp 2 --pp 2 --micro-batch 2 --global-batch 16 -
 python3 "$here/many_events.py" one.db many.db 100000
 for page in one.db pipeline.db many.db plan.json; do
     "$memplan" report "$page" -q -o "${page%.*}.html"
+    "$memplan" report "$page" -q -o "${page%.*}.svg"
 done
 "$memplan" compare one.db pipeline.db -q -o compare.html
+"$memplan" compare one.db pipeline.db -q -o compare.svg
 python3 "$here/check_pages.py" "$pages"

@@ -58,6 +58,24 @@ def check_quiet(browsers):
             assert not browser.messages, f"{page}: {browser.messages}"
 
 
+def check_svg(browsers):
+    """a picture by itself has its style, in light and in dark, and nothing in it overlaps or is cut off"""
+    for size, paper in (("1280", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 29)")):
+        browser = browsers[size]
+        for page in PAGES:
+            browser.open(folder / f"{page}.svg")
+            browser.picture(folder / f"{page}-svg-{size}.png")
+            style = browser.evaluate("getComputedStyle(document.querySelector('rect[fill=\"var(--paper)\"]')).fill")
+            assert style == paper, f"{page}: paper is {style}"
+            overlaps = browser.evaluate(OVERLAPS.replace("figure svg.picture", "svg.file"))
+            assert not overlaps, f"{page}: {overlaps[:5]}"
+            outside = browser.evaluate("""(() => { const frame = document.documentElement.getBoundingClientRect();
+                return [...document.querySelectorAll('text')].filter(t => { const box = t.getBoundingClientRect();
+                    return box.left < frame.left || box.right > frame.right + 1 || box.bottom > frame.bottom; }).map(t => t.textContent); })()""")
+            assert not outside, f"{page}: {outside} are cut off"
+            assert not browser.messages and browser.requests == [browser.url]
+
+
 def check_print(browsers):
     """in print all tables are open, nothing overlaps, and what only a screen can do is left out"""
     browser = browsers["1280"]
