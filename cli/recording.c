@@ -146,6 +146,7 @@ int recording_open(const struct recording_spec *spec, struct recording **out, st
         .memplan_version = MEMPLAN_VERSION,
         .ranks = (int)layout_ranks(&plan->layout),
         .event_steps = spec->event_steps,
+        .steps = spec->steps,
     };
     struct recording *recording = host_alloc(sizeof *recording);
     int status = open_recorder(spec, &run, &recording->recorder, err);

@@ -22,7 +22,8 @@ struct recording_spec {
     enum memory_policy policy;
     int64_t kernel_bytes; /* what the kernels take of each rank's device */
     bool timeline;        /* on a GPU: when every kernel, copy and fill ran */
-    int64_t event_steps; /* memory events and operation times are kept for the first so many steps; 0: all */
+    int64_t steps;        /* of the whole run */
+    int64_t event_steps;  /* memory events and operation times are kept for the first so many steps; 0: all */
 };
 
 /* What `spec` points to is borrowed until the end. All ranks of a world call this, and one of the next two. */

@@ -377,6 +377,7 @@ static int open_recording(struct training *t, const char *command, struct error 
         .policy = t->settings.policy,
         .kernel_bytes = t->settings.kernels->runtime_bytes,
         .timeline = t->options->timeline,
+        .steps = t->settings.steps,
         .event_steps = t->options->event_steps,
     };
     return recording_open(&spec, &t->recording, err);

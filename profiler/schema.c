@@ -235,3 +235,7 @@ const char schema_2_sql[] =
     "CREATE VIEW device_breakdown AS\n"
     "  SELECT run_id, rank, role, NULL AS name, bytes FROM rank_peaks\n"
     "  UNION ALL SELECT run_id, rank, 'runtime', name, bytes FROM runtime_memory;\n";
+
+const char schema_3_sql[] =
+    "-- How many steps the run is to have, those before a resume included; NULL: not known.\n"
+    "ALTER TABLE runs ADD COLUMN steps INTEGER;\n";

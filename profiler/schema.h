@@ -4,10 +4,10 @@
 
 enum {
     SCHEMA_APPLICATION_ID = 0x6d656d70, /* "memp": PRAGMA application_id */
-    SCHEMA_VERSION = 2,                 /* PRAGMA user_version */
+    SCHEMA_VERSION = 3,                 /* PRAGMA user_version */
 };
 
-/* Version 1, and what version 2 adds to it. */
-extern const char schema_1_sql[], schema_2_sql[];
+/* Version 1, and what versions 2 and 3 add to it. */
+extern const char schema_1_sql[], schema_2_sql[], schema_3_sql[];
 
 #endif

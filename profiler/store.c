@@ -45,8 +45,8 @@ _Static_assert((int)INSERT_COUNT <= (int)STORE_INSERTS, "struct store keeps ever
 static const char *const insert_sql[INSERT_COUNT] = {
     [INSERT_RUN] =
         "INSERT INTO runs (run_id, started_at, finished_at, command, model, model_json, layout_json, device,"
-        " capacity_bytes, policy, memplan_version, ranks, event_steps, note)"
-        " VALUES (NULLIF(?, 0), ?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0), ?, ?, ?, ?, ?)",
+        " capacity_bytes, policy, memplan_version, ranks, event_steps, note, steps)"
+        " VALUES (NULLIF(?, 0), ?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0), ?, ?, ?, ?, ?, NULLIF(?, 0))",
     [FINISH_RUN] = "UPDATE runs SET finished_at = ? WHERE run_id = ?",
     [INSERT_RANK] =
         "INSERT OR REPLACE INTO ranks (run_id, rank, host, arena_bytes, peak_bytes, reserved_peak_bytes)"
@@ -170,6 +170,8 @@ static int make_schema(struct store *store, struct error *err)
     if (store->version < 1 && execute(store, schema_1_sql, "written", err))
         return -1;
     if (store->version < 2 && execute(store, schema_2_sql, "written", err))
+        return -1;
+    if (store->version < 3 && execute(store, schema_3_sql, "written", err))
         return -1;
     if (store->version < SCHEMA_VERSION && execute(store, identity, "written", err))
         return -1;
@@ -435,6 +437,7 @@ static int run_row_add(struct store *store, struct store_run *run, struct error 
     put_integer(&row, run->ranks);
     put_integer(&row, run->event_steps);
     put_text(&row, run->note);
+    put_integer(&row, run->steps);
     if (insertion_end(&row, err))
         return -1;
     run->run_id = sqlite3_last_insert_rowid(store->db);

@@ -31,6 +31,7 @@ struct store_run {
     int ranks;
     int64_t event_steps; /* events and kernels are recorded in steps below this; 0: in all, < 0: in none */
     const char *note;
+    int64_t steps; /* that the run is to have, those before a resume included; 0: not known */
 };
 
 struct store_rank {
@@ -192,6 +193,9 @@ int store_read_predictions(struct store *store, int64_t run_id, struct arena *ar
 /* In order of step, then of rank. */
 int store_read_steps(struct store *store, int64_t run_id, struct arena *arena, struct store_step **rows,
                      int64_t *count, struct error *err);
+/* Likewise, from `first_step` on: for whoever has seen the others. */
+int store_read_steps_from(struct store *store, int64_t run_id, int64_t first_step, struct arena *arena,
+                          struct store_step **rows, int64_t *count, struct error *err);
 
 /* Live bytes at the peak, counted from the recorded events; zeros when there are none (then see store_read_ranks()). */
 int store_read_peak_breakdown(struct store *store, int64_t run_id, int rank, int64_t bytes[ROLE_COUNT],
@@ -231,6 +235,9 @@ int store_read_timeline(struct store *store, int64_t run_id, int rank, int64_t l
 typedef void store_memory_seen(void *context, const struct store_memory *event);
 int store_each_memory(struct store *store, int64_t run_id, int rank, store_memory_seen *seen, void *context,
                       struct error *err);
+/* Likewise those whose seq is at least `first_seq`. */
+int store_each_memory_from(struct store *store, int64_t run_id, int rank, int64_t first_seq,
+                           store_memory_seen *seen, void *context, struct error *err);
 int store_count_memory(struct store *store, int64_t run_id, int rank, int64_t *events, struct error *err);
 
 struct store_cost {

@@ -104,9 +104,12 @@ static enum role role_at(const struct reading *reading, int column)
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
 #define RUN_COLUMNS                                                                                          \
-    "SELECT run_id, started_at, finished_at, command, model, model_json, layout_json, device, "              \
-    "capacity_bytes,"                                                                                        \
-    " policy, memplan_version, ranks, event_steps, note FROM runs "
+    "SELECT run_id, started_at, finished_at, command, model, model_json, layout_json, device,"               \
+    " capacity_bytes, policy, memplan_version, ranks, event_steps, note, "
+
+/* `rest` of the query; files of before version 3 do not say how many steps there are to be. */
+#define RUN_ROWS(store, rest)                                                                                \
+    ((store)->version < 3 ? RUN_COLUMNS "NULL FROM runs " rest : RUN_COLUMNS "steps FROM runs " rest)
 
 static void fill_run(const struct reading *reading, void *row)
 {
@@ -126,13 +129,15 @@ static void fill_run(const struct reading *reading, void *row)
         .ranks = (int)integer_at(reading, 11),
         .event_steps = integer_at(reading, 12),
         .note = text_at(reading, 13),
+        .steps = integer_at(reading, 14),
     };
 }
 
 int store_read_runs(struct store *store, struct arena *arena, struct store_run **rows, int64_t *count,
                     struct error *err)
 {
-    struct query query = {.sql = RUN_COLUMNS "ORDER BY run_id", .row_bytes = sizeof **rows, .fill = fill_run};
+    struct query query = {
+        .sql = RUN_ROWS(store, "ORDER BY run_id"), .row_bytes = sizeof **rows, .fill = fill_run};
     return read_rows(store, &query, arena, rows, count, err);
 }
 
@@ -170,7 +175,7 @@ static int unknown_run(struct store *store, int64_t run_id, struct error *err)
 int store_read_run(struct store *store, int64_t run_id, struct arena *arena, struct store_run *row,
                    struct error *err)
 {
-    struct query query = {.sql = RUN_COLUMNS "WHERE run_id = ?1",
+    struct query query = {.sql = RUN_ROWS(store, "WHERE run_id = ?1"),
                           .arguments = {run_id},
                           .row_bytes = sizeof *row,
                           .fill = fill_run};
@@ -315,16 +320,22 @@ static void fill_step(const struct reading *reading, void *row)
     };
 }
 
-int store_read_steps(struct store *store, int64_t run_id, struct arena *arena, struct store_step **rows,
-                     int64_t *count, struct error *err)
+int store_read_steps_from(struct store *store, int64_t run_id, int64_t first_step, struct arena *arena,
+                          struct store_step **rows, int64_t *count, struct error *err)
 {
     struct query query = {.sql = "SELECT rank, step, loss, grad_norm, seconds, tokens, tokens_per_s,"
                                  " communication_busy_s, communication_waited_s"
-                                 " FROM steps WHERE run_id = ?1 ORDER BY step, rank",
-                          .arguments = {run_id},
+                                 " FROM steps WHERE run_id = ?1 AND step >= ?2 ORDER BY step, rank",
+                          .arguments = {run_id, first_step},
                           .row_bytes = sizeof **rows,
                           .fill = fill_step};
     return read_rows(store, &query, arena, rows, count, err);
+}
+
+int store_read_steps(struct store *store, int64_t run_id, struct arena *arena, struct store_step **rows,
+                     int64_t *count, struct error *err)
+{
+    return store_read_steps_from(store, run_id, INT64_MIN, arena, rows, count, err);
 }
 
 static void fill_span(const struct reading *reading, void *row)
@@ -530,16 +541,22 @@ static void see_memory(const struct reading *reading, void *context)
     walk->seen(walk->context, &event);
 }
 
-int store_each_memory(struct store *store, int64_t run_id, int rank, store_memory_seen *seen, void *context,
-                      struct error *err)
+int store_each_memory_from(struct store *store, int64_t run_id, int rank, int64_t first_seq,
+                           store_memory_seen *seen, void *context, struct error *err)
 {
     struct query query = {.sql =
                               "SELECT seq, time_ns, step, operation_id, tensor_id, role, bytes, live_bytes,"
-                              " address, arena FROM memory_events WHERE run_id = ?1 AND rank = ?2"
-                              " ORDER BY seq",
-                          .arguments = {run_id, rank}};
+                              " address, arena FROM memory_events"
+                              " WHERE run_id = ?1 AND rank = ?2 AND seq >= ?3 ORDER BY seq",
+                          .arguments = {run_id, rank, first_seq}};
     struct memory_walk walk = {seen, context};
     return walk_rows(store, &query, see_memory, &walk, err);
+}
+
+int store_each_memory(struct store *store, int64_t run_id, int rank, store_memory_seen *seen, void *context,
+                      struct error *err)
+{
+    return store_each_memory_from(store, run_id, rank, INT64_MIN, seen, context, err);
 }
 
 int store_count_memory(struct store *store, int64_t run_id, int rank, int64_t *events, struct error *err)

@@ -61,6 +61,44 @@ static void assert_sample_readable(const char *path)
     store_close(store);
 }
 
+static void count_event(void *context, const struct store_memory *event)
+{
+    int64_t *next = context;
+    ASSERT_INT(event->seq, *next);
+    *next += 1;
+}
+
+TEST(store_from, "whoever has seen some events and steps can read the others alone")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct store_run run = {.ranks = 2};
+    struct arena *arena = arena_create();
+    struct store_step *steps;
+    int64_t count, next = 3;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    sample_write(store, &run);
+    ASSERT_OK(store_begin(store, &err));
+    for (int step = 0; step < 4; step++)
+        for (int rank = 0; rank < 2; rank++)
+            ASSERT_OK(store_step_add(store, 1, &(struct store_step){.rank = rank, .step = step, .loss = step},
+                                     &err));
+    ASSERT_OK(store_commit(store, &err));
+    ASSERT_OK(store_each_memory_from(store, 1, 0, 3, count_event, &next, &err));
+    ASSERT_INT(next, SAMPLE_EVENTS);
+    ASSERT_OK(store_each_memory_from(store, 1, 0, next, count_event, &next, &err));
+    ASSERT_INT(next, SAMPLE_EVENTS);
+    ASSERT_OK(store_read_steps_from(store, 1, 2, arena, &steps, &count, &err));
+    ASSERT_INT(count, 4);
+    ASSERT_INT(steps[0].step, 2);
+    ASSERT_INT(steps[3].step, 3);
+    ASSERT_INT(steps[3].rank, 1);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(store_run_row, "a run comes back as it was written, and a second one is added behind it")
 {
     char folder[64], path[128];
@@ -79,7 +117,8 @@ TEST(store_run_row, "a run comes back as it was written, and a second one is add
                               .memplan_version = "1.0",
                               .ranks = 2,
                               .event_steps = 3,
-                              .note = "é"};
+                              .note = "é",
+                              .steps = 60};
     struct store_run second = {.ranks = 1};
     ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
     ASSERT_OK(store_begin(store, &err));
@@ -104,6 +143,8 @@ TEST(store_run_row, "a run comes back as it was written, and a second one is add
     ASSERT_STR(runs[0].note, "é");
     ASSERT_INT(runs[0].capacity_bytes, 300 << 20);
     ASSERT_INT(runs[0].event_steps, 3);
+    ASSERT_INT(runs[0].steps, 60);
+    ASSERT_INT(runs[1].steps, 0);
     ASSERT_INT(runs[0].ranks, 2);
     ASSERT_INT(latest, 2);
     ASSERT_OK(store_read_run(store, 2, arena, &one, &err));

@@ -161,7 +161,7 @@ static void make_version_1(const char *path)
 }
 
 TEST(store_version_1,
-     "a file of version 1 is read as it is, and gets the tables of version 2 with its next run")
+     "a file of version 1 is read as it is, and gets what later versions added with its next run")
 {
     char folder[64], path[128];
     struct store *store;
@@ -175,6 +175,7 @@ TEST(store_version_1,
     ASSERT_OK(store_open_read(path, &store, &err));
     ASSERT_OK(store_read_run(store, 1, arena, &run, &err));
     ASSERT_STR(run.note, "old");
+    ASSERT_INT(run.steps, 0);
     ASSERT_OK(store_read_runtime(store, 1, 0, arena, &runtime, &count, &err));
     ASSERT_INT(count, 0);
     ASSERT_OK(store_read_notes(store, 1, 0, arena, &notes, &count, &err));
@@ -190,7 +191,8 @@ TEST(store_version_1,
     ASSERT_OK(store_commit(store, &err));
     store_close(store);
     check_gpu(path, run_id, 0);
-    ASSERT_INT(ask(path, "PRAGMA user_version"), 2);
+    ASSERT_INT(ask(path, "PRAGMA user_version"), 3);
+    ASSERT_INT(ask(path, "SELECT COUNT(*) FROM runs WHERE steps IS NULL"), 2);
     ASSERT_INT(ask(path, "SELECT note = 'old' FROM runs WHERE run_id = 1"), 1);
     arena_free(arena);
     scratch_close(folder);
