@@ -13,8 +13,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { WIDE = 1000, NARROW = 360, LONG_TABLE = 12 };
+enum { WIDE = 1000, NARROW = 360, LONG_TEXT = 40 };
 
 struct page {
     const struct document *document;
@@ -47,10 +48,14 @@ static void add_swatch(const struct page *page, const char *scale, const char *n
 
 /* ------------------------------------------------------------------------------------------------------------ tables */
 
-/* The exact value, for sorting and for those who point at it. */
+/* The exact value, for sorting and for those who point at it; the whole of a text that the column may cut off. */
 static void add_exact(const struct page *page, enum table_kind kind, const struct table_cell *cell)
 {
-    if (kind == TABLE_BYTES || kind == TABLE_CHANGE)
+    if (kind == TABLE_TEXT && strlen(cell->text) > LONG_TEXT) {
+        text_add(page->out, " title='");
+        markup_add_text(page->out, cell->text);
+        text_add(page->out, "'");
+    } else if (kind == TABLE_BYTES || kind == TABLE_CHANGE)
         text_printf(page->out, " data-value='%lld' title='%lld bytes'", (long long)cell->whole,
                     (long long)cell->whole);
     else if (kind == TABLE_COUNT)

@@ -326,6 +326,105 @@ TEST(store_timeline, "nine events in at most three points keep the highest momen
     scratch_close(folder);
 }
 
+/* What a walk hands out, copied. */
+struct walked {
+    struct store_memory events[SAMPLE_EVENTS];
+    struct store_kernel kernels[3];
+    int64_t event_count, kernel_count;
+};
+
+static void see_event(void *context, const struct store_memory *event)
+{
+    struct walked *walked = context;
+    ASSERT(walked->event_count < SAMPLE_EVENTS);
+    walked->events[walked->event_count++] = *event;
+}
+
+static void see_kernel(void *context, const struct store_kernel *kernel)
+{
+    struct walked *walked = context;
+    ASSERT(walked->kernel_count < 3);
+    walked->kernels[walked->kernel_count++] = *kernel;
+}
+
+/* Two kernels of step 1 and one of step 0, which were recorded in the other order. */
+static void add_kernels(struct store *store, int64_t run_id)
+{
+    static const struct store_kernel kernels[] = {
+        {0, 7, 500, 600, 1}, {1, 8, 600, 650, 1}, {0, 9, 100, 200, 0}};
+    ASSERT_OK(store_begin(store, &err));
+    for (int i = 0; i < 3; i++)
+        ASSERT_OK(store_kernel_add(store, run_id, 0, &kernels[i], &err));
+    ASSERT_OK(store_commit(store, &err));
+}
+
+TEST(store_walks, "events and kernels come one by one, in order and whole; a rank without any has none")
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct store_run run = {.model = "tiny", .ranks = 2};
+    struct walked all = {0}, one = {0};
+    int64_t events;
+    int step;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    sample_write(store, &run);
+    add_kernels(store, run.run_id);
+    ASSERT_OK(store_each_memory(store, run.run_id, 0, see_event, &all, &err));
+    ASSERT_OK(store_count_memory(store, run.run_id, 0, &events, &err));
+    ASSERT_INT(all.event_count, SAMPLE_EVENTS);
+    ASSERT_INT(events, SAMPLE_EVENTS);
+    for (int i = 0; i < SAMPLE_EVENTS; i++) {
+        ASSERT_INT(all.events[i].seq, i);
+        ASSERT_INT(all.events[i].bytes, sample_events[i].bytes);
+        ASSERT_INT(all.events[i].live_bytes, sample_events[i].live_bytes);
+        ASSERT_INT(all.events[i].tensor_id, sample_events[i].tensor_id);
+        ASSERT_INT(all.events[i].role, sample_events[i].role);
+        ASSERT_INT(all.events[i].step, sample_events[i].step);
+    }
+    ASSERT_OK(store_each_kernel(store, run.run_id, 0, -1, see_kernel, &all, &err));
+    ASSERT_OK(store_each_kernel(store, run.run_id, 0, 1, see_kernel, &one, &err));
+    ASSERT_INT(all.kernel_count, 3);
+    ASSERT_INT(all.kernels[0].operation_id, 9);
+    ASSERT_INT(one.kernel_count, 2);
+    ASSERT_INT(one.kernels[1].end_ns, 650);
+    ASSERT_OK(store_last_kernel_step(store, run.run_id, 0, &step, &err));
+    ASSERT_INT(step, 1);
+    ASSERT_OK(store_last_kernel_step(store, run.run_id, 1, &step, &err));
+    ASSERT_INT(step, -1);
+    ASSERT_OK(store_count_memory(store, run.run_id, 1, &events, &err));
+    ASSERT_INT(events, 0);
+    store_close(store);
+    scratch_close(folder);
+}
+
+/* The writer commits a second run between two readings. */
+TEST(store_frozen, "a frozen reader goes on seeing the file as it was; a new one sees what was written since")
+{
+    char folder[64], path[128];
+    struct store *writer, *reader;
+    struct store_run run = {.model = "tiny", .ranks = 1};
+    int64_t latest;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &writer, &err));
+    sample_write(writer, &run);
+    ASSERT_OK(store_open_read(path, &reader, &err));
+    ASSERT_OK(store_freeze(reader, &err));
+    ASSERT_OK(store_latest_run(reader, &latest, &err));
+    ASSERT_INT(latest, 1);
+    run.run_id = 0;
+    sample_write(writer, &run);
+    ASSERT_OK(store_latest_run(reader, &latest, &err));
+    ASSERT_INT(latest, 1);
+    store_close(reader);
+    ASSERT_OK(store_open_read(path, &reader, &err));
+    ASSERT_OK(store_latest_run(reader, &latest, &err));
+    ASSERT_INT(latest, 2);
+    store_close(reader);
+    store_close(writer);
+    scratch_close(folder);
+}
+
 TEST(store_differences, "predicted minus measured, for every rank and role")
 {
     char folder[64], path[128];
