@@ -5,6 +5,7 @@
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/speed.h"
+#include "planner/explanation.h"
 #include "planner/search.h"
 
 #include <stdio.h>
@@ -24,6 +25,16 @@ static const struct option_spec options[] = {
      offsetof(struct plan_options, configuration.global_batch)},
     {"dp", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many data-parallel ranks",
      offsetof(struct plan_options, configuration.dp)},
+    {"tp", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many tensor-parallel ranks",
+     offsetof(struct plan_options, configuration.tp)},
+    {"pp", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many pipeline stages",
+     offsetof(struct plan_options, configuration.pp)},
+    {"virtual-stages", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many chunks of layers per stage",
+     offsetof(struct plan_options, configuration.virtual_stages)},
+    {"pipeline-schedule", 0, OPTION_CHOICE, NULL, "gpipe|1f1b|interleaved|zb-h1",
+     "only plans with this schedule", offsetof(struct plan_options, configuration.pipeline_schedule)},
+    {"zero", 0, OPTION_CHOICE, NULL, "0|1", "only plans that shard the optimizer states, or do not",
+     offsetof(struct plan_options, configuration.zero)},
     {"micro-batch", 0, OPTION_POSITIVE, "N", NULL, "only plans with this micro-batch",
      offsetof(struct plan_options, configuration.micro_batch)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
@@ -41,9 +52,10 @@ static const struct command_spec spec = {
     .summary = "the fastest configuration that fits, with its reasons",
     .usage = "plan MODEL --cluster C --global-batch N [--seq-len S] [-o plan.json]",
     .about =
-        "Chooses the data-parallel degree, the micro-batch and, layer by layer, which activations are "
-        "recomputed, so that "
-        "every rank fits and the step is as fast as the time model can make it. Exit status 1: nothing fits.",
+        "Chooses how many ranks share data, tensors and pipeline stages, the schedule, the layers of each "
+        "stage, the micro-batch and, layer by layer, which activations are recomputed, so that every rank "
+        "fits and the step is as fast as the time model can make it; and says why the rest is slower or does "
+        "not fit. Exit status 1: nothing fits.",
     .examples = {"memplan plan gpt2-small-bytes --cluster '1x2:cpu(150MiB)' --global-batch 16 -o plan.json",
                  "memplan plan gpt2-124m --cluster '1x8:a100-40g' --global-batch 64 --precision bf16"},
     .options = options,
@@ -57,20 +69,27 @@ struct answer {
     struct cluster cluster;
     struct device_speed speed;
     struct search_request request;
+    enum schedule_kind schedule; /* that was asked for */
     struct search_result result;
-    struct plan plan;          /* borrows its masks from the result */
+    struct plan plan;          /* borrows its masks and layers from the result */
     struct pipeline *pipeline; /* of the plan; NULL: nothing fits */
+    struct text unlocks, refusal;
 };
 
 static json_t *row_to_json(const struct search_row *row)
 {
-    json_t *out =
-        json_pack("{s:I, s:i, s:i, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "dp", (json_int_t)row->layout.dp,
-                  "tp", 1, "pp", 1, "micro_batch", (json_int_t)row->layout.micro_batch, "recompute",
-                  row->recompute, "peak_bytes", (json_int_t)row->peak_bytes, "arena_bytes",
-                  (json_int_t)row->arena_bytes, "step_seconds", row->time.total, "recompute_seconds",
-                  row->time.recompute, "exposed_communication_seconds", row->time.exposed_communication,
-                  "optimizer_seconds", row->time.optimizer);
+    const struct layout *l = &row->layout;
+    const struct step_time *t = &row->time;
+    json_t *out = layout_to_json(l);
+    json_t *more =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "recompute", row->recompute,
+                  "peak_bytes", (json_int_t)row->peak_bytes, "arena_bytes", (json_int_t)row->arena_bytes,
+                  "needed_bytes", (json_int_t)row->needed_bytes, "worst_stage", (json_int_t)row->bytes.stage,
+                  "step_seconds", t->total, "compute_seconds", t->forward + t->backward, "recompute_seconds",
+                  t->recompute, "exposed_communication_seconds", t->exposed_communication, "bubble_seconds",
+                  t->bubble, "optimizer_seconds", t->optimizer);
+    json_object_update(out, more);
+    json_decref(more);
     if (row->reason)
         json_object_set_new(out, "reason", json_string(row->reason));
     return out;
@@ -92,48 +111,70 @@ static json_t *to_json(const struct answer *a)
     json_object_set_new(out, "candidates", json_integer(r->candidates));
     json_object_set_new(out, "feasible", json_integer(r->feasible));
     json_object_set_new(out, "search_seconds", json_real(r->search_seconds));
+    if (a->pipeline)
+        json_object_set_new(out, "bound_seconds", json_real(r->bound_s));
+    if (a->unlocks.data)
+        json_object_set_new(out, "unlocks", json_string(a->unlocks.data));
     json_object_set_new(out, "alternatives", rows_to_json(r->alternatives, r->alternative_count));
     json_object_set_new(out, "rejected", rows_to_json(r->rejected, r->rejected_count));
     if (!a->pipeline) {
         json_object_set_new(out, "short_bytes", json_integer(r->short_bytes));
         json_object_set_new(out, "enough_bytes", json_integer(r->enough_bytes));
+        if (r->enough_nodes)
+            json_object_set_new(out, "enough_nodes", json_integer(r->enough_nodes));
+        json_object_set_new(out, "reason", json_string(a->refusal.data));
     }
     return out;
 }
 
-static void add_alternatives(struct report *report, const struct search_result *r)
+static void add_alternatives(struct report *report, struct arena *arena, const struct search_result *r)
 {
-    enum { MOST_ROWS = 8 };
-    static const struct table_column columns[] = {
-        {"dp", TABLE_COUNT},
-        {"micro", TABLE_COUNT},
-        {"recompute", TABLE_TEXT},
-        {"arena", TABLE_BYTES},
-        {"step", TABLE_SECONDS},
-        {"recomputing", TABLE_SECONDS},
-        {"communication", TABLE_SECONDS},
+    enum { COLUMNS = 9 };
+    static const struct table_column columns[COLUMNS] = {
+        {"dp*tp*pp", TABLE_TEXT},     {"schedule", TABLE_TEXT},  {"micro", TABLE_COUNT},
+        {"worst stage", TABLE_BYTES}, {"step", TABLE_SECONDS},   {"compute", TABLE_SECONDS},
+        {"exposed", TABLE_SECONDS},   {"bubble", TABLE_SECONDS}, {"recompute", TABLE_SECONDS},
     };
-    struct table *table = report_table(report, "Plans that fit, fastest first", columns, 7);
-    for (int64_t i = 0; i < r->alternative_count && i < MOST_ROWS; i++) {
+    struct table *table = report_table(report, "Plans that fit, fastest first", columns, COLUMNS);
+    for (int64_t i = 0; i < r->alternative_count; i++) {
         const struct search_row *row = &r->alternatives[i];
-        const struct table_cell cells[] = {
-            cell_whole(row->layout.dp),
-            cell_whole(row->layout.micro_batch),
-            cell_text(row->recompute),
-            cell_whole(row->arena_bytes),
+        const struct layout *l = &row->layout;
+        const char *schedule =
+            l->pp == 1 ? "-"
+            : l->virtual_stages == 1
+                ? schedule_name(l->schedule)
+                : arena_printf(arena, "%s x %lld", schedule_name(l->schedule), (long long)l->virtual_stages);
+        const struct table_cell cells[COLUMNS] = {
+            cell_text(
+                arena_printf(arena, "%lld*%lld*%lld", (long long)l->dp, (long long)l->tp, (long long)l->pp)),
+            cell_text(schedule),
+            cell_whole(l->micro_batch),
+            cell_whole(row->needed_bytes),
             cell_real(row->time.total),
-            cell_real(row->time.recompute),
+            cell_real(row->time.forward + row->time.backward + row->time.optimizer),
             cell_real(row->time.exposed_communication),
+            cell_real(row->time.bubble),
+            cell_real(row->time.recompute),
         };
         table_add(table, cells);
     }
 }
 
-static void add_rejected(struct report *report, const struct search_result *r)
+static void add_rejected(struct report *report, const struct answer *a)
 {
-    enum { MOST_ROWS = 4 };
-    for (int64_t i = 0; i < r->rejected_count && i < MOST_ROWS; i++)
-        report_remark(report, i ? NULL : "Rejected, the nearest first", "%s", r->rejected[i].reason);
+    const struct search_result *r = &a->result;
+    for (int64_t i = 0; i < r->rejected_count; i++)
+        report_remark(report, i ? NULL : "Why not", "%s", r->rejected[i].reason);
+    if (a->unlocks.data)
+        report_remark(report, "What a change would unlock", "%s", a->unlocks.data);
+}
+
+/* "8, 8, 7, 8" of each stage; as many chunks are alike. */
+static void print_layers(const struct search_row *row, struct text *out)
+{
+    for (int64_t i = 0; i < row->layout.pp; i++)
+        text_printf(out, "%s%lld", i ? ", " : "",
+                    (long long)(row->layout.virtual_stages * row->chunk_layers[i]));
 }
 
 static int print_answer(const struct answer *a, struct error *err)
@@ -141,32 +182,31 @@ static int print_answer(const struct answer *a, struct error *err)
     const struct search_result *r = &a->result;
     const struct search_row *best = &r->alternatives[0];
     char time[UNITS_TEXT], memory[UNITS_TEXT], count[UNITS_TEXT];
-    struct text speed = {0};
+    struct text speed = {0}, chosen = {0}, layers = {0};
     struct arena *arena = arena_create();
     struct report *report = report_create(arena, "Plan for %s", a->model.name);
     machine_speed_describe(&a->speed.speed, &speed);
-    report_fact(report, "chosen", "dp %lld, micro-batch %lld, recompute %s", (long long)best->layout.dp,
-                (long long)best->layout.micro_batch, best->recompute);
+    explanation_plan(best, &chosen);
+    report_fact(report, "chosen", "%s", chosen.data);
+    if (best->layout.pp > 1) {
+        print_layers(best, &layers);
+        report_fact(report, "layers", "%s", layers.data);
+    }
+    report_fact(report, "recompute", "%s", best->recompute);
     report_capacity(report, "needed", best->needed_bytes, a->cluster.device.capacity_bytes);
-    report_fact(report, "step", "%s predicted", units_format_seconds(best->time.total, time));
+    report_fact(report, "step", "%s predicted; no plan is more than %.2f%% faster",
+                units_format_seconds(best->time.total, time), 100 * (best->time.total / r->bound_s - 1));
     report_fact(report, "rates", "%s", speed.data);
     report_fact(report, "search", "%s configurations in %s", units_format_count(r->candidates, count),
                 units_format_seconds(r->search_seconds, memory));
-    add_alternatives(report, r);
-    add_rejected(report, r);
+    add_alternatives(report, arena, r);
+    add_rejected(report, a);
     int status = output_report(report, "-", err);
     text_free(&speed);
+    text_free(&chosen);
+    text_free(&layers);
     arena_free(arena);
     return status;
-}
-
-static int explain_refusal(const struct answer *a, struct error *err)
-{
-    struct text why = {0};
-    search_explain(&a->request, &a->result, &why);
-    error_set_kind(err, ERROR_MEMORY, "%s", why.data);
-    text_free(&why);
-    return -1;
 }
 
 static int search(struct answer *a, const struct plan_options *o, struct error *err)
@@ -184,9 +224,18 @@ static int search(struct answer *a, const struct plan_options *o, struct error *
         .global_batch = c->global_batch,
         .seq_len = c->seq_len,
         .dp = c->dp,
+        .tp = c->tp,
+        .pp = c->pp,
+        .virtual_stages = c->virtual_stages,
         .micro_batch = c->micro_batch,
+        .zero = !c->zero          ? SEARCH_ANY
+                : *c->zero == '1' ? SEARCH_ON
+                                  : SEARCH_OFF,
         .precision = precision,
     };
+    if (c->pipeline_schedule && schedule_find(c->pipeline_schedule, &a->schedule, err))
+        return -1;
+    a->request.schedule = c->pipeline_schedule ? &a->schedule : NULL;
     return search_run(&a->request, &a->result, err);
 }
 
@@ -197,6 +246,7 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
         .model = a->model,
         .layout = best->layout,
         .recompute = best->masks,
+        .chunk_layers = best->chunk_layers,
         .capacity_bytes = a->cluster.device.capacity_bytes,
         .step_seconds = best->time.total,
     };
@@ -213,6 +263,16 @@ static int write_plan(const struct answer *a, const char *path, struct error *er
     return status;
 }
 
+static int explain(struct answer *a, bool found, struct error *err)
+{
+    if (!found)
+        return explanation_refusal(&a->request, &a->result, &a->refusal, err);
+    return explanation_families(&a->request, &a->result, err) ||
+                   explanation_unlocks(&a->request, &a->result, &a->unlocks, err)
+               ? -1
+               : 0;
+}
+
 static int make_plan(struct answer *a, const struct plan_options *o, const char *command, struct error *err)
 {
     if (search(a, o, err))
@@ -224,9 +284,11 @@ static int make_plan(struct answer *a, const struct plan_options *o, const char 
         return -1;
     if (found && o->output && !strcmp(o->output, "-"))
         return 0;
+    if (explain(a, found, err))
+        return -1;
     if (o->json)
         return output_json(to_json(a), "-", err) ? -1 : !found;
-    return found ? print_answer(a, err) : explain_refusal(a, err);
+    return found ? print_answer(a, err) : error_set_kind(err, ERROR_MEMORY, "%s", a->refusal.data);
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -254,6 +316,8 @@ static int run(int argc, char **argv, struct error *err)
     int status = make_plan(&a, &o, line, err);
     pipeline_free(a.pipeline);
     search_clear(&a.result);
+    text_free(&a.unlocks);
+    text_free(&a.refusal);
     speed_close(&a.speed);
     return status;
 }

@@ -313,30 +313,66 @@ static bool is_inside(const struct cost_corner *a, const struct cost_corner *mid
     return middle->seconds >= a->seconds + share * (b->seconds - a->seconds);
 }
 
-static void find_hull(struct costs *costs)
+/* Options from `place` on. */
+static void find_hull(const struct costs *costs, int place, struct cost_suffix *suffix)
 {
-    costs->hull = host_alloc((size_t)costs->option_count * sizeof *costs->hull);
+    bool *below = host_alloc((size_t)costs->option_count * sizeof *below);
+    suffix->hull = host_alloc((size_t)(costs->option_count - place) * sizeof *suffix->hull);
+    for (int i = place; i < costs->option_count; i++)
+        below[costs->order[i]] = true;
     for (int i = 0; i < costs->option_count; i++) {
         const struct cost_option *option = &costs->options[i];
-        struct cost_corner corner = {(double)option->pile.saved, option->seconds};
-        if (costs->hull_count && corner.saved >= costs->hull[costs->hull_count - 1].saved)
+        struct cost_corner corner = {(double)option->pile.saved, option->seconds, i};
+        if (!below[i] || (suffix->hull_count && corner.saved >= suffix->hull[suffix->hull_count - 1].saved))
             continue;
-        while (costs->hull_count > 1 &&
-               is_inside(&costs->hull[costs->hull_count - 2], &costs->hull[costs->hull_count - 1], &corner))
-            costs->hull_count--;
-        costs->hull[costs->hull_count++] = corner;
+        while (suffix->hull_count > 1 && is_inside(&suffix->hull[suffix->hull_count - 2],
+                                                   &suffix->hull[suffix->hull_count - 1], &corner))
+            suffix->hull_count--;
+        suffix->hull[suffix->hull_count++] = corner;
+    }
+    free(below);
+}
+
+static int64_t beyond(const struct pile *pile)
+{
+    return max_i64(pile->forward, pile->backward) - pile->saved;
+}
+
+static void sort_by_beyond(struct costs *costs)
+{
+    costs->order = host_alloc((size_t)costs->option_count * sizeof *costs->order);
+    for (int i = 0; i < costs->option_count; i++) {
+        int at = i;
+        int64_t own = beyond(&costs->options[i].pile);
+        for (; at > 0 && beyond(&costs->options[costs->order[at - 1]].pile) > own; at--)
+            costs->order[at] = costs->order[at - 1];
+        costs->order[at] = i;
     }
 }
 
-static void find_least(struct costs *costs)
+/* As little of everything as one of both. */
+static struct pile lesser(struct pile a, struct pile b)
 {
-    costs->least = costs->options[0].pile;
-    for (int i = 1; i < costs->option_count; i++) {
-        const struct pile *pile = &costs->options[i].pile;
-        costs->least = (struct pile){
-            min_i64(costs->least.saved, pile->saved), min_i64(costs->least.later, pile->later),
-            min_i64(costs->least.forward, pile->forward), min_i64(costs->least.backward, pile->backward),
-            min_i64(costs->least.weight, pile->weight)};
+    return (struct pile){min_i64(a.saved, b.saved), min_i64(a.later, b.later), min_i64(a.forward, b.forward),
+                         min_i64(a.backward, b.backward), min_i64(a.weight, b.weight)};
+}
+
+static void find_suffixes(struct costs *costs)
+{
+    sort_by_beyond(costs);
+    costs->suffixes = host_alloc((size_t)costs->option_count * sizeof *costs->suffixes);
+    for (int place = costs->option_count - 1; place >= 0; place--) {
+        const struct pile *pile = &costs->options[costs->order[place]].pile;
+        struct cost_suffix *suffix = &costs->suffixes[place];
+        bool last = place == costs->option_count - 1;
+        suffix->least = last ? *pile : lesser(*pile, suffix[1].least);
+        suffix->forward_beyond = pile->forward - pile->saved;
+        suffix->backward_beyond = pile->backward - pile->saved;
+        if (!last) {
+            suffix->forward_beyond = min_i64(suffix->forward_beyond, suffix[1].forward_beyond);
+            suffix->backward_beyond = min_i64(suffix->backward_beyond, suffix[1].backward_beyond);
+        }
+        find_hull(costs, place, suffix);
     }
 }
 
@@ -362,16 +398,15 @@ void costs_open_options(struct costs_cache *cache, const struct layout *layout, 
     }
     qsort(costs->options, (size_t)costs->option_count, sizeof *costs->options, by_seconds);
     keep_best_options(costs);
-    find_hull(costs);
-    find_least(costs);
+    find_suffixes(costs);
 }
 
-double costs_least_recompute(const struct costs *costs, double saved)
+double costs_least_recompute(const struct cost_suffix *suffix, double saved)
 {
-    const struct cost_corner *hull = costs->hull;
+    const struct cost_corner *hull = suffix->hull;
     if (saved >= hull[0].saved)
         return hull[0].seconds;
-    for (int i = 1; i < costs->hull_count; i++)
+    for (int i = 1; i < suffix->hull_count; i++)
         if (saved >= hull[i].saved) {
             double share = (hull[i - 1].saved - saved) / (hull[i - 1].saved - hull[i].saved);
             return hull[i - 1].seconds + share * (hull[i].seconds - hull[i - 1].seconds);
@@ -399,8 +434,11 @@ void costs_close(struct costs_cache *cache)
     for (int i = 0; i < BUCKETS; i++)
         for (struct entry *e = cache->entries[i], *next; e; e = next) {
             next = e->next;
+            for (int k = 0; e->costs.suffixes && k < e->costs.option_count; k++)
+                free(e->costs.suffixes[k].hull);
+            free(e->costs.suffixes);
+            free(e->costs.order);
             free(e->costs.options);
-            free(e->costs.hull);
             free(e);
         }
     for (struct forms *f = cache->forms, *next; f; f = next) {

@@ -25,6 +25,16 @@ struct cost_option {
 /* Corner of the lower hull of all options: of layers that keep so many bytes on average, none recompute faster. */
 struct cost_corner {
     double saved, seconds;
+    int option;
+};
+
+/* The options that may lie below one: they are stacked so that the less a layer needs beyond what it keeps, the higher it lies
+ * (stages.h). */
+struct cost_suffix {
+    struct pile least; /* as little of everything as any of them, each by itself */
+    int64_t forward_beyond, backward_beyond; /* likewise, what they need in a pass beyond what they keep */
+    struct cost_corner *hull; /* the fastest first; owned */
+    int hull_count;
 };
 
 struct costs {
@@ -34,9 +44,8 @@ struct costs {
     bool first_differs;
     struct cost_option *options; /* the fastest first; owned; none until costs_open_options() */
     int option_count;
-    struct pile least;        /* as little of everything as any option, each by itself */
-    struct cost_corner *hull; /* the fastest first; owned */
-    int hull_count;
+    int *order;                   /* of options, from the top of a stack down; owned */
+    struct cost_suffix *suffixes; /* by place in that order; owned. The first has all options */
     const struct block *blocks; /* by part, of a micro-batch of 1: for their parameters */
 };
 
@@ -53,6 +62,6 @@ void costs_open_options(struct costs_cache *cache, const struct layout *layout, 
 
 /* Least seconds of recomputation of a layer, on average, when layers keep at most `saved` bytes on average; infinite when
  * they cannot keep so little. A lower bound, by convexity. */
-double costs_least_recompute(const struct costs *costs, double saved);
+double costs_least_recompute(const struct cost_suffix *suffix, double saved);
 
 #endif

@@ -2,333 +2,460 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "base/units.h"
 #include "model/recompute.h"
-#include "planner/arrangement.h"
+#include "planner/bounds.h"
+#include "planner/composition.h"
+#include "planner/explanation.h"
+#include "planner/space.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* How closely a layout has been looked at; each step raises its bound. */
+enum level { LEVEL_SHAPE, LEVEL_LAYOUT, LEVEL_BOUNDED, LEVEL_COMPOSED };
+
+struct node {
+    double bound_s;
+    enum level level;
+    struct space_shape shape;
+    struct layout layout; /* from LEVEL_LAYOUT on */
+};
+
+enum { MOST_ROWS = 8 };
 
 /* A search in progress. */
 struct search {
     const struct search_request *request;
     struct search_result *result;
-    struct layer_sets sets; /* made when first needed */
-    int64_t alternative_room, rejected_room;
-    struct arrangement_count count;
+    struct costs_cache *costs;
+    struct bounds *bounds;
+    struct node *heap; /* the least bound first */
+    int64_t heap_count, heap_room;
+    struct search_row rows[MOST_ROWS]; /* the fastest of each shape, in order; [0] was built and fits */
+    int row_count;
+    double best_s;     /* of what was built */
+    double peak_s;     /* the least of what has room at its peak */
+    double unproved_s; /* the least bound of what was not tried in full */
+    int64_t budget;    /* items of schedules to be replayed */
     struct error *err;
 };
 
-/* ------------------------------------------------------------------------------------------------------------- rows */
+/* -------------------------------------------------------------------------------------------------------------- heap */
 
-static void add_row(struct arena *arena, struct search_row **rows, int64_t *count, int64_t *room,
-                    const struct search_row *row)
+static bool is_before(const struct node *a, const struct node *b)
 {
-    if (*count == *room) {
-        int64_t doubled = *room ? 2 * *room : 32;
-        struct search_row *larger = arena_array(arena, (size_t)doubled, sizeof *larger);
-        if (*count)
-            memcpy(larger, *rows, (size_t)*count * sizeof **rows);
-        *rows = larger;
-        *room = doubled;
+    return a->bound_s < b->bound_s || (a->bound_s == b->bound_s && a->level > b->level);
+}
+
+static void push(struct search *s, struct node node)
+{
+    if (s->heap_count == s->heap_room) {
+        s->heap_room = 2 * s->heap_room + 1024;
+        s->heap = host_resize(s->heap, (size_t)s->heap_room * sizeof *s->heap);
     }
-    (*rows)[(*count)++] = *row;
+    int64_t at = s->heap_count++;
+    for (; at > 0 && is_before(&node, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = node;
 }
 
-static const char *arena_text(struct arena *arena, struct text *text)
+static struct node pop(struct search *s)
 {
-    const char *copy = arena_strdup(arena, text->data ? text->data : "");
-    text_free(text);
-    return copy;
+    struct node first = s->heap[0], last = s->heap[--s->heap_count];
+    int64_t at = 0;
+    for (int64_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
+        if (child + 1 < s->heap_count && is_before(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!is_before(&s->heap[child], &last))
+            break;
+        s->heap[at] = s->heap[child];
+    }
+    if (s->heap_count)
+        s->heap[at] = last;
+    return first;
 }
 
-static struct search_row row_of(struct search *search, const struct program *program,
-                                const struct prediction *prediction)
+/* -------------------------------------------------------------------------------------------------------------- rows */
+
+static bool same_shape(const struct layout *a, const struct layout *b)
 {
-    struct arena *arena = search->result->arena;
-    size_t layers = (size_t)program->model.layers;
+    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->micro_batch == b->micro_batch;
+}
+
+/* A plan of this shape must be faster than this to be of interest. */
+static double row_limit(const struct search *s, const struct layout *layout)
+{
+    for (int i = 0; i < s->row_count; i++)
+        if (same_shape(&s->rows[i].layout, layout))
+            return s->rows[i].time.total;
+    return s->row_count < MOST_ROWS ? INFINITY : s->rows[MOST_ROWS - 1].time.total;
+}
+
+/* Puts the row in its place, instead of a slower one of its shape. */
+static void add_row(struct search *s, const struct search_row *row)
+{
+    int at = 0, kept = 0;
+    if (row->time.total >= row_limit(s, &row->layout))
+        return;
+    for (int i = 0; i < s->row_count; i++)
+        if (!same_shape(&s->rows[i].layout, &row->layout))
+            s->rows[kept++] = s->rows[i];
+    s->row_count = kept < MOST_ROWS ? kept : MOST_ROWS - 1;
+    while (at < s->row_count && s->rows[at].time.total <= row->time.total)
+        at++;
+    memmove(&s->rows[at + 1], &s->rows[at], (size_t)(s->row_count - at) * sizeof *s->rows);
+    s->rows[at] = *row;
+    s->row_count++;
+}
+
+/* ------------------------------------------------------------------------------------------------------- one layout */
+
+/* A layout that is being composed. */
+struct candidate {
+    struct stages stages;
+    struct composition *composition;
+    int64_t room; /* for tensors */
+};
+
+static int64_t room_for_tensors(const struct search *s, const struct layout *layout)
+{
+    const struct rank_device *device = &s->request->cluster->device;
+    return device->capacity_bytes - prediction_runtime(device, layout_ranks(layout)).bytes;
+}
+
+static void open_candidate(struct search *s, const struct layout *layout, struct candidate *candidate)
+{
+    struct costs *costs = costs_find(s->costs, layout);
+    costs_open_options(s->costs, layout, costs);
+    stages_open(s->request->model, s->request->speed, layout, costs, &candidate->stages);
+    candidate->room = room_for_tensors(s, layout);
+    candidate->composition = composition_open(&candidate->stages, candidate->room);
+}
+
+static void close_candidate(struct candidate *candidate)
+{
+    composition_close(candidate->composition);
+    stages_close(&candidate->stages);
+}
+
+/* Layers of each chunk and masks of all layers, from those of the stages. */
+static void fill_masks(struct candidate *candidate, const int64_t *stage_layers, int64_t *chunk_layers,
+                       uint32_t *masks)
+{
+    const struct layout *l = &candidate->stages.layout;
+    int64_t layer = 0;
+    for (int64_t chunk = 0; chunk < layout_chunks(l); chunk++) {
+        int64_t stage = chunk % l->pp;
+        const struct stage_choice *choice =
+            composition_choice(candidate->composition, stage, stage_layers[stage]);
+        chunk_layers[chunk] = stage_layers[stage];
+        for (int64_t i = 0; i < stage_layers[stage]; i++)
+            masks[layer++] = candidate->stages.costs->options[choice->options[i]].mask;
+    }
+}
+
+static struct search_row row_of(struct search *s, struct candidate *candidate,
+                                const struct composition_best *best)
+{
+    struct arena *arena = s->result->arena;
+    const struct layout *l = &candidate->stages.layout;
+    const struct rank_device *device = &s->request->cluster->device;
     struct search_row row = {
-        .layout = program->layout,
-        .masks = arena_array(arena, layers, sizeof *row.masks),
-        .peak_bytes = program->peak_bytes,
-        .arena_bytes = program->arena_bytes,
-        .needed_bytes = prediction->needed_bytes,
-        .time = prediction->time,
+        .layout = *l,
+        .masks = arena_array(arena, (size_t)s->request->model->layers, sizeof *row.masks),
+        .chunk_layers = arena_array(arena, (size_t)layout_chunks(l), sizeof *row.chunk_layers),
+        .time = composition_time(candidate->composition, best),
     };
-    memcpy(row.masks, program->recompute, layers * sizeof *row.masks);
+    fill_masks(candidate, best->layers, row.chunk_layers, row.masks);
+    for (int64_t i = 0; i < l->pp; i++) {
+        const struct stage_choice *choice = composition_choice(candidate->composition, i, best->layers[i]);
+        int64_t built = *composition_arena(candidate->composition, i, best->layers[i]);
+        row.arena_bytes = max_i64(row.arena_bytes, built);
+        if (choice->peak_bytes > row.peak_bytes) {
+            row.peak_bytes = choice->peak_bytes;
+            row.bytes = explanation_bytes(&candidate->stages, i, best->layers[i], choice->options);
+        }
+    }
+    row.needed_bytes =
+        max_i64(row.peak_bytes, row.arena_bytes) + prediction_runtime(device, layout_ranks(l)).bytes;
     struct text text = {0};
-    recompute_print(&program->model, row.masks, &text);
-    row.recompute = arena_text(arena, &text);
+    recompute_print(s->request->model, row.masks, &text);
+    row.recompute = arena_strdup(arena, text.data ? text.data : "");
+    text_free(&text);
     return row;
 }
 
-static const char *reason_of(struct search *search, const struct search_row *row,
-                             const struct prediction *prediction)
+/* Builds the first stage that was not built yet; *fits: all have been, and have room. */
+static int build_stages(struct search *s, struct candidate *candidate, const struct composition_best *best,
+                        bool *fits)
 {
-    struct text text = {0};
-    text_printf(&text, "dp=%lld micro-batch=%lld recompute=%s ", (long long)row->layout.dp,
-                (long long)row->layout.micro_batch, row->recompute);
-    prediction_explain(prediction, &text);
-    return arena_text(search->result->arena, &text);
-}
-
-/* Files the program under what fits or under what does not; returns whether it fits. */
-static bool file_program(struct search *search, const struct program *program)
-{
-    struct search_result *result = search->result;
-    struct prediction prediction;
-    prediction_make(program, &search->request->cluster->device, search->request->speed, &prediction);
-    struct search_row row = row_of(search, program, &prediction);
-    if (prediction.fits) {
-        add_row(result->arena, &result->alternatives, &result->alternative_count, &search->alternative_room,
-                &row);
-    } else {
-        row.reason = reason_of(search, &row, &prediction);
-        add_row(result->arena, &result->rejected, &result->rejected_count, &search->rejected_room, &row);
-    }
-    return prediction.fits;
-}
-
-static bool same_masks(const struct search_row *row, const struct layout *layout, const uint32_t *masks,
-                       int64_t layers)
-{
-    return row->layout.dp == layout->dp && row->layout.micro_batch == layout->micro_batch &&
-           !memcmp(row->masks, masks, (size_t)layers * sizeof *masks);
-}
-
-/* Has a named set already filed this very configuration? */
-static bool is_filed(const struct search_result *result, const struct layout *layout, const uint32_t *masks,
-                     int64_t layers)
-{
-    for (int64_t i = 0; i < result->alternative_count; i++)
-        if (same_masks(&result->alternatives[i], layout, masks, layers))
-            return true;
-    for (int64_t i = 0; i < result->rejected_count; i++)
-        if (same_masks(&result->rejected[i], layout, masks, layers))
-            return true;
-    return false;
-}
-
-/* ---------------------------------------------------------------------------------------------- one layout at a time */
-
-/* Every layer drops the tensors in `mask`. */
-static int try_uniform(struct search *search, const struct layout *layout, uint32_t mask, bool *fits)
-{
-    const struct model *model = search->request->model;
-    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks);
-    for (int64_t layer = 0; layer < model->layers; layer++)
-        masks[layer] = mask;
-    struct program *program;
-    int status = program_create(model, layout, masks, &program, search->err);
-    if (!status) {
-        *fits = file_program(search, program);
-        search->count.weighed++;
-        search->count.feasible += *fits;
+    const struct layout *l = &candidate->stages.layout;
+    int64_t *chunk_layers = host_alloc((size_t)layout_chunks(l) * sizeof *chunk_layers);
+    uint32_t *masks = host_alloc((size_t)s->request->model->layers * sizeof *masks);
+    struct program_spec spec = {s->request->model, l, masks, chunk_layers, 0};
+    int status = 0;
+    fill_masks(candidate, best->layers, chunk_layers, masks);
+    *fits = true;
+    for (; spec.stage < l->pp && *fits && !status; spec.stage++) {
+        int64_t *arena = composition_arena(candidate->composition, spec.stage, best->layers[spec.stage]);
+        struct program *program;
+        if (*arena)
+            continue;
+        status = program_create_stage(&spec, &program, s->err);
+        if (status)
+            break;
+        *arena = program->arena_bytes;
+        *fits = program->arena_bytes <= candidate->room;
+        s->result->count.built++;
         program_free(program);
     }
+    free(chunk_layers);
     free(masks);
     return status;
 }
 
-/* What tensors may take. */
-static int64_t room_for_tensors(const struct search *search, int64_t ranks)
+/* The stage whose arena was too large must have a lower peak: a little at first, and after some attempts by all that was too
+ * much, since an arena may stay above its peak by much. */
+static void tighten(struct candidate *candidate, const struct composition_best *best, int attempt)
 {
-    const struct rank_device *device = &search->request->cluster->device;
-    return device->capacity_bytes - prediction_runtime(device, ranks).bytes;
+    enum { SMALL_STEPS = 24 };
+    for (int64_t i = 0; i < candidate->stages.layout.pp; i++) {
+        int64_t arena = *composition_arena(candidate->composition, i, best->layers[i]);
+        int64_t peak = composition_choice(candidate->composition, i, best->layers[i])->peak_bytes;
+        int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - candidate->room, 1);
+        if (arena > candidate->room)
+            composition_tighten(candidate->composition, i, best->layers[i], peak - less);
+    }
 }
 
-static int create_plain(struct search *search, const struct layout *layout, struct program **plain)
+/* Finds the fastest plan of the layout that really fits, if it is faster than all that is known. */
+static int improve(struct search *s, struct candidate *candidate, double bound_s)
 {
-    if (program_create(search->request->model, layout, NULL, plain, search->err))
-        return -1;
-    if (!search->sets.count)
-        layer_sets_create(*plain, &search->sets);
-    return 0;
-}
-
-/* Files `program` unless a uniform set was the same, and frees it. */
-static void file_found(struct search *search, struct program *program)
-{
-    if (!is_filed(search->result, &program->layout, program->recompute, program->model.layers))
-        file_program(search, program);
-    program_free(program);
-}
-
-static int try_arrangements(struct search *search, const struct layout *layout, bool *fits)
-{
-    struct program *plain, *found;
-    if (create_plain(search, layout, &plain))
-        return -1;
-    int status = arrangement_fit(plain, &search->sets, search->request->speed,
-                                 room_for_tensors(search, layout->dp), &found, &search->count, search->err);
-    program_free(plain);
-    *fits = !status && found;
-    if (*fits)
-        file_found(search, found);
+    int status = 0;
+    bool found = true, fits = false;
+    for (int attempt = 0; found && !fits && !status; attempt++) {
+        struct composition_best best;
+        status = composition_search(candidate->composition, s->best_s, &s->budget, &best, s->err);
+        found = !status && best.step_s < s->best_s;
+        if (!status && !best.proved)
+            s->unproved_s = fmin(s->unproved_s, bound_s);
+        s->result->count.replayed++;
+        if (found) {
+            s->peak_s = fmin(s->peak_s, best.step_s);
+            status = build_stages(s, candidate, &best, &fits);
+            if (!status && !fits)
+                tighten(candidate, &best, attempt);
+        }
+        if (found && fits && !status) {
+            struct search_row row = row_of(s, candidate, &best);
+            s->best_s = best.step_s;
+            s->result->feasible++;
+            add_row(s, &row);
+        }
+        composition_best_clear(&best);
+    }
     return status;
 }
 
-/* Recomputation never makes a step faster: where none is needed, there is nothing to find. */
-static int search_layout(struct search *search, const struct layout *layout, bool *fits)
+/* A plan of a shape that is none of the best's, as far as one composition tells. */
+static int try_once(struct search *s, struct candidate *candidate)
 {
-    const struct model *model = search->request->model;
-    bool fits_plain, fits_selective, fits_full;
-    if (try_uniform(search, layout, 0, &fits_plain) ||
-        try_uniform(search, layout, recompute_selective(model), &fits_selective) ||
-        try_uniform(search, layout, recompute_full(model), &fits_full))
-        return -1;
-    *fits = fits_plain;
-    return fits_plain ? 0 : try_arrangements(search, layout, fits);
+    int64_t once = 1;
+    struct composition_best best;
+    double limit_s = row_limit(s, &candidate->stages.layout);
+    int status = composition_search(candidate->composition, limit_s, &once, &best, s->err);
+    if (!status && best.step_s < limit_s && best.step_s >= s->best_s) {
+        struct search_row row = row_of(s, candidate, &best);
+        s->result->feasible++;
+        add_row(s, &row);
+    }
+    composition_best_clear(&best);
+    return status;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- layouts */
-
-static bool wanted(int64_t asked, int64_t value)
+static int compose(struct search *s, struct node *node)
 {
-    return !asked || asked == value;
+    struct candidate candidate;
+    double limit_s = row_limit(s, &node->layout);
+    int status = 0;
+    open_candidate(s, &node->layout, &candidate);
+    double bound_s = composition_bound(candidate.composition, node->bound_s, limit_s);
+    s->result->count.composed++;
+    if (bound_s < s->best_s)
+        status = improve(s, &candidate, bound_s);
+    if (!status && bound_s < limit_s)
+        status = try_once(s, &candidate);
+    close_candidate(&candidate);
+    return status;
 }
 
-/* Where one micro-batch does not fit, no larger one does. */
-static int search_micro_batches(struct search *search, struct layout layout)
+/* ------------------------------------------------------------------------------------------------------------ levels */
+
+static void list_layouts(struct search *s, const struct node *node)
 {
-    const struct search_request *request = search->request;
-    int64_t sequences = request->global_batch / layout.dp;
-    int64_t most = min_i64(sequences, LAYOUT_MICRO_BATCH_MAX);
-    bool fits = true;
-    for (int64_t micro_batch = 1; fits && micro_batch <= most; micro_batch++) {
-        if (sequences % micro_batch || !wanted(request->micro_batch, micro_batch))
-            continue;
-        layout.micro_batch = micro_batch;
-        if (search_layout(search, &layout, &fits))
+    struct layout *layouts;
+    int count = space_layouts(s->request, &node->shape, &layouts);
+    s->result->count.layouts += count;
+    for (int i = 0; i < count; i++) {
+        struct costs *costs = costs_find(s->costs, &layouts[i]);
+        double bound_s = bounds_of_schedule(s->bounds, &layouts[i], costs);
+        push(s, (struct node){fmax(bound_s, node->bound_s), LEVEL_LAYOUT, node->shape, layouts[i]});
+    }
+    free(layouts);
+}
+
+static void bound_layout(struct search *s, struct node *node)
+{
+    struct costs *costs = costs_find(s->costs, &node->layout);
+    costs_open_options(s->costs, &node->layout, costs);
+    double limit_s = row_limit(s, &node->layout);
+    double bound_s =
+        bounds_of_layout(s->bounds, &node->layout, costs, room_for_tensors(s, &node->layout), limit_s);
+    if (bound_s < limit_s) {
+        node->bound_s = fmax(bound_s, node->bound_s);
+        node->level = LEVEL_BOUNDED;
+        push(s, *node);
+    } else {
+        s->result->count.layouts_beyond++;
+    }
+}
+
+static int look_closer(struct search *s, struct node *node)
+{
+    if (node->level == LEVEL_SHAPE)
+        list_layouts(s, node);
+    else if (node->level == LEVEL_LAYOUT)
+        bound_layout(s, node);
+    else
+        return compose(s, node);
+    return 0;
+}
+
+/* Until nothing that is left can be faster; then a little longer, for other shapes that are almost as fast. */
+static int run_search(struct search *s)
+{
+    enum { MORE_NODES = 400, MORE_COMPOSED = 12 };
+    int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
+    while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0) {
+        struct node node = pop(s);
+        if (s->request->most_composed && s->result->count.composed >= s->request->most_composed) {
+            s->unproved_s = fmin(s->unproved_s, node.bound_s);
+            break;
+        }
+        if (node.bound_s >= s->best_s) {
+            more_nodes--;
+            if (composed_until == INT64_MAX)
+                composed_until = s->result->count.composed + MORE_COMPOSED;
+        }
+        if (look_closer(s, &node))
             return -1;
     }
     return 0;
 }
 
-static int search_layouts(struct search *search, struct layout layout)
+/* ------------------------------------------------------------------------------------------------------------ shapes */
+
+/* Files a shape by its bound, unless all ranks together are too small for it. */
+static bool file_shape(void *context, const struct space_shape *shape)
 {
-    const struct search_request *request = search->request;
-    int64_t ranks = min_i64(cluster_ranks(request->cluster), LAYOUT_DP_MAX);
-    int64_t most = min_i64(ranks, request->global_batch);
-    for (int64_t dp = 1; dp <= most; dp++) {
-        if (request->global_batch % dp || !wanted(request->dp, dp))
-            continue;
-        layout.dp = dp;
-        if (search_micro_batches(search, layout))
-            return -1;
+    struct search *s = context;
+    struct layout layout = space_layout(s->request, shape);
+    struct costs *costs = costs_find(s->costs, &layout);
+    s->result->count.shapes++;
+    double room = (double)layout.pp * (double)room_for_tensors(s, &layout);
+    if (bounds_of_bytes(s->bounds, &layout, costs) > room) {
+        s->result->count.beyond_bytes++;
+        return false;
     }
-    return 0;
+    push(s, (struct node){bounds_of_work(s->bounds, &layout, costs), LEVEL_SHAPE, *shape, layout});
+    return true;
 }
 
-/* The least that any layout needs is with the smallest micro-batch; ranks make no difference to it. */
-static int find_nearest(struct search *search, struct layout layout)
+/* Tensor-parallel ranks of several nodes are paid for at the network's pace; more than two nodes' only where nothing else fits. */
+static int search_shapes(struct search *s)
 {
-    const struct search_request *request = search->request;
-    layout.dp = request->dp ? request->dp : 1;
-    layout.micro_batch = request->micro_batch ? request->micro_batch : 1;
-    struct program *plain, *least;
-    if (create_plain(search, &layout, &plain))
-        return -1;
-    int status = arrangement_least(plain, &search->sets, request->speed, &least, search->err);
-    program_free(plain);
-    if (!status)
-        file_found(search, least);
+    int64_t node_ranks = s->request->cluster->ranks_per_node;
+    space_shapes(s->request, s->request->tp ? s->request->tp : 2 * node_ranks, file_shape, s);
+    int status = run_search(s);
+    if (!status && !s->row_count && isinf(s->unproved_s) && 2 * node_ranks < s->request->model->heads) {
+        s->heap_count = 0;
+        space_shapes(s->request, s->request->model->heads, file_shape, s);
+        status = run_search(s);
+    }
     return status;
 }
 
-static int by_speed(const void *a, const void *b)
-{
-    const struct search_row *x = a, *y = b;
-    if (x->time.total != y->time.total)
-        return x->time.total < y->time.total ? -1 : 1;
-    if (x->arena_bytes != y->arena_bytes)
-        return x->arena_bytes < y->arena_bytes ? -1 : 1;
-    return (x->layout.dp > y->layout.dp) - (x->layout.dp < y->layout.dp);
-}
+/* ----------------------------------------------------------------------------------------------------------- request */
 
-static int by_need(const void *a, const void *b)
+static int check_request(const struct search_request *r, struct error *err)
 {
-    const struct search_row *x = a, *y = b;
-    if (x->needed_bytes != y->needed_bytes)
-        return x->needed_bytes < y->needed_bytes ? -1 : 1;
-    return by_speed(a, b);
-}
-
-static void sort_rows(struct search_row *rows, int64_t count, int (*order)(const void *, const void *))
-{
-    if (count)
-        qsort(rows, (size_t)count, sizeof *rows, order);
-}
-
-static int check_request(const struct search_request *request, struct layout *layout, struct error *err)
-{
-    int64_t ranks = cluster_ranks(request->cluster), dp = request->dp ? request->dp : 1;
-    if (request->global_batch < 1)
+    int64_t ranks = cluster_ranks(r->cluster),
+            asked = max_i64(r->dp, 1) * max_i64(r->tp, 1) * max_i64(r->pp, 1);
+    if (r->global_batch < 1)
         return error_set(err, "--global-batch %lld: a step needs at least 1 sequence",
-                         (long long)request->global_batch);
-    if (dp > ranks)
-        return error_set(err, "--dp %lld: the cluster has %lld ranks; use at most that many", (long long)dp,
-                         (long long)ranks);
-    *layout = (struct layout){.dp = dp,
-                              .micro_batch = request->micro_batch ? request->micro_batch : 1,
-                              .global_batch = request->global_batch,
-                              .seq_len = request->seq_len,
-                              .precision = request->precision};
-    return layout_complete(layout, request->model, err);
+                         (long long)r->global_batch);
+    if (asked > ranks)
+        return error_set(
+            err, "--dp %lld x --tp %lld x --pp %lld: the cluster has %lld ranks; use at most that many",
+            (long long)max_i64(r->dp, 1), (long long)max_i64(r->tp, 1), (long long)max_i64(r->pp, 1),
+            (long long)ranks);
+    struct layout layout = {.dp = max_i64(r->dp, 1),
+                            .tp = max_i64(r->tp, 1),
+                            .pp = max_i64(r->pp, 1),
+                            .virtual_stages = max_i64(r->virtual_stages, 1),
+                            .micro_batch = max_i64(r->micro_batch, 1),
+                            .global_batch = r->global_batch,
+                            .seq_len = r->seq_len,
+                            .sequence_parallel = r->sequence_parallel == SEARCH_ON && r->tp > 1,
+                            .schedule = r->schedule ? *r->schedule : SCHEDULE_1F1B,
+                            .precision = r->precision};
+    if (layout.virtual_stages > 1 && layout.pp == 1)
+        layout.pp = 2; /* to be chosen */
+    return layout_complete(&layout, r->model, err);
 }
 
-static void conclude(struct search *search)
+static void conclude(struct search *s)
 {
-    struct search_result *result = search->result;
-    sort_rows(result->alternatives, result->alternative_count, by_speed);
-    sort_rows(result->rejected, result->rejected_count, by_need);
-    result->candidates = search->count.weighed;
-    result->feasible = search->count.feasible;
-    if (!result->alternative_count) {
-        result->enough_bytes = result->rejected[0].needed_bytes;
-        result->short_bytes = result->enough_bytes - search->request->cluster->device.capacity_bytes;
-    }
+    struct search_result *r = s->result;
+    r->alternatives = arena_array(r->arena, MOST_ROWS, sizeof *r->alternatives);
+    memcpy(r->alternatives, s->rows, (size_t)s->row_count * sizeof *s->rows);
+    r->alternative_count = s->row_count;
+    r->candidates = r->count.shapes + r->count.layouts;
+    r->bound_s = fmin(s->peak_s, s->unproved_s);
 }
 
 int search_run(const struct search_request *request, struct search_result *out, struct error *err)
 {
-    struct layout layout;
-    if (check_request(request, &layout, err))
+    enum { MOST_ITEMS = 4000000 }; /* about 30 ms */
+    if (check_request(request, err))
         return -1;
     int64_t begin_ns = clock_ns();
     *out = (struct search_result){.arena = arena_create()};
-    struct search search = {.request = request, .result = out, .err = err};
-    int status = search_layouts(&search, layout);
-    if (!status && !out->alternative_count)
-        status = find_nearest(&search, layout);
-    layer_sets_clear(&search.sets);
-    if (status) {
+    struct search s = {.request = request,
+                       .result = out,
+                       .costs = costs_open(request->model, request->speed, request->sets, request->set_count),
+                       .best_s = INFINITY,
+                       .peak_s = INFINITY,
+                       .unproved_s = INFINITY,
+                       .budget = MOST_ITEMS,
+                       .err = err};
+    s.bounds = bounds_open(request->model, request->speed, s.costs);
+    int status = search_shapes(&s);
+    if (!status)
+        conclude(&s);
+    bounds_close(s.bounds);
+    costs_close(s.costs);
+    free(s.heap);
+    if (status)
         search_clear(out);
-        return -1;
-    }
-    conclude(&search);
-    out->search_seconds = (double)(clock_ns() - begin_ns) * 1e-9;
-    return 0;
+    else
+        out->search_seconds = (double)(clock_ns() - begin_ns) * 1e-9;
+    return status;
 }
 
 void search_clear(struct search_result *result)
 {
     arena_free(result->arena);
     *result = (struct search_result){0};
-}
-
-void search_explain(const struct search_request *request, const struct search_result *result,
-                    struct text *out)
-{
-    char capacity[UNITS_TEXT], missing[UNITS_TEXT], enough[UNITS_TEXT];
-    if (result->alternative_count)
-        return;
-    const struct search_row *least = &result->rejected[0];
-    text_printf(
-        out,
-        "no plan for %s in %s per rank: the least that a rank needs is %s, %s more, with micro-batches of "
-        "%lld and recomputation; use devices with more memory, or a smaller model",
-        request->model->name, units_format_bytes(request->cluster->device.capacity_bytes, capacity),
-        units_format_bytes(result->enough_bytes, enough), units_format_bytes(result->short_bytes, missing),
-        (long long)least->layout.micro_batch);
 }

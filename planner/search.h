@@ -1,5 +1,9 @@
-/* The fastest way to make a step fit: every number of data-parallel ranks, every micro-batch, and for each of them the
- * cheapest recomputation, exactly. What is returned was built as a program and fits to the byte. */
+/* The fastest way to train a model on a cluster: data, tensor and pipeline parallel ranks, virtual stages, micro-batch, ZeRO,
+ * sequence parallelism, schedule, layers by stage, and for every layer what it recomputes. The answer is the optimum of the time
+ * model over all plans whose peaks have room, with what was left unproved told in figures; and it was built, and fits to the byte.
+ *
+ * It is a best-first search (docs/time-model.md section 9): layouts wait in a heap by a lower bound of their step, and only the
+ * first is looked at more closely, which raises its bound, until the first is the fastest known plan. */
 #ifndef MEMPLAN_PLANNER_SEARCH_H
 #define MEMPLAN_PLANNER_SEARCH_H
 
@@ -12,47 +16,82 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum search_choice { SEARCH_ANY, SEARCH_OFF, SEARCH_ON };
+
 struct search_request {
     const struct model *model;
     const struct cluster *cluster;
     const struct machine_speed *speed;
-    int64_t global_batch;    /* sequences per step over all ranks */
-    int64_t seq_len;         /* 0: the model's */
-    int64_t dp, micro_batch; /* 0: choose */
+    int64_t global_batch; /* sequences per step over all ranks */
+    int64_t seq_len;      /* 0: the model's */
     enum precision precision;
+    /* What is asked for; 0 or NULL: choose. */
+    int64_t dp, tp, pp, virtual_stages, micro_batch;
+    enum search_choice zero, sequence_parallel;
+    const enum schedule_kind *schedule;
+    const uint32_t *sets; /* the only ones that a layer may drop; NULL: any */
+    int set_count;
+    int64_t most_composed; /* gives up after so many layouts looked at closely, when only a rough answer is wanted; 0: never */
+};
+
+/* Where the bytes of a stage are at its peak, beside the runtime. */
+struct search_bytes {
+    int64_t stage;
+    int64_t states;                   /* parameters, gradients, optimizer, buffers */
+    int64_t kept, kept_micro_batches; /* activations of other micro-batches */
+    int64_t working;                  /* of the one in progress */
+    int64_t head;                     /* of which: while the head is at work; 0: the peak is elsewhere */
 };
 
 /* One configuration. */
 struct search_row {
     struct layout layout;
     uint32_t *masks;       /* recomputation by layer */
+    int64_t *chunk_layers; /* layers of each chunk of the pipeline */
     const char *recompute; /* the same as text, for --recompute */
-    int64_t peak_bytes, arena_bytes, needed_bytes;
+    int64_t peak_bytes;    /* of the stage that needs most */
+    int64_t arena_bytes;   /* likewise, as built; 0: it was not */
+    int64_t needed_bytes;  /* peak, or arena, and runtime */
+    struct search_bytes bytes;
     struct step_time time;
-    const char *reason; /* rejected rows: "dp=1 micro-batch=8 recompute=none needs 412 MiB of 300 MiB: ..." */
+    const char *reason; /* rejected rows: "dp=1 micro-batch=8 ...: stage 3 needs 83.2 GiB of 79.2 GiB: ..." */
+};
+
+/* How many layouts went how far. */
+struct search_count {
+    int64_t shapes;         /* ways to spend ranks, times micro-batches */
+    int64_t beyond_bytes;   /* of these: too large together for all ranks */
+    int64_t beyond_time;    /* too slow, whatever the schedule */
+    int64_t layouts;        /* shapes with schedules, chunks and ZeRO */
+    int64_t layouts_beyond; /* of these: do not fit, or too slow, by their bounds */
+    int64_t composed;       /* layers placed and recomputation chosen */
+    int64_t replayed;       /* schedules */
+    int64_t built;          /* stages */
 };
 
 struct search_result {
-    struct arena *arena;             /* owns everything below */
-    struct search_row *alternatives; /* what fits, fastest first: [0] is the plan */
+    struct arena *arena; /* owns everything below */
+    struct search_row
+        *alternatives; /* of different shapes, fastest first: [0] is the plan. The others are not built */
     int64_t alternative_count;
-    struct search_row *rejected; /* what does not, the nearest first */
+    struct search_row *rejected; /* by family: the first reason why none of it is the plan; see explanation_families() */
     int64_t rejected_count;
-    int64_t candidates; /* configurations weighed */
-    int64_t feasible;   /* of those, the ones whose peak is within the capacity */
+    struct search_count count;
+    int64_t candidates; /* configurations weighed, by bound or better */
+    int64_t feasible;   /* of those, the ones that were found to fit */
+    /* No plan whose peaks have room takes less: the plan's own time, but where placing tensors took more than their peak, or
+     * where trying all compositions of a layout would have taken too long. */
+    double bound_s;
     double search_seconds;
     /* When nothing fits: the configuration that needs least is rejected[0]. */
-    int64_t short_bytes;    /* by so much */
-    int64_t enough_bytes;   /* a capacity that would do */
+    int64_t short_bytes;  /* by so much */
+    int64_t enough_bytes; /* a capacity that would do */
+    int64_t enough_nodes; /* so many would do; 0: no number of them that was tried */
 };
 
 /* Fails only on a request that makes no sense; that nothing fits is an answer. On success the caller owns *out's contents:
  * search_clear(). */
 int search_run(const struct search_request *request, struct search_result *out, struct error *err);
 void search_clear(struct search_result *result);
-
-/* "no plan for gpt2-124m in 300 MiB per rank: the nearest, ..., is short of ...; 512 MiB would do". */
-void search_explain(const struct search_request *request, const struct search_result *result,
-                    struct text *out);
 
 #endif

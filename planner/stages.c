@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "model/program_build.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,54 +239,17 @@ struct partial {
 struct choosing {
     struct fitting fitting;
     int64_t room;
-    int *order; /* of options: the less a layer needs beyond what it keeps, the higher it lies */
     struct partial *partials;
     int count, capacity, level; /* level: where the partials of this many layers begin */
     double best_s;              /* of what is known to fit */
     int64_t best_peak;
-    int *best;         /* options from the bottom up, above the lowest if that is apart */
-    double saved_most; /* that the layers of a chunk can keep together, at the very most */
+    int *best; /* options from the bottom up, above the lowest if that is apart */
 };
 
 void stage_choice_clear(struct stage_choice *choice)
 {
     free(choice->options);
     choice->options = NULL;
-}
-
-static int64_t beyond(const struct pile *pile)
-{
-    return max_i64(pile->forward, pile->backward) - pile->saved;
-}
-
-static void sort_options(const struct costs *costs, int *order)
-{
-    for (int i = 0; i < costs->option_count; i++) {
-        int at = i;
-        for (; at > 0 && beyond(&costs->options[order[at - 1]].pile) > beyond(&costs->options[i].pile); at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-}
-
-/* Were all layers to need nothing but what they keep. */
-static double most_saved(const struct fitting *f, int64_t room)
-{
-    double most = 1e300;
-    for (int i = 0; i < f->stage->moment_count; i++) {
-        const struct stage_moment *m = &f->stage->moments[i];
-        if (m->work == SCHEDULE_BACKWARD_WEIGHT)
-            continue;
-        double left = (double)(room - f->states), times = 1;
-        for (int kind = 0; kind < f->stage->kinds; kind++) {
-            int64_t ends = f->bottoms[kind].saved + f->costs->piles[f->stage->top[kind]].saved;
-            int64_t copies = m->kept[kind];
-            times += (double)copies;
-            left -= (double)((copies + (kind == m->kind)) * ends);
-        }
-        most = left / times < most ? left / times : most;
-    }
-    return most;
 }
 
 static bool takes_over(const struct choosing *c, double seconds, int64_t peak)
@@ -311,37 +275,106 @@ static bool try_pair(struct choosing *c, int a, int b, int64_t count)
     return peak <= c->room;
 }
 
-/* A first answer, so that the search has something to beat: of pairs of options, as few layers of the slower one as fit. */
+/* Of the best answer so far, one layer with another option. */
+static void try_replacements(struct choosing *c)
+{
+    const struct cost_option *options = c->fitting.costs->options;
+    int64_t layers = free_layers(&c->fitting), count = 0;
+    int slower = c->best[0], faster = c->best[layers - 1];
+    while (count < layers && c->best[count] == slower)
+        count++;
+    for (int other = 0; other < c->fitting.costs->option_count; other++)
+        for (int64_t less = 0; less <= 1 && less < layers; less++) {
+            int64_t below = count - less, above = layers - 1 - below;
+            if (below < 0 || above < 0)
+                continue;
+            struct pile pile = pile_on(pile_on(pile_times(options[slower].pile, below), options[other].pile),
+                                       pile_times(options[faster].pile, above));
+            double seconds = (double)below * options[slower].seconds + options[other].seconds +
+                             (double)above * options[faster].seconds;
+            int64_t peak = peak_with(&c->fitting, pile, NULL);
+            if (!takes_over(c, seconds, peak))
+                continue;
+            c->best_s = seconds;
+            c->best_peak = peak;
+            for (int64_t i = 0; i < layers; i++)
+                c->best[i] = i < below ? slower : i == below ? other : faster;
+        }
+}
+
+/* As few layers of the slower one as fit. */
+static void try_counts(struct choosing *c, int faster, int slower)
+{
+    int64_t low = 0, high = free_layers(&c->fitting);
+    if (!try_pair(c, faster, slower, high))
+        return;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        *(try_pair(c, faster, slower, middle) ? &high : &low) = middle;
+    }
+    try_pair(c, faster, slower, 0);
+}
+
+/* A first answer, so that the search has something to beat: of pairs of options on the hull, and every option alone. */
 static void try_pairs(struct choosing *c)
 {
-    int64_t layers = free_layers(&c->fitting);
-    for (int b = 0; b < c->fitting.costs->option_count; b++) {
-        if (!try_pair(c, b, b, 0))
+    const struct costs *costs = c->fitting.costs;
+    const struct cost_suffix *all = &costs->suffixes[0];
+    double before_s = c->best_s;
+    for (int i = 0; i < costs->option_count; i++)
+        if (try_pair(c, i, i, 0))
+            break; /* those that follow are slower */
+    for (int b = 1; b < all->hull_count; b++)
+        for (int a = 0; a < b; a++)
+            try_counts(c, all->hull[a].option, all->hull[b].option);
+    if (c->best_s < before_s && free_layers(&c->fitting) > 0)
+        try_replacements(c);
+}
+
+/* The most that layers below a partial can keep together. In every pass the lowest of those above, and the highest of those
+ * below, need what they need while all others keep what they keep; and in backward the lowest layer of all does while those
+ * above keep what their weight halves need. */
+static double most_saved(const struct choosing *c, const struct partial *p, int64_t left)
+{
+    const struct fitting *f = &c->fitting;
+    const struct cost_suffix *below = &f->costs->suffixes[p->place];
+    double most = 1e300;
+    for (int i = 0; i < f->stage->moment_count; i++) {
+        const struct stage_moment *m = &f->stage->moments[i];
+        if (m->work == SCHEDULE_BACKWARD_WEIGHT)
             continue;
-        for (int a = 0; a < b; a++) {
-            int64_t low = 0, high = layers; /* `high` fits */
-            while (high - low > 1) {
-                int64_t middle = (low + high) / 2;
-                *(try_pair(c, a, b, middle) ? &high : &low) = middle;
-            }
+        bool forward = m->work == SCHEDULE_FORWARD;
+        int64_t beyond = forward ? below->forward_beyond : below->backward_beyond, others = 0, kept = 0;
+        struct pile upper = pile_on(p->pile, f->costs->piles[f->stage->top[m->kind]]);
+        for (int kind = 0; kind < f->stage->kinds; kind++) {
+            const struct pile *top = &f->costs->piles[f->stage->top[kind]];
+            kept += m->kept[kind];
+            others += m->kept[kind] * (f->bottoms[kind].saved + p->pile.saved + top->saved) +
+                      m->later[kind] *
+                          (f->bottoms[kind].later + p->pile.later + top->later + left * below->least.later);
         }
-        return;
+        int64_t room = c->room - f->states - others - f->bottoms[m->kind].saved;
+        int64_t high = room - max_i64(pass_bytes(&upper, m->work), beyond);
+        int64_t low = room - upper.later - (left - 1) * below->least.later - below->least.backward;
+        most = fmin(most, (double)high / (double)(kept + 1));
+        if (!forward && kept)
+            most = fmin(most, (double)low / (double)kept);
     }
+    return most;
 }
 
 /* No way to finish it is faster than what is known, or fits. Layers that follow keep no less than the hull says for their
  * time, and need no less than the least of each kind. */
 static bool is_hopeless(const struct choosing *c, const struct partial *p, int64_t left)
 {
-    const struct costs *costs = c->fitting.costs;
+    const struct cost_suffix *below = &c->fitting.costs->suffixes[p->place];
     double seconds = p->seconds;
     if (left > 0)
-        seconds += (double)left *
-                   costs_least_recompute(costs, (c->saved_most - (double)p->pile.saved) / (double)left);
+        seconds += (double)left * costs_least_recompute(below, most_saved(c, p, left) / (double)left);
     /* Sums in another order differ in the last bits. */
     if (seconds * (1 + 1e-12) >= c->best_s)
         return true;
-    return peak_with(&c->fitting, pile_on(pile_times(costs->least, left), p->pile), NULL) > c->room;
+    return peak_with(&c->fitting, pile_on(pile_times(below->least, left), p->pile), NULL) > c->room;
 }
 
 static bool pile_is_covered(const struct partial *a, const struct partial *b)
@@ -374,7 +407,7 @@ static void take_over(struct choosing *c, int partial)
     c->best_s = p->seconds;
     c->best_peak = peak;
     for (; p->parent >= 0; p = &c->partials[p->parent])
-        c->best[at++] = c->order[p->place];
+        c->best[at++] = c->fitting.costs->order[p->place];
 }
 
 /* Exact: all sets for each layer, level by level from the top, without what another partial beats in every respect: whatever
@@ -391,7 +424,7 @@ static void search_choice(struct choosing *c)
         c->level = end;
         for (int i = begin; i < end; i++)
             for (int place = c->partials[i].place; place < costs->option_count; place++) {
-                const struct cost_option *option = &costs->options[c->order[place]];
+                const struct cost_option *option = &costs->options[costs->order[place]];
                 const struct partial *above = &c->partials[i];
                 add_partial(c,
                             (struct partial){pile_on(option->pile, above->pile),
@@ -418,7 +451,6 @@ static void choose_with_lowest(struct choosing *c, int lowest, struct stage_choi
     c->best_s = known_s - lowest_s[f->stage->kinds - 1];
     c->best_peak = 0;
     double before_s = c->best_s;
-    c->saved_most = most_saved(f, c->room);
     try_pairs(c);
     search_choice(c);
     if (c->best_s >= before_s)
@@ -439,13 +471,10 @@ bool stages_choose(const struct stages *stages, int64_t stage, int64_t layers, i
     const struct costs *costs = stages->costs;
     struct choosing c = {.fitting = fitting_of(stages, stage, layers),
                          .room = room,
-                         .order = host_alloc((size_t)costs->option_count * sizeof *c.order),
                          .best = host_alloc((size_t)layers * sizeof *c.best)};
     *out = (struct stage_choice){0};
-    sort_options(costs, c.order);
     for (int i = 0; i < (has_first(&c.fitting) ? costs->option_count : 1); i++)
         choose_with_lowest(&c, i, out);
-    free(c.order);
     free(c.best);
     free(c.partials);
     return out->options;

@@ -1,30 +1,27 @@
-/* The search against brute force: every program that could be meant is built and timed, and none is better. */
+/* The search against brute force: every plan that could be meant is built and timed, and none is better. */
 #include "tests/planner/planner_sample.h"
 #include "tests/test.h"
 
+#include "base/arena.h"
 #include "model/recompute.h"
-#include "planner/frontier.h"
+#include "planner/explanation.h"
 #include "planner/search.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+
+enum { SETS = 3 };
 
 struct problem {
     struct model model;
     struct cluster cluster;
     struct machine_speed speed;
-    int64_t global_batch, seq_len;
+    uint32_t sets[SETS];
+    enum schedule_kind schedule;
+    struct search_request request;
 };
-
-static struct search_request request_of(const struct problem *problem)
-{
-    return (struct search_request){.model = &problem->model,
-                                   .cluster = &problem->cluster,
-                                   .speed = &problem->speed,
-                                   .global_batch = problem->global_batch,
-                                   .seq_len = problem->seq_len};
-}
 
 static uint32_t random_below(uint32_t *state, uint32_t bound)
 {
@@ -32,155 +29,249 @@ static uint32_t random_below(uint32_t *state, uint32_t bound)
     return (*state >> 8) % bound;
 }
 
-/* Small enough to try everything: 2 or 3 layers, up to 4 ranks, up to 8 sequences. */
-static struct problem random_problem(uint32_t *state, const char *family)
+/* 2 to 4 layers, mostly fewer than 4, up to 8 ranks on one node or two, up to 8 sequences. Some things are given, so that brute force ends. */
+static void random_problem(uint32_t *state, const char *family, struct problem *p)
 {
-    static const int64_t batches[] = {1, 2, 4, 6, 8}, lengths[] = {8, 16, 32};
-    struct problem p = {.model = sample_model(family, 2 + random_below(state, 2)),
-                        .cluster = {.nodes = 1, .ranks_per_node = 1 + random_below(state, 4)},
-                        .global_batch = batches[random_below(state, 5)],
-                        .seq_len = lengths[random_below(state, 3)]};
-    snprintf(p.cluster.device.name, sizeof p.cluster.device.name, "cpu");
-    machine_speed_from_cpuinfo("", 4, &p.speed);
-    p.speed.overlap = random_below(state, 2);
-    p.speed.comm_bytes_per_s.value = 1e7 * (1 + random_below(state, 1000));
-    return p;
+    static const int64_t batches[] = {2, 4, 6, 8};
+    *p = (struct problem){
+        .model = sample_model(family, 2 + random_below(state, 8) * 2 / 7),
+        .cluster = {.nodes = 1 + random_below(state, 2), .ranks_per_node = 1 + random_below(state, 4)}};
+    snprintf(p->cluster.device.name, sizeof p->cluster.device.name, "cpu");
+    machine_speed_from_cpuinfo("", 4, &p->speed);
+    p->speed.overlap = random_below(state, 2);
+    p->speed.ranks_per_node = p->cluster.ranks_per_node;
+    p->speed.comm_bytes_per_s.value = 1e7 * (1 + random_below(state, 1000));
+    p->speed.net_bytes_per_s.value = 1e7 * (1 + random_below(state, 100));
+    uint32_t full = recompute_full(&p->model);
+    p->sets[0] = random_below(state, 4) ? 0 : random_below(state, full + 1);
+    p->sets[1] = random_below(state, 2) ? full : random_below(state, full + 1);
+    p->sets[2] = random_below(state, full + 1);
+    p->schedule = (enum schedule_kind)random_below(state, SCHEDULE_KINDS);
+    p->request = (struct search_request){
+        .model = &p->model,
+        .cluster = &p->cluster,
+        .speed = &p->speed,
+        .global_batch = batches[random_below(state, 4)],
+        .seq_len = 16,
+        .precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32,
+        .tp = random_below(state, 4) ? 1 : 2,
+        .micro_batch = random_below(state, 2),
+        .zero = random_below(state, 2) ? SEARCH_OFF : SEARCH_ON,
+        .sequence_parallel = random_below(state, 3) ? SEARCH_OFF : SEARCH_ANY,
+        .schedule = random_below(state, 2) ? &p->schedule : NULL,
+        .sets = p->sets,
+        .set_count = SETS,
+    };
+    p->request.tp = p->request.tp > cluster_ranks(&p->cluster) ? 1 : p->request.tp;
 }
 
-/* What a rank holds for good, and a share of what it needs besides with the whole batch at once. */
-static int64_t capacity_share(const struct problem *p, int64_t dp, double share)
+/* The fastest of all plans whose peak has room, and of those whose arena has; infinite: none. */
+struct fastest {
+    double peak_s, arena_s;
+    int64_t plans;
+};
+
+static void weigh_plan(const struct problem *p, const struct layout *layout, const int64_t *chunk_layers,
+                       const uint32_t *masks, struct fastest *out)
 {
-    struct layout layout = sample_layout(&p->model, dp, p->global_batch / dp, p->global_batch, p->seq_len);
-    struct program *most = sample_program(&p->model, &layout, 0, 0, 0);
-    int64_t low = most->persistent_bytes, high = most->arena_bytes + 64;
-    program_free(most);
-    return low + (int64_t)((double)(high - low) * share);
+    struct error err = {0};
+    struct pipeline *pipeline;
+    struct step_time time;
+    int64_t room = p->cluster.device.capacity_bytes, peak = 0, arena = 0;
+    struct program_spec spec = {&p->model, layout, masks, chunk_layers, 0};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    for (int i = 0; i < pipeline->count; i++) {
+        peak = pipeline->stages[i]->peak_bytes > peak ? pipeline->stages[i]->peak_bytes : peak;
+        arena = pipeline->stages[i]->arena_bytes > arena ? pipeline->stages[i]->arena_bytes : arena;
+    }
+    out->plans++;
+    if (peak <= room) {
+        ASSERT_OK(time_model_pipeline(pipeline, &p->speed, NULL, &time, &err));
+        out->peak_s = fmin(out->peak_s, time.total);
+        out->arena_s = arena <= room ? fmin(out->arena_s, time.total) : out->arena_s;
+    }
+    pipeline_free(pipeline);
 }
 
+/* Every set in every layer of a stage; all chunks of a stage alike. */
+static void weigh_masks(const struct problem *p, const struct layout *layout, const int64_t *stage_layers,
+                        struct fastest *out)
+{
+    int64_t chunk_layers[16], chunks = layout_chunks(layout), free_layers = 0, all = 1;
+    for (int64_t i = 0; i < chunks; i++)
+        chunk_layers[i] = stage_layers[i % layout->pp];
+    for (int64_t i = 0; i < layout->pp; i++)
+        free_layers += stage_layers[i];
+    for (int64_t i = 0; i < free_layers; i++)
+        all *= SETS;
+    for (int64_t number = 0; number < all; number++) {
+        uint32_t masks[16], of_stages[16];
+        int64_t layer = 0;
+        for (int64_t i = 0, rest = number; i < free_layers; i++, rest /= SETS)
+            of_stages[i] = p->sets[rest % SETS];
+        for (int64_t chunk = 0; chunk < chunks; chunk++) {
+            int64_t first = 0;
+            for (int64_t i = 0; i < chunk % layout->pp; i++)
+                first += stage_layers[i];
+            for (int64_t i = 0; i < chunk_layers[chunk]; i++)
+                masks[layer++] = of_stages[first + i];
+        }
+        weigh_plan(p, layout, chunk_layers, masks, out);
+    }
+}
+
+static void weigh_layers(const struct problem *p, const struct layout *layout, int64_t stage, int64_t left,
+                         int64_t *stage_layers, struct fastest *out)
+{
+    if (stage == layout->pp - 1) {
+        stage_layers[stage] = left;
+        weigh_masks(p, layout, stage_layers, out);
+        return;
+    }
+    for (int64_t n = 1; n <= left - (layout->pp - 1 - stage); n++) {
+        stage_layers[stage] = n;
+        weigh_layers(p, layout, stage + 1, left - n, stage_layers, out);
+    }
+}
+
+/* All values of a request that leaves everything open that it can. */
+static void weigh_layout(const struct problem *p, struct layout layout, struct fastest *out)
+{
+    const struct search_request *r = &p->request;
+    struct error err = {0};
+    int64_t stage_layers[16];
+    bool chunks_divide = p->model.layers % layout.virtual_stages == 0;
+    bool single = layout.pp == 1 && layout.schedule != SCHEDULE_1F1B;
+    bool plain = layout.schedule == SCHEDULE_INTERLEAVED && layout.virtual_stages == 1;
+    bool odd = layout.schedule != SCHEDULE_INTERLEAVED && layout.virtual_stages > 1;
+    bool unwanted = r->schedule && layout.schedule != *r->schedule;
+    if (!chunks_divide || single || plain || odd || unwanted || layout_complete(&layout, &p->model, &err))
+        return;
+    weigh_layers(p, &layout, 0, p->model.layers / layout.virtual_stages, stage_layers, out);
+}
+
+static struct fastest brute_force(const struct problem *p)
+{
+    struct fastest out = {INFINITY, INFINITY, 0};
+    const struct search_request *r = &p->request;
+    int64_t ranks = cluster_ranks(&p->cluster);
+    for (int64_t pp = 1; pp * r->tp <= ranks && pp <= p->model.layers; pp++)
+        for (int64_t dp = 1; dp * pp * r->tp <= ranks; dp++)
+            for (int64_t b = 1; b <= r->global_batch / dp; b++)
+                for (int sp = 0; sp <= (r->tp > 1 && r->sequence_parallel == SEARCH_ANY); sp++)
+                    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+                        for (int64_t v = 1; v * pp <= p->model.layers; v++) {
+                            if (r->global_batch % (dp * b) || (r->micro_batch && b != r->micro_batch))
+                                continue;
+                            weigh_layout(p,
+                                         (struct layout){.dp = dp,
+                                                         .tp = r->tp,
+                                                         .pp = pp,
+                                                         .virtual_stages = v,
+                                                         .schedule = (enum schedule_kind)kind,
+                                                         .zero = dp > 1 && r->zero == SEARCH_ON,
+                                                         .sequence_parallel = sp,
+                                                         .micro_batch = b,
+                                                         .global_batch = r->global_batch,
+                                                         .seq_len = r->seq_len,
+                                                         .precision = r->precision},
+                                         &out);
+                        }
+    return out;
+}
+
+/* Somewhere between what the states of some layout take and all that it needs. */
 static int64_t random_capacity(const struct problem *p, uint32_t *state)
 {
-    int64_t dp = 1 + random_below(state, (uint32_t)p->cluster.ranks_per_node);
-    while (p->global_batch % dp)
-        dp--;
-    return capacity_share(p, dp, random_below(state, 1001) / 1000.0);
+    int64_t pp = 1 + random_below(state, 2), dp = 1 + random_below(state, 2);
+    int64_t ranks = cluster_ranks(&p->cluster), low = 0, high = 0;
+    pp = pp * p->request.tp > ranks ? 1 : pp;
+    dp = dp * pp * p->request.tp > ranks || p->request.global_batch % dp ? 1 : dp;
+    struct pipeline *pipeline =
+        sample_pipeline(&p->model, (struct layout){.dp = dp,
+                                                   .tp = p->request.tp,
+                                                   .pp = pp,
+                                                   .micro_batch = 1,
+                                                   .zero = p->request.zero == SEARCH_ON,
+                                                   .global_batch = p->request.global_batch,
+                                                   .seq_len = p->request.seq_len,
+                                                   .precision = p->request.precision});
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct program *stage = pipeline->stages[i];
+        low = stage->persistent_bytes > low ? stage->persistent_bytes : low;
+        high = stage->arena_bytes > high ? stage->arena_bytes : high;
+    }
+    pipeline_free(pipeline);
+    return low + (int64_t)((double)(high - low) * (1.1 * random_below(state, 1001) / 1000.0));
 }
 
-/* The fastest program that fits, over all layouts, pairs of the sets given, and splits; 0: none. */
-static double brute_force(const struct problem *p, const uint32_t *sets, int set_count)
-{
-    double best = 0;
-    for (int64_t dp = 1; dp <= p->cluster.ranks_per_node; dp++)
-        for (int64_t micro_batch = 1; micro_batch <= p->global_batch; micro_batch++) {
-            if (p->global_batch % (dp * micro_batch))
-                continue;
-            struct layout layout = sample_layout(&p->model, dp, micro_batch, p->global_batch, p->seq_len);
-            for (int a = 0; a < set_count; a++)
-                for (int b = 0; b < set_count; b++)
-                    for (int64_t lower = a != b; lower < (a != b ? p->model.layers : 1); lower++) {
-                        struct program *program = sample_program(&p->model, &layout, lower, sets[a], sets[b]);
-                        double seconds = time_model_step(program, &p->speed).total;
-                        if (program->arena_bytes <= p->cluster.device.capacity_bytes &&
-                            (!best || seconds < best))
-                            best = seconds;
-                        program_free(program);
-                    }
-        }
-    return best;
-}
-
-/* What a search promises of its answer. */
-static void check_rows(const struct problem *p, const struct search_result *result)
+/* What a search promises of its plan. */
+static void check_plan(const struct problem *p, const struct search_result *result)
 {
     struct error err = {0};
-    for (int64_t i = 0; i < result->alternative_count; i++) {
-        const struct search_row *row = &result->alternatives[i];
-        struct program *program;
-        ASSERT_OK(program_create(&p->model, &row->layout, row->masks, &program, &err));
-        ASSERT(program->arena_bytes <= p->cluster.device.capacity_bytes);
-        ASSERT_INT(program->arena_bytes, row->arena_bytes);
-        ASSERT_INT(program->peak_bytes, row->peak_bytes);
-        double seconds = time_model_step(program, &p->speed).total;
-        ASSERT_NEAR(seconds, row->time.total, seconds * 1e-12);
-        ASSERT(i == 0 || result->alternatives[i - 1].time.total <= row->time.total);
-        program_free(program);
-    }
-    for (int64_t i = 0; i < result->rejected_count; i++) {
-        ASSERT(result->rejected[i].arena_bytes > p->cluster.device.capacity_bytes);
-        ASSERT_HAS(result->rejected[i].reason, "needs ");
-    }
+    struct step_time time;
+    struct pipeline *pipeline;
+    const struct search_row *row = &result->alternatives[0];
+    struct program_spec spec = {&p->model, &row->layout, row->masks, row->chunk_layers, 0};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    int worst = pipeline_worst(pipeline);
+    ASSERT_INT(pipeline->stages[worst]->arena_bytes, row->arena_bytes);
+    ASSERT(row->arena_bytes <= p->cluster.device.capacity_bytes);
+    ASSERT_OK(time_model_pipeline(pipeline, &p->speed, NULL, &time, &err));
+    ASSERT_NEAR(time.total, row->time.total, time.total * 1e-9);
+    for (int64_t i = 1; i < result->alternative_count; i++)
+        ASSERT(result->alternatives[i - 1].time.total <= result->alternatives[i].time.total);
+    pipeline_free(pipeline);
 }
 
-/* 40 problems of each family. */
-TEST_DEFINE(search_random_problems, "no program of 120 random problems is faster than the plan and fits", 3,
-            true)
+/* 170 problems of each family. Peaks decide what is searched; where placing tensors takes more room than the peak, another
+ * plan is next, and no faster one may fit. */
+TEST_DEFINE(search_equals_brute_force,
+            "of 510 random problems the plan is the fastest of all that could be built", 3, true)
 {
     uint32_t state = 7 + (uint32_t)_i;
-    int planned = 0, recomputed = 0;
-    for (int i = 0; i < 40; i++) {
+    int planned = 0, beaten = 0;
+    for (int i = 0; i < 170; i++) {
         struct error err = {0};
         struct search_result result;
-        struct problem p = random_problem(&state, families[_i]);
+        struct problem p;
+        random_problem(&state, families[_i], &p);
         p.cluster.device.capacity_bytes = random_capacity(&p, &state);
-        struct search_request request = request_of(&p);
-        ASSERT_OK(search_run(&request, &result, &err));
-        check_rows(&p, &result);
-        uint32_t full = recompute_full(&p.model);
-        uint32_t sets[] = {0, full, recompute_selective(&p.model), random_below(&state, full + 1)};
-        double best = brute_force(&p, sets, 4);
-        if (result.alternative_count)
-            ASSERT_MSG(!best || result.alternatives[0].time.total <= best * (1 + 1e-12),
-                       "problem %d: the plan takes %.9g s, but %.9g s is possible", i,
-                       result.alternatives[0].time.total, best);
-        else
-            ASSERT_MSG(!best, "problem %d: no plan, but one of %.9g s fits", i, best);
-        planned += result.alternative_count > 0;
-        recomputed += result.alternative_count && strcmp(result.alternatives[0].recompute, "none") != 0;
+        if (search_run(&p.request, &result, &err))
+            continue; /* tensor-parallel ranks that the sequence or the schedule does not allow */
+        struct fastest best = brute_force(&p);
+        ASSERT_MSG(isinf(best.peak_s) == isinf(result.bound_s) &&
+                       (isinf(best.peak_s) || fabs(result.bound_s - best.peak_s) < 1e-9 * best.peak_s),
+                   "problem %d: the best has %.9g s, and %.9g s is possible", i, result.bound_s, best.peak_s);
+        if (result.alternative_count) {
+            check_plan(&p, &result);
+            planned++;
+            beaten += result.alternatives[0].time.total > best.arena_s * (1 + 1e-9);
+        } else {
+            beaten += !isinf(best.arena_s);
+        }
         search_clear(&result);
     }
-    ASSERT(planned > 10 && planned < 40 && recomputed > 3);
+    ASSERT(planned > 60);
+    ASSERT_INT(beaten, 0);
 }
 
-TEST_LOOP(search_equals_brute_force,
-          "over all pairs of sets of the frontier the plan is exactly the fastest that fits", 3)
-{
-    uint32_t state = 100 + (uint32_t)_i;
-    struct error err = {0};
-    struct search_result result;
-    struct problem p = random_problem(&state, families[_i]);
-    p.cluster.ranks_per_node = 1;
-    p.global_batch = 2;
-    p.cluster.device.capacity_bytes = capacity_share(&p, 1, 0.7);
-    struct search_request request = request_of(&p);
-    ASSERT_OK(search_run(&request, &result, &err));
-
-    struct layout layout = sample_layout(&p.model, 1, 1, 2, p.seq_len);
-    struct program *plain = sample_program(&p.model, &layout, 0, 0, 0);
-    struct layer_sets sets;
-    struct frontier frontier;
-    layer_sets_create(plain, &sets);
-    frontier_create(&sets, plain, &p.speed, &frontier);
-    uint32_t masks[128];
-    for (int k = 0; k < frontier.count; k++)
-        masks[k] = frontier.points[k].set.mask;
-    double best = brute_force(&p, masks, frontier.count);
-    ASSERT(best > 0 && result.alternative_count > 0);
-    ASSERT_NEAR(result.alternatives[0].time.total, best, best * 1e-12);
-    frontier_clear(&frontier);
-    layer_sets_clear(&sets);
-    program_free(plain);
-    search_clear(&result);
-}
-
-/* The plan for gpt2-small-bytes with that capacity. */
+/* The plan for gpt2-small-bytes with that capacity, data-parallel ranks only. */
 static void plan_small(int64_t capacity, struct problem *p, struct search_result *result)
 {
     struct error err = {0};
-    *p = (struct problem){.model = sample_model("gpt2-small-bytes", 6), .global_batch = 8, .seq_len = 256};
+    *p = (struct problem){.model = sample_model("gpt2-small-bytes", 6)};
     ASSERT_OK(cluster_read("1x2:cpu(1GiB)", &p->cluster, &err));
     p->cluster.device.capacity_bytes = capacity;
     machine_speed_from_cpuinfo("", 2, &p->speed);
-    struct search_request request = request_of(p);
-    ASSERT_OK(search_run(&request, result, &err));
+    p->request = (struct search_request){.model = &p->model,
+                                         .cluster = &p->cluster,
+                                         .speed = &p->speed,
+                                         .global_batch = 8,
+                                         .seq_len = 256,
+                                         .tp = 1,
+                                         .pp = 1};
+    ASSERT_OK(search_run(&p->request, result, &err));
 }
 
 TEST(search_to_the_byte, "a plan fits a capacity of exactly its arena; with one byte less another is picked")
@@ -195,36 +286,45 @@ TEST(search_to_the_byte, "a plan fits a capacity of exactly its arena; with one 
         search_clear(&result);
 
         plan_small(arena_bytes, &p, &result);
-        ASSERT_NEAR(result.alternatives[0].time.total, seconds, seconds * 1e-12);
-        ASSERT_INT(result.alternatives[0].arena_bytes, arena_bytes);
+        ASSERT(result.alternatives[0].arena_bytes <= arena_bytes);
+        ASSERT(result.alternatives[0].time.total <= seconds * (1 + 1e-12));
         search_clear(&result);
 
         plan_small(arena_bytes - 1, &p, &result);
         ASSERT(result.alternatives[0].arena_bytes < arena_bytes);
-        ASSERT(result.alternatives[0].time.total >= seconds * (1 - 1e-12));
     }
     search_clear(&result);
 }
 
-TEST(search_beats_megatron,
-     "none, selective and full are always among the candidates, and never better than the plan")
+/* The fastest of all pairs of sets, one for the lower layers and one for the upper ones, that fits: what the search without
+ * mixes of more sets would find. */
+static double best_pair(const struct problem *p)
+{
+    uint32_t full = recompute_full(&p->model);
+    uint32_t sets[] = {0, full, recompute_selective(&p->model), full & 0x15, full & 0x2a, full & 0x63};
+    double best = INFINITY;
+    for (int64_t dp = 1; dp <= 2; dp++)
+        for (int64_t b = 1; b <= 8 / dp; b *= 2)
+            for (int pair = 0; pair < 36; pair++)
+                for (int64_t lower = 0; lower < p->model.layers; lower++) {
+                    struct layout layout = sample_layout(&p->model, dp, b, 8, 256);
+                    struct program *program =
+                        sample_program(&p->model, &layout, lower, sets[pair / 6], sets[pair % 6]);
+                    if (program->arena_bytes <= p->cluster.device.capacity_bytes)
+                        best = fmin(best, time_model_step(program, &p->speed).total);
+                    program_free(program);
+                }
+    return best;
+}
+
+TEST(search_beats_pairs,
+     "neither Megatron's none, selective and full nor any pair of sets is better than the plan")
 {
     struct problem p;
     struct search_result result;
-    for (int64_t mib = 60; mib <= 300; mib += 20) {
+    for (int64_t mib = 60; mib <= 300; mib += 40) {
         plan_small(mib << 20, &p, &result);
-        int named = 0;
-        for (int64_t i = 0; i < result.alternative_count; i++) {
-            const struct search_row *row = &result.alternatives[i];
-            named += !strcmp(row->recompute, "none") + !strcmp(row->recompute, "full") +
-                     !strcmp(row->recompute, "selective");
-            ASSERT(result.alternatives[0].time.total <= row->time.total);
-        }
-        for (int64_t i = 0; i < result.rejected_count; i++)
-            named += !strcmp(result.rejected[i].recompute, "none") +
-                     !strcmp(result.rejected[i].recompute, "full") +
-                     !strcmp(result.rejected[i].recompute, "selective");
-        ASSERT(named >= 3 && named % 3 == 0);
+        ASSERT(result.alternatives[0].time.total <= best_pair(&p) * (1 + 1e-9));
         search_clear(&result);
     }
 }
@@ -232,28 +332,51 @@ TEST(search_beats_megatron,
 TEST(search_no_plan, "where nothing fits, the nearest, what it lacks and a capacity that would do are told")
 {
     struct problem p;
+    struct error err = {0};
     struct search_result result;
     struct text text = {0};
     plan_small(30LL << 20, &p, &result);
     ASSERT_INT(result.alternative_count, 0);
     ASSERT_INT(result.feasible, 0);
-    ASSERT(result.candidates > 100);
+    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
     ASSERT_INT(result.short_bytes, result.enough_bytes - (30LL << 20));
-    struct search_request request = request_of(&p);
-    search_explain(&request, &result, &text);
-    ASSERT_HAS(text.data,
-               "no plan for gpt2-small-bytes in 30.00 MiB per rank: the least that a rank needs is ");
-    ASSERT_HAS(text.data, " more, with micro-batches of 1 and recomputation; use devices with more memory");
-    ASSERT(text.length < 240);
+    ASSERT_HAS(text.data, "no plan for gpt2-small-bytes in 30.00 MiB per rank: the nearest is short of ");
+    ASSERT_HAS(text.data, "a rank needs ");
+    ASSERT_HAS(text.data, " per rank would do");
     text_free(&text);
     int64_t enough = result.enough_bytes;
     search_clear(&result);
 
     plan_small(enough, &p, &result);
-    ASSERT_INT(result.alternatives[0].arena_bytes, enough);
+    ASSERT(result.alternative_count > 0);
     search_clear(&result);
-    plan_small(enough - 1, &p, &result);
-    ASSERT_INT(result.alternative_count, 0);
+}
+
+TEST(search_explains,
+     "a plan comes with why not: other ranks, schedules and sets, each with its first reason")
+{
+    struct error err = {0};
+    struct search_result result;
+    struct problem p = {.model = sample_model("llama3-8b", 32)};
+    ASSERT_OK(cluster_read("2x8:h100-80g,net=400Gb/s", &p.cluster, &err));
+    machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speed);
+    struct search_request request = {.model = &p.model,
+                                     .cluster = &p.cluster,
+                                     .speed = &p.speed,
+                                     .global_batch = 64,
+                                     .seq_len = 8192,
+                                     .precision = PRECISION_BF16};
+    ASSERT_OK(search_run(&request, &result, &err));
+    ASSERT(result.alternative_count > 1 && result.alternatives[0].arena_bytes > 0);
+    ASSERT_OK(explanation_families(&request, &result, &err));
+    struct text all = {0};
+    for (int64_t i = 0; i < result.rejected_count; i++)
+        text_printf(&all, "%s\n", result.rejected[i].reason);
+    ASSERT_HAS(all.data, "tp=8");
+    ASSERT_HAS(all.data, "slower at best, mostly by ");
+    ASSERT_HAS(all.data, "recompute full in all layers");
+    ASSERT_HAS(all.data, " does not fit: the nearest, ");
+    text_free(&all);
     search_clear(&result);
 }
 
@@ -264,51 +387,36 @@ TEST(search_refusals, "a request that makes no sense is refused with a way out")
     struct error err = {0};
     plan_small(1LL << 30, &p, &result);
     search_clear(&result);
-    struct search_request request = request_of(&p);
-    request.global_batch = 0;
-    ASSERT_INT(search_run(&request, &result, &err), -1);
+    p.request.global_batch = 0;
+    ASSERT_INT(search_run(&p.request, &result, &err), -1);
     ASSERT_HAS(err.text, "--global-batch 0");
-    request.global_batch = 8;
-    request.dp = 4;
-    ASSERT_INT(search_run(&request, &result, &err), -1);
-    ASSERT_HAS(err.text, "--dp 4: the cluster has 2 ranks");
-    request.dp = 2;
-    request.micro_batch = 3;
-    ASSERT_INT(search_run(&request, &result, &err), -1);
+    p.request.global_batch = 8;
+    p.request.dp = 4;
+    ASSERT_INT(search_run(&p.request, &result, &err), -1);
+    ASSERT_HAS(err.text, "the cluster has 2 ranks");
+    p.request.dp = 2;
+    p.request.micro_batch = 3;
+    ASSERT_INT(search_run(&p.request, &result, &err), -1);
     ASSERT_HAS(err.text, "--global-batch 8 is not a multiple of dp 2 x micro-batch 3");
 }
 
-TEST(search_fixed_layout, "what is asked for is kept")
-{
-    struct problem p;
-    struct search_result result;
-    struct error err = {0};
-    plan_small(1LL << 30, &p, &result);
-    search_clear(&result);
-    struct search_request request = request_of(&p);
-    request.dp = 2;
-    request.micro_batch = 2;
-    ASSERT_OK(search_run(&request, &result, &err));
-    ASSERT_INT(result.alternative_count, 3); /* none, selective, full */
-    ASSERT_STR(result.alternatives[0].recompute, "none");
-    for (int i = 0; i < 3; i++) {
-        ASSERT_INT(result.alternatives[i].layout.dp, 2);
-        ASSERT_INT(result.alternatives[i].layout.micro_batch, 2);
-    }
-    search_clear(&result);
-}
-
-TEST(search_is_quick, "planning GPT-2 124M over 4 ranks takes a fraction of a second")
+TEST(search_is_quick, "planning gpt3-175b on 1,024 cards takes a fraction of a second, and is proved")
 {
     struct error err = {0};
     struct search_result result;
-    struct problem p = {.model = sample_model("gpt2-124m", 12), .global_batch = 16, .seq_len = 256};
-    ASSERT_OK(cluster_read("1x4:cpu(3GiB)", &p.cluster, &err));
-    machine_speed_from_cpuinfo("", 4, &p.speed);
-    struct search_request request = request_of(&p);
+    struct problem p = {.model = sample_model("gpt3-175b", 96)};
+    ASSERT_OK(cluster_read("128x8:a100-80g,net=1600Gb/s", &p.cluster, &err));
+    machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speed);
+    struct search_request request = {.model = &p.model,
+                                     .cluster = &p.cluster,
+                                     .speed = &p.speed,
+                                     .global_batch = 1536,
+                                     .seq_len = 2048,
+                                     .precision = PRECISION_BF16};
     ASSERT_OK(search_run(&request, &result, &err));
-    ASSERT(result.alternative_count > 0);
-    /* 0.05 s on two cores of 2021; the margin is for sanitizers and busy machines. */
-    ASSERT(result.search_seconds < 2);
+    ASSERT(result.alternative_count > 0 && result.candidates > 10000);
+    ASSERT(result.alternatives[0].time.total <= result.bound_s * 1.03);
+    /* About 0.1 s; the margin is for sanitizers and busy machines. */
+    ASSERT(result.search_seconds < 5);
     search_clear(&result);
 }

@@ -1,0 +1,99 @@
+/* How long does a plan take, and how many candidates are weighed for it? Planning is arithmetic: one core, no device.
+ *
+ *     bench_plan          gpt3-175b on 1,024 cards, llama3-405b on 16,384, and smaller ones
+ *
+ * The fastest of five runs, since others share the machine; memory is the most that the process has had. */
+#include "base/units.h"
+#include "planner/search.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+struct question {
+    const char *model, *cluster;
+    int64_t global_batch, seq_len;
+};
+
+static const struct question questions[] = {
+    {"gpt2-124m", "1x8:a100-40g", 512, 1024},
+    {"llama3-8b", "2x8:h100-80g,net=400Gb/s", 256, 8192},
+    {"llama3-70b", "32x8:h100-80g,net=3200Gb/s", 1024, 8192},
+    {"gpt3-175b", "128x8:a100-80g,net=1600Gb/s", 1536, 2048},
+    {"llama3-405b", "2048x8:h100-80g,net=3200Gb/s", 2048, 8192},
+};
+
+static int ask(const struct question *q, struct search_result *best, struct model *model, struct error *err)
+{
+    enum { RUNS = 5 };
+    struct cluster cluster;
+    struct machine_speed speed;
+    if (model_read(q->model, &(struct model_overrides){0}, model, err) ||
+        cluster_read(q->cluster, &cluster, err))
+        return -1;
+    machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    struct search_request request = {.model = model,
+                                     .cluster = &cluster,
+                                     .speed = &speed,
+                                     .global_batch = q->global_batch,
+                                     .seq_len = q->seq_len,
+                                     .precision = PRECISION_BF16};
+    *best = (struct search_result){0};
+    for (int i = 0; i < RUNS; i++) {
+        struct search_result result;
+        if (search_run(&request, &result, err))
+            return -1;
+        if (!best->arena || result.search_seconds < best->search_seconds) {
+            search_clear(best);
+            *best = result;
+        } else {
+            search_clear(&result);
+        }
+    }
+    return 0;
+}
+
+static void print(const struct question *q, const struct search_result *r)
+{
+    char seconds[UNITS_TEXT], step[UNITS_TEXT], rate[UNITS_TEXT], count[UNITS_TEXT];
+    const struct search_count *c = &r->count;
+    printf("%s on %s, %lld sequences of %lld\n", q->model, q->cluster, (long long)q->global_batch,
+           (long long)q->seq_len);
+    printf("  %s, %s candidates (%s)\n", units_format_seconds(r->search_seconds, seconds),
+           units_format_count(r->candidates, count),
+           units_format_rate((double)r->candidates / r->search_seconds, "candidates/s", rate));
+    printf("  %lld shapes: %lld beyond all memory; %lld layouts: %lld beyond their bounds, %lld composed, "
+           "%lld replayed, %lld stages built\n",
+           (long long)c->shapes, (long long)c->beyond_bytes, (long long)c->layouts,
+           (long long)c->layouts_beyond, (long long)c->composed, (long long)c->replayed, (long long)c->built);
+    if (!r->alternative_count) {
+        printf("  no plan\n");
+        return;
+    }
+    const struct search_row *row = &r->alternatives[0];
+    const struct layout *l = &row->layout;
+    printf("  dp %lld, tp %lld, pp %lld, virtual stages %lld, micro-batch %lld, %s, zero %d%s; step %s, "
+           "proved to %.2f%%\n",
+           (long long)l->dp, (long long)l->tp, (long long)l->pp, (long long)l->virtual_stages,
+           (long long)l->micro_batch, schedule_name(l->schedule), l->zero,
+           l->sequence_parallel ? ", sequence parallel" : "", units_format_seconds(row->time.total, step),
+           100 * (row->time.total / r->bound_s - 1));
+}
+
+int main(void)
+{
+    struct rusage usage;
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
+        struct model model;
+        struct search_result result;
+        if (ask(&questions[i], &result, &model, &err)) {
+            fprintf(stderr, "bench_plan: %s\n", err.text);
+            return 2;
+        }
+        print(&questions[i], &result);
+        search_clear(&result);
+    }
+    getrusage(RUSAGE_SELF, &usage);
+    printf("memory: %ld MiB at most\n", usage.ru_maxrss / 1024);
+    return 0;
+}

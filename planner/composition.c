@@ -1,0 +1,389 @@
+#include "planner/composition.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A stage with so many layers. What it recomputes is found when somebody asks. */
+struct cell {
+    enum { CELL_UNKNOWN, CELL_KNOWN, CELL_IMPOSSIBLE } state;
+    int64_t room, arena_bytes;
+    struct stage_choice choice;
+    double work_s;   /* all it does for a micro-batch, weighed as in the bound */
+    double before_s; /* what it puts before stages behind it */
+};
+
+enum place { PLACE_FIRST, PLACE_MIDDLE, PLACE_LAST, PLACES };
+
+struct composition {
+    const struct stages *stages;
+    struct timeline *timeline;      /* made when first needed; NULL with one stage */
+    int64_t pp, layers;             /* of one chunk of each stage together */
+    double message_s, tail_s;       /* the least tail */
+    struct cell *cells;             /* [stage * (layers + 1) + layers of a chunk] */
+    struct stage_sketch **sketches; /* [place * (layers + 1) + layers of a chunk] */
+    double *
+        allowed_s; /* [stage * (layers + 1) + layers left]: how much may come before, for the limit; < 0: no way */
+    int64_t room;
+    double bound_s; /* composition_bound()'s answer */
+    /* In a search. */
+    double limit_s; /* of the table, or the best step where that is less */
+    double most_s;  /* what is slower is not wanted */
+    int64_t *chosen;
+    struct composition_best *best;
+    int64_t *budget;
+};
+
+static enum place place_of(const struct composition *c, int64_t stage)
+{
+    return stage == 0 ? PLACE_FIRST : stage == c->pp - 1 ? PLACE_LAST : PLACE_MIDDLE;
+}
+
+/* Stages of a place differ in what they keep, and in nothing that the sketch has. */
+static struct stage_sketch *sketch_of(struct composition *c, int64_t stage, int64_t layers)
+{
+    struct stage_sketch **sketch = &c->sketches[(int64_t)place_of(c, stage) * (c->layers + 1) + layers];
+    if (!*sketch) {
+        *sketch = host_alloc(sizeof **sketch);
+        stages_sketch(c->stages, stage, layers, *sketch);
+    }
+    return *sketch;
+}
+
+/* Some stage has at least the average of layers, and what comes after all have met grows with them. */
+static double least_tail(struct composition *c)
+{
+    int64_t most = (c->layers + c->pp - 1) / c->pp;
+    double tail_s = INFINITY, none[2] = {0, 0};
+    int64_t stages[] = {0, c->pp / 2, c->pp - 1};
+    for (int i = 0; i < 3; i++)
+        tail_s = fmin(tail_s, stage_sketch_tail(sketch_of(c, stages[i], most), none).after_s);
+    return tail_s;
+}
+
+struct composition *composition_open(const struct stages *stages, int64_t room)
+{
+    struct composition *c = host_alloc(sizeof *c);
+    const struct layout *l = &stages->layout;
+    c->stages = stages;
+    c->pp = l->pp;
+    c->layers = stages->model->layers / l->virtual_stages;
+    c->room = room;
+    c->message_s = c->pp > 1 ? time_model_message(l, stages->costs->message_bytes, stages->speed) : 0;
+    size_t cells = (size_t)(c->pp * (c->layers + 1));
+    c->cells = host_alloc(cells * sizeof *c->cells);
+    c->sketches = host_alloc((size_t)(PLACES * (c->layers + 1)) * sizeof(struct stage_sketch *));
+    c->allowed_s = host_alloc((size_t)((c->pp + 1) * (c->layers + 1)) * sizeof *c->allowed_s);
+    c->chosen = host_alloc((size_t)c->pp * sizeof *c->chosen);
+    for (size_t i = 0; i < cells; i++)
+        c->cells[i].room = room;
+    c->tail_s = least_tail(c);
+    return c;
+}
+
+void composition_close(struct composition *c)
+{
+    if (!c)
+        return;
+    for (int64_t i = 0; i < c->pp * (c->layers + 1); i++)
+        stage_choice_clear(&c->cells[i].choice);
+    for (int64_t i = 0; i < PLACES * (c->layers + 1); i++)
+        if (c->sketches[i]) {
+            stage_sketch_clear(c->sketches[i]);
+            free(c->sketches[i]);
+        }
+    timeline_free(c->timeline);
+    free(c->cells);
+    free(c->sketches);
+    free(c->allowed_s);
+    free(c->chosen);
+    free(c);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- cells */
+
+static struct cell *cell_at(struct composition *c, int64_t stage, int64_t layers)
+{
+    return &c->cells[stage * (c->layers + 1) + layers];
+}
+
+/* One micro-batch through all chunks; *first: through the first one. */
+static struct stage_passes all_passes(const struct composition *c, int64_t stage, int64_t layers,
+                                      const double recompute_s[2], struct stage_passes *first)
+{
+    struct stage_passes all = {0};
+    const struct stage *s = &c->stages->list[stage];
+    int first_kind = stages_kind(c->stages, stage, 0);
+    for (int kind = 0; kind < s->kinds; kind++) {
+        if (!s->chunks[kind])
+            continue;
+        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
+        all.forward_s += (double)s->chunks[kind] * p.forward_s;
+        all.input_s += (double)s->chunks[kind] * p.input_s;
+        all.weight_s += (double)s->chunks[kind] * p.weight_s;
+        if (kind == first_kind)
+            *first = p;
+    }
+    return all;
+}
+
+/* The terms of the bound. */
+static void weigh_cell(const struct composition *c, int64_t stage, int64_t layers,
+                       const double recompute_s[2], double *work_s, double *before_s)
+{
+    int64_t micro_batches = layout_micro_batches(&c->stages->layout);
+    struct stage_passes first = {0}, all = all_passes(c, stage, layers, recompute_s, &first);
+    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
+    double late = halves ? (double)min_i64(micro_batches, stage + 1) : 0;
+    *work_s = (double)micro_batches * (all.forward_s + all.input_s + all.weight_s) - late * all.weight_s;
+    /* All stages begin with a layer at least, and stage 0 ends with a weight half. */
+    *before_s = first.forward_s + first.input_s + (halves ? 0 : first.weight_s) + 2 * c->message_s;
+}
+
+/* What the first stage does after its last input half; nothing where backward is whole. */
+static double last_half_s(const struct composition *c)
+{
+    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
+    return halves ? stages_passes(c->stages, 0, 1, 0, 0).weight_s : 0;
+}
+
+static struct cell *known_cell(struct composition *c, int64_t stage, int64_t layers)
+{
+    struct cell *cell = cell_at(c, stage, layers);
+    if (cell->state != CELL_UNKNOWN)
+        return cell;
+    cell->state = CELL_IMPOSSIBLE;
+    if (stages_choose(c->stages, stage, layers, cell->room, &cell->choice)) {
+        cell->state = CELL_KNOWN;
+        weigh_cell(c, stage, layers, cell->choice.recompute_s, &cell->work_s, &cell->before_s);
+    }
+    return cell;
+}
+
+const struct stage_choice *composition_choice(struct composition *c, int64_t stage, int64_t layers)
+{
+    return &known_cell(c, stage, layers)->choice;
+}
+
+int64_t *composition_arena(struct composition *c, int64_t stage, int64_t layers)
+{
+    return &cell_at(c, stage, layers)->arena_bytes;
+}
+
+void composition_tighten(struct composition *c, int64_t stage, int64_t layers, int64_t room)
+{
+    struct cell *cell = cell_at(c, stage, layers);
+    stage_choice_clear(&cell->choice);
+    *cell = (struct cell){.room = room};
+}
+
+/* ------------------------------------------------------------------------------------------------------------- table */
+
+/* Even without recomputation, is the stage too slow for the limit? Spares finding out what it recomputes. */
+static bool too_slow(struct composition *c, int64_t stage, int64_t layers, double limit_s)
+{
+    static const double none[2] = {0, 0};
+    double work_s, before_s;
+    struct cell *cell = cell_at(c, stage, layers);
+    if (cell->state == CELL_KNOWN)
+        return cell->work_s > limit_s;
+    weigh_cell(c, stage, layers, none, &work_s, &before_s);
+    return work_s > limit_s;
+}
+
+/* How much may come before this stage when it has `layers` layers and `left` are left with it. */
+static double allowed_with(struct composition *c, int64_t stage, int64_t layers, int64_t left, double limit_s)
+{
+    const struct cell *cell = known_cell(c, stage, layers);
+    if (cell->state != CELL_KNOWN)
+        return -1;
+    double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - layers];
+    return behind < 0 ? -1 : fmin(limit_s - cell->work_s, behind - cell->before_s);
+}
+
+/* Fills the table, from the last stage on; is the limit within reach? */
+static bool fill_table(struct composition *c, double step_limit_s)
+{
+    double limit_s = step_limit_s - c->tail_s - last_half_s(c);
+    int64_t row = c->layers + 1;
+    for (int64_t left = 0; left <= c->layers; left++)
+        c->allowed_s[c->pp * row + left] = left ? -1 : INFINITY;
+    for (int64_t stage = c->pp - 1; stage >= 0; stage--) {
+        double *allowed = &c->allowed_s[stage * row];
+        for (int64_t left = 0; left <= c->layers; left++)
+            allowed[left] = -1;
+        /* Others need a layer each. */
+        for (int64_t layers = 1; layers <= c->layers - (c->pp - 1); layers++) {
+            if (too_slow(c, stage, layers, limit_s))
+                break;
+            const struct cell *cell = known_cell(c, stage, layers);
+            if (cell->state != CELL_KNOWN && cell->room == c->room)
+                break; /* where so many do not fit, more do not */
+            for (int64_t left = layers + c->pp - 1 - stage; left <= c->layers - stage; left++)
+                allowed[left] = fmax(allowed[left], allowed_with(c, stage, layers, left, limit_s));
+        }
+    }
+    return c->allowed_s[c->layers] >= 0;
+}
+
+static double find_bound(struct composition *c, double from_s, double limit_s)
+{
+    enum { STEPS = 8 };
+    double low = from_s, growth = 1.02, high;
+    if (fill_table(c, low))
+        return low;
+    /* In small steps, so that nobody asks what far too many layers would recompute. */
+    for (;; low = high, growth *= growth) {
+        high = fmin(limit_s, low * growth);
+        if (fill_table(c, high))
+            break;
+        if (high >= limit_s || growth > 1e6)
+            return INFINITY;
+    }
+    for (int i = 0; i < STEPS; i++) {
+        double middle = (low + high) / 2;
+        *(fill_table(c, middle) ? &high : &low) = middle;
+    }
+    return low;
+}
+
+double composition_bound(struct composition *c, double from_s, double limit_s)
+{
+    c->bound_s = find_bound(c, from_s, limit_s);
+    return c->bound_s;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ search */
+
+static int open_timeline(struct composition *c, struct error *err)
+{
+    struct schedule_shape shape = layout_schedule(&c->stages->layout);
+    return c->pp > 1 && !c->timeline ? timeline_create(&shape, &c->timeline, err) : 0;
+}
+
+/* Replays the schedule with these layers; `ends_s` and `tails` have room for all stages. */
+static double step_of(struct composition *c, const int64_t *layers, double *ends_s, struct stage_tail *tails)
+{
+    const struct layout *l = &c->stages->layout;
+    size_t chunks = (size_t)layout_chunks(l);
+    double *seconds = host_alloc(3 * chunks * sizeof *seconds);
+    struct schedule_times times = {seconds, seconds + chunks, seconds + 2 * chunks, c->message_s};
+    for (int64_t i = 0; i < c->pp; i++) {
+        const struct stage_choice *choice = composition_choice(c, i, layers[i]);
+        tails[i] = stage_sketch_tail(sketch_of(c, i, layers[i]), choice->recompute_s);
+        for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
+            int kind = stages_kind(c->stages, i, chunk);
+            struct stage_passes p = stages_passes(c->stages, i, layers[i], kind, choice->recompute_s[kind]);
+            seconds[chunk * c->pp + i] = p.forward_s;
+            seconds[(int64_t)chunks + chunk * c->pp + i] = p.input_s;
+            seconds[2 * (int64_t)chunks + chunk * c->pp + i] = p.weight_s;
+        }
+    }
+    if (c->timeline)
+        timeline_run(c->timeline, &times, ends_s);
+    else
+        ends_s[0] = (double)layout_micro_batches(l) * (seconds[0] + seconds[1] + seconds[2]);
+    free(seconds);
+    return time_model_together(ends_s, tails, c->pp);
+}
+
+static void try_chosen(struct composition *c)
+{
+    double *ends_s = host_alloc((size_t)c->pp * sizeof *ends_s);
+    struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
+    double step_s = step_of(c, c->chosen, ends_s, tails);
+    *c->budget -= c->timeline ? timeline_items(c->timeline) : 1;
+    if (step_s < c->best->step_s && step_s < c->most_s) {
+        c->best->step_s = step_s;
+        c->limit_s = fmin(c->limit_s, step_s);
+        memcpy(c->best->layers, c->chosen, (size_t)c->pp * sizeof *c->chosen);
+    }
+    free(ends_s);
+    free(tails);
+}
+
+/* Gives layers to `stage` and those behind it, `before_s` being what comes before. Of the numbers that can still stay below the
+ * limit, those that leave most time first. The table was made for a limit at least as large as the one that holds now. */
+static void choose_from(struct composition *c, int64_t stage, int64_t left, double before_s, double limit_s)
+{
+    if (stage == c->pp) {
+        try_chosen(c);
+        return;
+    }
+    double spent = INFINITY; /* numbers with more time to spare have been tried */
+    int64_t last = 0;
+    while (*c->budget > 0) {
+        double best = -1, excess = limit_s - (c->limit_s - c->tail_s - last_half_s(c));
+        int64_t next = 0;
+        for (int64_t layers = 1; layers <= left; layers++) {
+            if (cell_at(c, stage, layers)->state != CELL_KNOWN)
+                continue;
+            double spare = allowed_with(c, stage, layers, left, limit_s) - before_s;
+            bool later = spare < spent || (spare == spent && layers > last);
+            if (later && spare >= excess && spare > best) {
+                best = spare;
+                next = layers;
+            }
+        }
+        if (!next)
+            return;
+        c->chosen[stage] = next;
+        choose_from(c, stage + 1, left - next, before_s + cell_at(c, stage, next)->before_s, limit_s);
+        spent = best;
+        last = next;
+    }
+    c->best->proved = false;
+}
+
+int composition_search(struct composition *c, double limit_s, int64_t *budget, struct composition_best *out,
+                       struct error *err)
+{
+    *out = (struct composition_best){
+        .step_s = INFINITY, .proved = true, .layers = host_alloc((size_t)c->pp * sizeof *out->layers)};
+    if (open_timeline(c, err))
+        return -1;
+    c->best = out;
+    c->budget = budget;
+    c->most_s = limit_s;
+    /* The limit is approached from below, so that nobody asks what far too many layers would recompute. All below it is tried;
+     * so once the best step is below, it is the best. */
+    double near_s = c->bound_s, growth = 1.01;
+    for (; near_s < fmin(limit_s, out->step_s) && *budget > 0; growth = fmin(growth * growth, 2)) {
+        near_s = fmin(near_s * growth, fmin(limit_s, out->step_s));
+        c->limit_s = near_s;
+        if (fill_table(c, near_s))
+            choose_from(c, 0, c->layers, 0, near_s - c->tail_s - last_half_s(c));
+    }
+    out->proved = out->proved && near_s >= fmin(limit_s, out->step_s);
+    return 0;
+}
+
+void composition_best_clear(struct composition_best *best)
+{
+    free(best->layers);
+    best->layers = NULL;
+}
+
+struct step_time composition_time(struct composition *c, const struct composition_best *best)
+{
+    double *ends_s = host_alloc((size_t)c->pp * sizeof *ends_s);
+    struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
+    struct step_time least = {.bubble = INFINITY};
+    double total_s = step_of(c, best->layers, ends_s, tails);
+    for (int64_t i = 0; i < c->pp; i++) {
+        const struct stage_sketch *sketch = sketch_of(c, i, best->layers[i]);
+        /* A sketch serves several stages: this one's recomputation. */
+        stage_sketch_tail((struct stage_sketch *)sketch,
+                          composition_choice(c, i, best->layers[i])->recompute_s);
+        struct step_time own = time_model_runs(&sketch->frame, sketch->runs, sketch->program.run_count);
+        own.bubble = c->pp > 1 ? total_s - own.total : 0;
+        own.total = total_s;
+        if (own.bubble < least.bubble)
+            least = own;
+    }
+    free(ends_s);
+    free(tails);
+    return least;
+}
