@@ -1,0 +1,38 @@
+/* A plan as what another system starts: a script, a line or a configuration with the same layout and recomputation, and
+ * what of the plan that system cannot do. Nothing is run. */
+#ifndef MEMPLAN_PLANNER_EXPORT_H
+#define MEMPLAN_PLANNER_EXPORT_H
+
+#include "base/text.h"
+#include "model/plan.h"
+
+#include <stdint.h>
+
+enum export_target {
+    EXPORT_MEGATRON,   /* a script with the options of Megatron-LM's pretrain_gpt.py, as of August 2026 */
+    EXPORT_TORCHTITAN, /* a TOML file, which torchtitan's releases to 0.2.2 read */
+    EXPORT_SLURM,      /* a script for sbatch, which runs memplan train */
+    EXPORT_MPIRUN,     /* a line of Open MPI, which runs memplan train */
+};
+
+struct export_request {
+    const struct plan *plan;
+    const char *plan_path; /* any name: it is quoted */
+    const char *data;      /* NULL: left to whoever starts it */
+    int64_t steps;         /* 0: left to the system */
+    int64_t ranks_per_node;
+};
+
+/* Both owned: text_free(). A note is a line: what the plan has and the target has not, and what was written instead. */
+struct export_result {
+    struct text body, notes;
+};
+
+/* "megatron", "torchtitan", "slurm", "mpirun". */
+int export_target_find(const char *name, enum export_target *out, struct error *err);
+
+/* A model that the target does not know at all is an error that names it; then *out is empty. */
+int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
+                 struct error *err);
+
+#endif

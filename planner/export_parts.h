@@ -1,0 +1,31 @@
+/* What the writers of export.h share. */
+#ifndef MEMPLAN_PLANNER_EXPORT_PARTS_H
+#define MEMPLAN_PLANNER_EXPORT_PARTS_H
+
+#include "planner/export.h"
+
+#include <stdbool.h>
+
+/* As one word of a shell, whatever it holds. */
+void export_quote(struct text *out, const char *word);
+/* Likewise the name of a file: one that begins with "-" is no option. */
+void export_quote_path(struct text *out, const char *path);
+/* Behind a "#", on one line: other characters than printable ASCII become "?". */
+void export_comment(struct text *out, const char *text);
+
+/* A line of notes. */
+void export_note(struct export_result *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sizes of the chunks of the pipeline, in its order; to be freed. */
+int64_t *export_chunk_layers(const struct plan *plan);
+/* Do all layers recompute what layer 0 does? */
+bool export_recompute_is_uniform(const struct plan *plan);
+/* The plan's recomputation as on the command line, for notes. */
+void export_print_recompute(const struct plan *plan, struct text *out);
+
+int export_megatron(const struct export_request *request, struct export_result *out, struct error *err);
+int export_torchtitan(const struct export_request *request, struct export_result *out, struct error *err);
+void export_slurm(const struct export_request *request, struct export_result *out);
+void export_mpirun(const struct export_request *request, struct export_result *out);
+
+#endif

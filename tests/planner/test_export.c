@@ -1,0 +1,320 @@
+/* Plans for other systems: whole files beside golden ones, file names of every kind, scripts that shells and parsers accept,
+ * and that nothing a target cannot do goes unsaid. */
+#include "tests/planner/planner_sample.h"
+#include "tests/profiler/sample.h"
+
+#include "base/arena.h"
+#include "model/plan.h"
+#include "model/recompute.h"
+#include "planner/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct error err;
+
+static struct plan make_plan(const char *preset, struct layout layout, const char *recompute)
+{
+    struct plan plan = {.layout = layout, .capacity_bytes = INT64_MAX};
+    ASSERT_OK(model_read(preset, NULL, &plan.model, &err));
+    ASSERT_OK(layout_complete(&plan.layout, &plan.model, &err));
+    plan.recompute = host_alloc((size_t)plan.model.layers * sizeof *plan.recompute);
+    ASSERT_OK(recompute_parse(recompute, &plan.model, plan.recompute, &err));
+    strcpy(plan.device, "h100-80g");
+    strcpy(plan.made_by, "memplan plan ...");
+    return plan;
+}
+
+static void set_chunk_layers(struct plan *plan, const int64_t *layers)
+{
+    size_t bytes = (size_t)layout_chunks(&plan->layout) * sizeof *layers;
+    plan->chunk_layers = host_alloc(bytes);
+    memcpy(plan->chunk_layers, layers, bytes);
+}
+
+/* The plan is gone afterwards. */
+static struct export_result export_as(enum export_target target, struct plan *plan)
+{
+    struct export_result out;
+    struct export_request request = {.plan = plan, .plan_path = "plan.json", .ranks_per_node = 8};
+    ASSERT_OK(export_write(target, &request, &out, &err));
+    plan_clear(plan);
+    return out;
+}
+
+static void release(struct export_result *result)
+{
+    text_free(&result->body);
+    text_free(&result->notes);
+}
+
+/* GOLDEN_UPDATE=1 in the environment writes the file anew, to be read before it is committed. */
+static void check_golden(const struct text *text, const char *name)
+{
+    char path[128], *golden;
+    size_t length;
+    snprintf(path, sizeof path, "tests/planner/golden/%s", name);
+    if (getenv("GOLDEN_UPDATE"))
+        ASSERT_OK(text_write(text, path, &err));
+    ASSERT_OK(text_read_file(path, 1 << 20, &golden, &length, &err));
+    ASSERT_STR(text->data, golden);
+    free(golden);
+}
+
+/* Runs `command` in the shell with the text as its input. */
+static int pipe_into(const char *command, const struct text *text)
+{
+    FILE *pipe = popen(command, "w");
+    ASSERT(pipe != NULL);
+    fputs(text->data, pipe);
+    return pclose(pipe);
+}
+
+static bool can_run(const char *command)
+{
+    char line[128];
+    snprintf(line, sizeof line, "%s >/dev/null 2>&1", command);
+    return !system(line);
+}
+
+static void check_script(const struct text *script)
+{
+    ASSERT_INT(pipe_into("bash -n", script), 0);
+    if (can_run("command -v shellcheck"))
+        ASSERT_INT(pipe_into("shellcheck -", script), 0);
+}
+
+/* 32 layers as 9, 8, 8 and 7. */
+static struct plan uneven_llama(const char *recompute)
+{
+    static const int64_t layers[] = {9, 8, 8, 7};
+    struct plan plan = make_plan("llama3-8b",
+                                 (struct layout){.dp = 2,
+                                                 .tp = 4,
+                                                 .pp = 4,
+                                                 .zero = 1,
+                                                 .sequence_parallel = true,
+                                                 .micro_batch = 1,
+                                                 .global_batch = 64,
+                                                 .precision = PRECISION_BF16},
+                                 recompute);
+    set_chunk_layers(&plan, layers);
+    return plan;
+}
+
+static struct plan interleaved_gpt2(const char *recompute)
+{
+    return make_plan(
+        "gpt2-124m",
+        (struct layout){.dp = 4, .pp = 2, .virtual_stages = 3, .micro_batch = 2, .global_batch = 64},
+        recompute);
+}
+
+TEST(export_megatron_uneven,
+     "an uneven pipeline is Megatron's layout of layers, and whole first layers its block method")
+{
+    struct plan plan = uneven_llama("0-1=full,9-10=full,17-18=full,25-26=full");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    check_golden(&result.body, "megatron-llama3-8b.sh");
+    check_script(&result.body);
+    ASSERT_HAS(result.body.data, "--pipeline-model-parallel-layout 'Et*9|t*8|t*8|t*7L'");
+    ASSERT_HAS(result.body.data, "--recompute-method block --recompute-num-layers 2");
+    ASSERT(strstr(result.notes.data, "recomputation") == NULL);
+    release(&result);
+}
+
+TEST(export_megatron_modules, "sets of tensors that are modules are said exactly")
+{
+    struct plan plan = interleaved_gpt2("norm1+norm2+up+gelu");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    check_golden(&result.body, "megatron-gpt2-124m.sh");
+    check_script(&result.body);
+    ASSERT_HAS(result.body.data, "--num-virtual-stages-per-pipeline-rank 3");
+    ASSERT_HAS(result.body.data, "--recompute-granularity selective --recompute-modules layernorm mlp\n");
+    ASSERT(strstr(result.notes.data, "recomputation") == NULL);
+    release(&result);
+}
+
+/* {recomputed in the plan, what Megatron is told, the same}: two stages of 6 layers. */
+static const struct {
+    const char *plan, *option;
+    bool exact;
+} recomputations[] = {
+    {"selective", "--recompute-modules core_attn\n", true},
+    {"full", "--recompute-method uniform --recompute-num-layers 1\n", true},
+    {"0-2=full,6-8=full", "--recompute-method block --recompute-num-layers 3\n", true},
+    /* The second stage has fewer whole layers than the first. */
+    {"0-2=full,6-7=full", "--recompute-method block --recompute-num-layers 3\n", false},
+    /* Whole layers behind others. */
+    {"2=full", "--recompute-method block --recompute-num-layers 3\n", false},
+    /* No module gives up mid. */
+    {"0=mid", "--recompute-method block --recompute-num-layers 1\n", false},
+    /* Half of a module. */
+    {"gelu", "--recompute-modules mlp\n", false},
+    /* Sets that differ from layer to layer. */
+    {"0-3=attention,4-11=up+gelu", "--recompute-modules core_attn mlp\n", false},
+};
+
+TEST_LOOP(export_megatron_recompute, "Megatron recomputes what the plan does or, with a note, more",
+          sizeof recomputations / sizeof recomputations[0])
+{
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, recomputations[_i].plan);
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(result.body.data, recomputations[_i].option);
+    ASSERT_INT(strstr(result.notes.data, "no recomputation of") == NULL, recomputations[_i].exact);
+    release(&result);
+}
+
+TEST(export_megatron_none, "nothing is recomputed where the plan keeps all")
+{
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, "none");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT(strstr(result.body.data, "recompute") == NULL);
+    release(&result);
+}
+
+TEST_LOOP(export_schedules, "schedules that the others lack are said, and run as 1f1b", 2)
+{
+    static const enum export_target targets[] = {EXPORT_MEGATRON, EXPORT_TORCHTITAN};
+    struct plan plan = make_plan(
+        "llama3-8b", (struct layout){.pp = 4, .global_batch = 8, .schedule = SCHEDULE_ZB_H1}, "none");
+    struct export_result result = export_as(targets[_i], &plan);
+    ASSERT_HAS(result.notes.data, "no zb-h1 schedule");
+    release(&result);
+}
+
+TEST(export_torchtitan_uneven, "torchtitan is told the modules of every stage, and its file is TOML")
+{
+    struct plan plan = uneven_llama("full");
+    struct export_result result = export_as(EXPORT_TORCHTITAN, &plan);
+    check_golden(&result.body, "torchtitan-llama3-8b.toml");
+    ASSERT_HAS(result.notes.data, "ZeRO-1");
+    ASSERT_HAS(result.notes.data, "bf16");
+    if (can_run("python3 -c 'import tomllib'")) {
+        /* 64 sequences over 2 replicas are 32 micro-batches of one; 32 layers and the three ends have 35 names. */
+        const char *check =
+            "python3 -c 'import sys, tomllib; d = tomllib.loads(sys.stdin.read()); p = d[\"parallelism\"];"
+            "parts = p[\"module_fqns_per_model_part\"];"
+            "assert [len(x) for x in parts] == [10, 8, 8, 9];"
+            "assert len({n for x in parts for n in x}) == 35;"
+            "assert d[\"training\"][\"local_batch_size\"] == 32;"
+            "assert d[\"activation_checkpoint\"][\"mode\"] == \"full\"'";
+        ASSERT_INT(pipe_into(check, &result.body), 0);
+    }
+    release(&result);
+}
+
+TEST(export_torchtitan_own,
+     "a llama that torchtitan has no name for is described with its exact feed-forward size")
+{
+    struct plan plan = make_plan("llama2-7b", (struct layout){.dp = 8}, "0-3=norm1");
+    struct export_result result = export_as(EXPORT_TORCHTITAN, &plan);
+    ASSERT_HAS(result.body.data, "multiple_of=11008");
+    ASSERT_HAS(result.body.data, "flavor = \"memplan\"");
+    ASSERT_HAS(result.body.data, "data_parallel_replicate_degree = 8");
+    ASSERT_HAS(result.notes.data, "0-3=norm1");
+    /* As torchtitan rounds: int(2/3 * 4 * 4096) = 10922, times 11008 / 4096 / 16, up to a multiple of 11008. */
+    ASSERT_INT((int64_t)(10922 * (11008.0 / 4096 / 16)) / 11008, 0);
+    release(&result);
+}
+
+/* What a shell must not read as anything but a name. */
+static const char *const awkward[] = {"a b.json", "it's.json",   "$(touch x).json",
+                                      "-rf.json", "a\nb\".json", "`x`;&|*.json"};
+
+/* The words that a stand-in for `program` gets, one a line, when the script runs with it first in PATH. */
+static char *words_of(const char *folder, const char *program, const struct text *script)
+{
+    char path[128], command[512], *words;
+    size_t length;
+    struct text stand_in = {0};
+    text_printf(&stand_in, "#!/bin/bash\nprintf '<%%s>' \"$@\" >%s/words\n", folder);
+    ASSERT_OK(text_write(&stand_in, scratch_path(folder, program, path), &err));
+    text_free(&stand_in);
+    ASSERT_INT(chmod(path, 0755), 0);
+    snprintf(command, sizeof command, "cd %s && PATH=%s:$PATH bash", folder, folder);
+    ASSERT_INT(pipe_into(command, script), 0);
+    ASSERT_OK(text_read_file(scratch_path(folder, "words", path), 1 << 20, &words, &length, &err));
+    return words;
+}
+
+static void check_names(enum export_target target, const char *program)
+{
+    char folder[64], expected[128];
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.dp = 4}, "none");
+    scratch_open(folder);
+    for (size_t i = 0; i < sizeof awkward / sizeof awkward[0]; i++) {
+        struct export_result result;
+        struct export_request request = {
+            .plan = &plan, .plan_path = awkward[i], .data = awkward[i], .steps = 7, .ranks_per_node = 2};
+        ASSERT_OK(export_write(target, &request, &result, &err));
+        ASSERT_INT(pipe_into("bash -n", &result.body), 0);
+        char *words = words_of(folder, program, &result.body);
+        const char *dot = awkward[i][0] == '-' ? "./" : "";
+        snprintf(expected, sizeof expected, "<memplan><train><%s%s><--data><%s%s><--steps><7>", dot,
+                 awkward[i], dot, awkward[i]);
+        ASSERT_HAS(words, expected);
+        free(words);
+        release(&result);
+    }
+    plan_clear(&plan);
+    scratch_close(folder);
+}
+
+TEST(export_slurm_names, "whatever a file is called, srun gets its name as one word")
+{
+    check_names(EXPORT_SLURM, "srun");
+}
+
+TEST(export_mpirun_names, "whatever a file is called, mpirun gets its name as one word")
+{
+    check_names(EXPORT_MPIRUN, "mpirun");
+}
+
+TEST(export_slurm_nodes, "32 ranks on GPUs are four nodes of eight")
+{
+    struct plan plan = uneven_llama("none");
+    struct export_result result = export_as(EXPORT_SLURM, &plan);
+    check_golden(&result.body, "slurm-llama3-8b.sh");
+    check_script(&result.body);
+    ASSERT_HAS(result.body.data, "--nodes=4\n");
+    ASSERT_HAS(result.body.data, "--ntasks-per-node=8\n");
+    release(&result);
+}
+
+TEST(export_mpirun_nodes, "mpirun is told how many ranks a node has where there are several")
+{
+    struct plan plan = uneven_llama("none");
+    struct export_result result = export_as(EXPORT_MPIRUN, &plan);
+    ASSERT_STR(result.body.data,
+               "mpirun -n 32 --map-by ppr:8:node --bind-to none memplan train plan.json --data "
+               "\"$DATA\" --device cuda\n");
+    release(&result);
+}
+
+/* A comment must not end early: what follows would be run. */
+TEST(export_comments, "whatever made the plan stays in its comment")
+{
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.dp = 1}, "none");
+    strcpy(plan.made_by, "memplan plan x\ntouch y");
+    struct export_result result = export_as(EXPORT_SLURM, &plan);
+    ASSERT_HAS(result.body.data, "# memplan plan x?touch y\n");
+    release(&result);
+}
+
+static void check_refused(const char *preset, enum export_target target, const char *named)
+{
+    struct export_result result;
+    struct plan plan = make_plan(preset, (struct layout){.dp = 1}, "none");
+    struct export_request request = {.plan = &plan, .plan_path = "plan.json", .ranks_per_node = 8};
+    ASSERT_INT(export_write(target, &request, &result, &err), -1);
+    ASSERT_HAS(err.text, named);
+    ASSERT(result.body.data == NULL);
+    plan_clear(&plan);
+}
+
+TEST(export_refused, "a model that a system does not know is refused by name")
+{
+    check_refused("block-768", EXPORT_MEGATRON, "block-768");
+    check_refused("gpt2-124m", EXPORT_TORCHTITAN, "gpt2-124m");
+}
