@@ -38,6 +38,19 @@ $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda.stamp
 
 $(BUILD)/cuda.stamp: TEXT = $(CUDA_COMPILE)
 
+# ---- tests on a GPU ----
+
+# Tests of tests/cuda that ask for nothing which only doubles have (tests/cuda/machine.h), with NVIDIA's own libraries.
+GPU_TEST_SRC := tests/main.c $(addprefix tests/cuda/,machine.c test_cuda_attention.c test_cuda_device.c test_cuda_kernels.c test_cuda_matmul.c) tests/cuda/gpu/machine_gpu.c
+GPU_TEST_OBJ := $(call obj,$(GPU_TEST_SRC) device/device_cuda.c $(wildcard kernels/cuda/*.c))
+
+## gpu-tests: the tests that check-gpu runs on a GPU; building them takes nvcc, and no GPU
+gpu-tests: $(if $(NVCC),$(BUILD)/run-gpu-tests)
+
+$(BUILD)/run-gpu-tests: $(GPU_TEST_OBJ) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(CXX) -fopenmp $(LDFLAGS) -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
+
 # ---- for tests on the host ----
 
 # The thread sanitizer cannot follow fibers: with it their code is left as it is. The address sanitizer would give each of them
@@ -60,7 +73,7 @@ $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/
 
 check-cuda-train check-cuda-ranks check-cuda-profile: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
 
-$(CUDA_TEST_OBJ): private COMPILE += $(CUDA_HEADERS)
+$(sort $(CUDA_TEST_OBJ) $(GPU_TEST_OBJ)): private COMPILE += $(CUDA_HEADERS)
 
 $(BUILD)/run-cuda-tests: $(CUDA_TEST_OBJ) $(EMULATED_OBJ) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
@@ -78,6 +91,6 @@ $(BUILD)/emulated.stamp: TEXT = $(EMULATE)
 
 comma := ,
 
--include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d)
+-include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d)
 
-.PHONY: cuda check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile
+.PHONY: cuda gpu-tests check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile

@@ -160,7 +160,9 @@ static int choose_algorithm(const struct cuda_products *products, struct product
         asked = cublasLtMatmulAlgoGetHeuristic(products->handle, p->operation, p->a, p->b, p->d, p->d,
                                                preference, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (asked != CUBLAS_STATUS_SUCCESS && asked != CUBLAS_STATUS_NOT_SUPPORTED)
+    /* It calls invalid too what it has for no types and epilogue of this kind. */
+    if (asked != CUBLAS_STATUS_SUCCESS && asked != CUBLAS_STATUS_NOT_SUPPORTED &&
+        asked != CUBLAS_STATUS_INVALID_VALUE)
         return refuse("cublasLtMatmulAlgoGetHeuristic", asked, err);
     p->possible = !status && asked == CUBLAS_STATUS_SUCCESS && count > 0;
     if (p->possible)

@@ -2,7 +2,8 @@
  * real one would refuse, or leaves undefined: an algorithm made for another product, another alignment, more workspace than
  * there is; matrices that do not fit each other or their memory; types that do not go together.
  *
- *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=1   has no algorithm with CUBLASLT_EPILOGUE_BGRADB */
+ *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=unsupported   has no algorithm with CUBLASLT_EPILOGUE_BGRADB
+ *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=invalid       and says that nobody can have one */
 #include "tests/cuda/double_runtime.h"
 
 #include <cublasLt.h>
@@ -238,8 +239,11 @@ static cublasStatus_t check_problem(const struct problem *p)
     if (!sizes_agree(p))
         return CUBLAS_STATUS_INVALID_VALUE;
     cublasLtEpilogue_t e = p->operation.epilogue;
-    bool known = e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS ||
-                 (e == CUBLASLT_EPILOGUE_BGRADB && !getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT"));
+    const char *without = getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT");
+    if (e == CUBLASLT_EPILOGUE_BGRADB && without)
+        return strcmp(without, "invalid") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
+    bool known =
+        e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB;
     return types_agree(p) && known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 

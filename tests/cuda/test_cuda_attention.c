@@ -1,9 +1,10 @@
-/* Attention on CUDA against kernels/reference, in the emulation: odd lengths and head sizes, grouped heads, causal or not,
- * both dtypes. Every run repeats in three orders of threads and blocks and must give the same bits; tensors are malloc'ed to
- * the byte, so that the address sanitizer sees an access beyond them. */
+/* Attention on CUDA against kernels/reference, in the emulation or on a GPU (machine.h): odd lengths and head sizes, grouped
+ * heads, causal or not, both dtypes. Every run repeats in three orders of threads and blocks and must give the same bits; in the
+ * emulation tensors are malloc'ed to the byte, so that the address sanitizer sees an access beyond them. */
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_table.h"
 #include "tests/cuda/cuhost_control.h"
+#include "tests/cuda/machine.h"
 #include "tests/kernels/fill.h"
 #include "tests/test.h"
 
@@ -31,7 +32,7 @@ struct run {
 
 static void *allocate(enum dtype dtype, int64_t count)
 {
-    void *memory = host_alloc((size_t)(count * dtype_bytes(dtype)));
+    void *memory = machine_alloc((size_t)(count * dtype_bytes(dtype)));
     return memset(memory, 0xff, (size_t)(count * dtype_bytes(dtype)));
 }
 
@@ -43,8 +44,8 @@ static struct run run_create(const struct shape *shape, enum dtype dtype, double
                       .heads = shape->B * shape->T * shape->H * shape->D,
                       .statistics = shape->B * shape->H * shape->T};
     const int64_t row = (shape->H + 2 * shape->K) * shape->D;
-    run.qkv = random_buffer(1, dtype, run.rows);
-    run.dout = random_buffer(2, dtype, run.heads);
+    run.qkv = machine_random(1, dtype, run.rows);
+    run.dout = machine_random(2, dtype, run.heads);
     run.out = allocate(dtype, run.heads);
     run.dqkv = allocate(dtype, run.rows);
     run.lse = allocate(DTYPE_F32, run.statistics);
@@ -57,12 +58,12 @@ static struct run run_create(const struct shape *shape, enum dtype dtype, double
 
 static void run_free(struct run *run)
 {
-    free(run->qkv);
-    free(run->dout);
-    free(run->out);
-    free(run->dqkv);
-    free(run->lse);
-    free(run->delta);
+    machine_free(run->qkv);
+    machine_free(run->dout);
+    machine_free(run->out);
+    machine_free(run->dqkv);
+    machine_free(run->lse);
+    machine_free(run->delta);
 }
 
 static struct attention_args forward_args(const struct shape *shape, const struct run *run, bool causal)
@@ -129,10 +130,10 @@ static void check_orders(const struct shape *shape, enum dtype dtype, bool causa
         struct run run = run_create(shape, dtype, sharpness);
         cuhost_set_order((enum cuhost_order)order);
         forward = forward_args(shape, &run, causal);
-        ASSERT_OK(cuda_attention(&context, &forward, &err));
+        MACHINE_RUN(cuda_attention(&context, &forward, &err));
         backward = backward_args(shape, &run, causal);
         backward.out = expected.out, backward.lse = expected.lse;
-        ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+        MACHINE_RUN(cuda_attention_grad(&context, &backward, &err));
         if (order > 0) {
             check_same("out", shape, run.out, first.out, dtype, run.heads);
             check_same("lse", shape, run.lse, first.lse, DTYPE_F32, run.statistics);
@@ -198,7 +199,7 @@ TEST_LOOP(cuda_attention_sharp, "scores of hundreds neither overflow nor lose th
     struct attention_args args = forward_args(&shape, &expected, _i & 2);
     ASSERT_OK(kernels_reference.attention(&context, &args, &err));
     args = forward_args(&shape, &run, _i & 2);
-    ASSERT_OK(cuda_attention(&context, &args, &err));
+    MACHINE_RUN(cuda_attention(&context, &args, &err));
     check_near("out", &shape, run.dtype, run.out, expected.out, run.heads,
                run.dtype == DTYPE_BF16 ? tolerance_of(DTYPE_BF16) : 1e-4);
     check_near("lse", &shape, DTYPE_F32, run.lse, expected.lse, run.statistics, 2e-6);
@@ -213,24 +214,24 @@ TEST_LOOP(cuda_attention_unaligned, "tensors that are not aligned to 16 bytes gi
     const enum dtype dtype = dtype_of(_i);
     struct run run = run_create(&shape, dtype, 1), other = run_create(&shape, dtype, 1);
     const size_t shift = (size_t)dtype_bytes(dtype), bytes = (size_t)run.rows * shift;
-    char *qkv = host_alloc(bytes + shift), *dqkv = host_alloc(bytes + shift);
+    char *qkv = machine_alloc(bytes + shift), *dqkv = machine_alloc(bytes + shift);
     memcpy(qkv + shift, run.qkv, bytes);
     struct attention_args forward = forward_args(&shape, &run, true);
     struct attention_grad_args backward = backward_args(&shape, &run, true);
-    ASSERT_OK(cuda_attention(&context, &forward, &err));
-    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    MACHINE_RUN(cuda_attention(&context, &forward, &err));
+    MACHINE_RUN(cuda_attention_grad(&context, &backward, &err));
     forward = forward_args(&shape, &other, true);
     forward.qkv = qkv + shift;
-    ASSERT_OK(cuda_attention(&context, &forward, &err));
+    MACHINE_RUN(cuda_attention(&context, &forward, &err));
     backward = backward_args(&shape, &other, true);
     backward.qkv = qkv + shift, backward.dqkv = dqkv + shift;
-    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    MACHINE_RUN(cuda_attention_grad(&context, &backward, &err));
     ASSERT(memcmp(run.out, other.out, (size_t)run.heads * shift) == 0);
     ASSERT(memcmp(run.lse, other.lse, (size_t)run.statistics * sizeof(float)) == 0);
     /* delta is summed in another order. */
     check_near("dqkv", &shape, dtype, dqkv + shift, run.dqkv, run.rows, tolerance_of(dtype) / 2);
-    free(qkv);
-    free(dqkv);
+    machine_free(qkv);
+    machine_free(dqkv);
     run_free(&run);
     run_free(&other);
 }
@@ -245,7 +246,7 @@ TEST_LOOP(cuda_attention_causal, "a causal query takes exactly nothing from late
         if (i % ROW >= SIZE)
             element_set(run.dtype, run.qkv, i, i / ROW == LENGTH - 1 ? 0x1p99 : 0);
     struct attention_args args = forward_args(&shape, &run, true);
-    ASSERT_OK(cuda_attention(&context, &args, &err));
+    MACHINE_RUN(cuda_attention(&context, &args, &err));
     for (int64_t i = 0; i < run.heads - SIZE; i++)
         ASSERT(element_get(run.dtype, run.out, i) == 0);
     for (int64_t i = run.heads - SIZE; i < run.heads; i++)
@@ -280,8 +281,8 @@ TEST_LOOP(cuda_attention_slopes, "the gradient is the slope of the loss, by fini
         element_set(DTYPE_F64, wide.dout, i, element_get(DTYPE_F32, run.dout, i));
     struct attention_args forward = forward_args(&shape, &run, _i);
     struct attention_grad_args backward = backward_args(&shape, &run, _i);
-    ASSERT_OK(cuda_attention(&context, &forward, &err));
-    ASSERT_OK(cuda_attention_grad(&context, &backward, &err));
+    MACHINE_RUN(cuda_attention(&context, &forward, &err));
+    MACHINE_RUN(cuda_attention_grad(&context, &backward, &err));
     forward = forward_args(&shape, &wide, _i);
     forward.lse = statistics;
     for (int64_t i = 0; i < run.rows; i++) {

@@ -1,12 +1,13 @@
-/* The CUDA back end of the device, over the double of the CUDA runtime: the same contract as the CPU's, and what only a GPU
+/* The CUDA back end of the device, over the double of the CUDA runtime or on a GPU (machine.h): the same contract as the CPU's, and what only a GPU
  * has: staging, recordings, several GPUs, and a runtime in which every call can fail. */
 #include "base/arena.h"
 #include "device/backend.h"
 #include "device/device.h"
 #include "device/device_cuda.h"
-#include "tests/cuda/double_runtime.h"
+#include "tests/cuda/machine.h"
 #include "tests/test.h"
 
+#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static unsigned char *must_alloc(struct device *device, int64_t bytes)
 static void close_all(struct device *device)
 {
     device_close(device);
-    ASSERT_STR(double_left(), "");
+    ASSERT_STR(machine_left(), "");
 }
 
 TEST(cuda_device_copies,
@@ -100,13 +101,16 @@ TEST(cuda_device_capacity,
     struct device_usage usage = device_usage(device);
     ASSERT_INT(usage.live_bytes, 4096);
     ASSERT_INT(usage.reserved_bytes, 1 << 20);
-    /* The arena as it is, and 32 MiB that the pool took for the tensor. */
-    ASSERT_INT(usage.machine_peak_bytes, (1 << 20) - 4096 + (32 << 20));
+    /* The arena as it is, and 32 MiB that the pool took for the tensor; a GPU's pool has steps of its own. */
+    if (machine_is_emulated())
+        ASSERT_INT(usage.machine_peak_bytes, (1 << 20) - 4096 + (32 << 20));
+    ASSERT(usage.machine_peak_bytes >= 1 << 20);
     close_all(device);
 }
 
 TEST(cuda_device_machine_full, "when the GPU itself has no more, that is an answer, and the device works on")
 {
+    NEEDS_DOUBLES;
     setenv("DOUBLE_CUDA_MEMORY", "600MiB", 1);
     struct device *device = must_open(0);
     struct device_arena *arena;
@@ -129,7 +133,8 @@ TEST(cuda_device_pool_keeps_nothing, "what tensors gave back is free for others 
     device_free(device, memory);
     ASSERT_OK(device_finish(device, &err));
     cudaMemGetInfo(&after, &total);
-    ASSERT_INT(before - after, 0);
+    ASSERT_MSG(after == before || (!machine_is_emulated() && before - after < 64 << 20),
+               "%zu bytes were free, and %zu afterwards", before, after);
     close_all(device);
 }
 
@@ -167,7 +172,8 @@ TEST(cuda_device_recording,
     ASSERT(device_can_record(device));
     ASSERT_OK(device_record(device, &err));
     ask(device, memory, 1, 2);
-    ASSERT_INT(memory[0], 0xff);
+    if (machine_is_emulated())
+        ASSERT_INT(memory[0], 0xff);
     ASSERT_OK(device_recorded(device, &err));
     device_read(device, in, memory, 256);
     ASSERT(in[0] == 1 && in[64] == 2 && in[128] == 1 && in[192] == 2);
@@ -259,6 +265,7 @@ TEST_LOOP(cuda_device_failures,
           "whichever call of the runtime fails, one sentence says which, and nothing is left",
           (int)(sizeof calls / sizeof *calls))
 {
+    NEEDS_DOUBLES;
     char setting[64];
     snprintf(setting, sizeof setting, "%s:1:999", calls[_i]);
     setenv("DOUBLE_CUDA_DEVICES", "2", 1);
@@ -267,13 +274,14 @@ TEST_LOOP(cuda_device_failures,
     ASSERT_HAS(err.text, calls[_i]);
     ASSERT_HAS(err.text, "GPU 0: ");
     ASSERT_HAS(err.text, "or use --device cpu");
-    ASSERT_STR(double_left(), "");
+    ASSERT_STR(machine_left(), "");
 }
 
 TEST(cuda_device_machines, "no driver, an old one, no GPU, too old a GPU: each has its sentence")
 {
     struct device *device;
     int count;
+    NEEDS_DOUBLES;
     setenv("DOUBLE_CUDA_DRIVER", "0", 1);
     ASSERT_INT(device_cuda_count(&count, &err), -1);
     ASSERT_HAS(err.text, "no NVIDIA driver is loaded on this machine");

@@ -1,10 +1,11 @@
-/* Every CUDA kernel but products and attention, on the host (cuhost.h), against the reference: in F32 and BF16, on shapes that
- * fill packs, warps and blocks and shapes that do not, and at addresses that are multiples of 16 bytes or not. Each runs in
- * three orders of threads and blocks, which must give the same bits: a difference is a race. */
+/* Every CUDA kernel but products and attention, on the host (cuhost.h) or on a GPU (machine.h), against the reference: in F32
+ * and BF16, on shapes that fill packs, warps and blocks and shapes that do not, and at addresses that are multiples of 16 bytes
+ * or not. Each runs in three orders of threads and blocks, which must give the same bits: a difference is a race. */
 #include "base/checked.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_table.h"
 #include "tests/cuda/cuhost_control.h"
+#include "tests/cuda/machine.h"
 #include "tests/kernels/fill.h"
 #include "tests/test.h"
 
@@ -18,7 +19,7 @@ enum { DTYPES = 2, RUNS = 1 + CUHOST_ORDERS, MAX_TWINS = 16 };
 
 static struct error err;
 
-static const struct kernel_table emulated = {
+static const struct kernel_table tested = {
     .name = "cuda",
     .embed = cuda_embed,
     .embed_grad = cuda_embed_grad,
@@ -42,15 +43,16 @@ static const struct kernel_table emulated = {
 
 enum { SCRATCH = 64 << 10 }; /* little, so that norm_grad makes parts of several rows */
 
-static struct cuda_step_values step_values;
-static uint64_t fault = CUDA_NO_FAULT;
-static struct cuda_context device = {.step = &step_values, .fault = &fault, .scratch_bytes = SCRATCH};
+static struct cuda_context device = {.scratch_bytes = SCRATCH};
 
 static const struct kernel_context *context(void)
 {
     static struct kernel_context context = {.threads = 1, .device = &device};
-    if (!device.scratch)
-        device.scratch = host_alloc(SCRATCH);
+    if (device.scratch)
+        return &context;
+    device.scratch = machine_alloc(SCRATCH);
+    device.step = machine_alloc(sizeof *device.step);
+    device.fault = machine_copy(&(uint64_t){CUDA_NO_FAULT}, sizeof *device.fault);
     return &context;
 }
 
@@ -60,8 +62,9 @@ static const struct kernel_table *table_of(int run)
     if (run == 0)
         return &kernels_reference;
     cuhost_set_order((enum cuhost_order)(run - 1));
+    context();
     memset(device.scratch, 0xff, SCRATCH);
-    return &emulated;
+    return &tested;
 }
 
 static enum dtype dtype_of(int setting)
@@ -89,7 +92,7 @@ static struct twin twin_make(enum dtype dtype, int64_t count)
     struct twin twin = {.dtype = dtype, .count = count};
     seed++;
     for (int run = 0; run < RUNS; run++) {
-        twin.memory[run] = random_buffer(seed, dtype, shift + count);
+        twin.memory[run] = machine_random(seed, dtype, shift + count);
         twin.copy[run] = (char *)twin.memory[run] + shift * dtype_bytes(dtype);
     }
     return twins[twin_count++] = twin;
@@ -123,10 +126,10 @@ static void check(const char *what, enum dtype dtype)
             ASSERT_MSG(memcmp(twin->copy[1], twin->copy[run], bytes) == 0,
                        "%s: buffer %d depends on the order of threads", what, i);
         for (int run = 0; run < RUNS; run++)
-            free(twin->memory[run]);
+            machine_free(twin->memory[run]);
     }
     twin_count = 0;
-    ASSERT_MSG(fault == CUDA_NO_FAULT, "%s: found fault %lx", what, (unsigned long)fault);
+    ASSERT_MSG(*device.fault == CUDA_NO_FAULT, "%s: found fault %lx", what, (unsigned long)*device.fault);
 }
 
 /* Random values lie in [-1, 1); these reach the tails. */
@@ -140,7 +143,7 @@ static void stretch(struct twin *twin, double factor)
 
 static int32_t *make_tokens(int64_t count, int64_t limit)
 {
-    int32_t *tokens = host_alloc((size_t)count * sizeof *tokens);
+    int32_t *tokens = machine_alloc((size_t)count * sizeof *tokens);
     random_tokens(++seed, tokens, count, limit);
     return tokens;
 }
@@ -156,7 +159,7 @@ static void check_residual(enum dtype dtype, int64_t R, int64_t C, bool bias)
     for (int run = 0; run < RUNS; run++) {
         struct residual_args args = {.R = R, .C = C, .dtype = dtype, .y = y.copy[run]};
         args.residual = residual.copy[run], args.bias = bias ? b.copy[run] : NULL;
-        ASSERT_OK(table_of(run)->residual(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->residual(context(), &args, &err));
     }
     check("residual", dtype);
 }
@@ -181,7 +184,7 @@ static void check_norm(enum dtype dtype, const int64_t rc[2], bool rms, bool bia
         struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
         args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
         args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
-        ASSERT_OK(table_of(run)->norm(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->norm(context(), &args, &err));
     }
     for (int run = 0; run < RUNS; run++) {
         struct norm_grad_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_d = add, .add_w = add};
@@ -189,7 +192,7 @@ static void check_norm(enum dtype dtype, const int64_t rc[2], bool rms, bool bia
         args.mean = rms ? NULL : mean.copy[0], args.rstd = rstd.copy[0];
         args.d = add ? d.copy[run] : dy.copy[run];
         args.dw = dw.copy[run], args.db = bias ? db.copy[run] : NULL;
-        ASSERT_OK(table_of(run)->norm_grad(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->norm_grad(context(), &args, &err));
     }
     check("norm", dtype);
 }
@@ -222,14 +225,14 @@ static void check_embed(enum dtype dtype, int64_t B, int64_t T, int64_t C, int64
         struct embed_args args = {.B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype};
         args.tokens = tokens, args.wte = wte.copy[run], args.x = x.copy[run];
         args.wpe = positions ? wpe.copy[run] : NULL;
-        ASSERT_OK(table_of(run)->embed(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->embed(context(), &args, &err));
         struct embed_grad_args grad = {.B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype};
         grad.tokens = tokens, grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
         grad.dwpe = positions ? dwpe.copy[run] : NULL, grad.add_wte = add, grad.add_wpe = add;
-        ASSERT_OK(table_of(run)->embed_grad(context(), &grad, &err));
+        MACHINE_RUN(table_of(run)->embed_grad(context(), &grad, &err));
     }
     check("embed", dtype);
-    free(tokens);
+    machine_free(tokens);
 }
 
 TEST_LOOP(cuda_kernels_embed, "embedding and its gradient, with repeated tokens", DTYPES)
@@ -257,14 +260,14 @@ TEST_LOOP(cuda_kernels_embed_part, "a rank with the tokens 5 to 9 of 16 knows no
         struct embed_args args = {.B = B, .T = T, .C = C, .V = HELD, .dtype = dtype};
         args.first_token = FIRST, args.vocabulary = VOCABULARY;
         args.tokens = tokens, args.wte = wte.copy[run], args.x = x.copy[run];
-        ASSERT_OK(table_of(run)->embed(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->embed(context(), &args, &err));
         struct embed_grad_args grad = {.B = B, .T = T, .C = C, .V = HELD, .dtype = dtype};
         grad.first_token = FIRST, grad.vocabulary = VOCABULARY;
         grad.tokens = tokens, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
-        ASSERT_OK(table_of(run)->embed_grad(context(), &grad, &err));
+        MACHINE_RUN(table_of(run)->embed_grad(context(), &grad, &err));
     }
     check("embed_part", dtype);
-    free(tokens);
+    machine_free(tokens);
 }
 
 static void check_rope(enum dtype dtype, struct rope_args args)
@@ -273,7 +276,7 @@ static void check_rope(enum dtype dtype, struct rope_args args)
     args.dtype = dtype, args.theta = 10000;
     for (int run = 0; run < RUNS; run++) {
         args.qkv = qkv.copy[run];
-        ASSERT_OK(table_of(run)->rope(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->rope(context(), &args, &err));
     }
     check("rope", dtype);
 }
@@ -298,9 +301,9 @@ static void check_gelu(enum dtype dtype, int64_t count, double reach)
     stretch(&x, reach);
     for (int run = 0; run < RUNS; run++) {
         struct gelu_args args = {.count = count, .dtype = dtype, .x = x.copy[run], .y = y.copy[run]};
-        ASSERT_OK(table_of(run)->gelu(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->gelu(context(), &args, &err));
         struct gelu_grad_args grad = {.count = count, .dtype = dtype, .x = x.copy[run], .d = d.copy[run]};
-        ASSERT_OK(table_of(run)->gelu_grad(context(), &grad, &err));
+        MACHINE_RUN(table_of(run)->gelu_grad(context(), &grad, &err));
     }
     check("gelu", dtype);
 }
@@ -313,10 +316,10 @@ static void check_swiglu(enum dtype dtype, int64_t R, int64_t F, double reach)
     for (int run = 0; run < RUNS; run++) {
         struct swiglu_args args = {.R = R, .F = F, .dtype = dtype};
         args.gate_up = gate_up.copy[run], args.y = y.copy[run];
-        ASSERT_OK(table_of(run)->swiglu(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->swiglu(context(), &args, &err));
         struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype};
         grad.dy = dy.copy[run], grad.gate_up = gate_up.copy[run];
-        ASSERT_OK(table_of(run)->swiglu_grad(context(), &grad, &err));
+        MACHINE_RUN(table_of(run)->swiglu_grad(context(), &grad, &err));
     }
     check("swiglu", dtype);
 }
@@ -337,17 +340,19 @@ TEST_LOOP(cuda_kernels_activation, "GELU and SwiGLU and their gradients, out to 
 TEST(cuda_kernels_gelu_far, "far from zero the slope of GELU is 0 or 1, however far, and NaN stays NaN")
 {
     enum { POINTS = 8 };
-    static const float x[POINTS] = {-INFINITY, -1e30f, -1e10f, -20, 20, 1e10f, 1e30f, INFINITY};
-    float d[POINTS], lost = NAN;
+    static const float points[POINTS] = {-INFINITY, -1e30f, -1e10f, -20, 20, 1e10f, 1e30f, INFINITY};
+    float *x = machine_copy(points, sizeof points), *d = machine_alloc(sizeof points);
     for (int i = 0; i < POINTS; i++)
         d[i] = 3;
     struct gelu_grad_args args = {.count = POINTS, .dtype = DTYPE_F32, .x = x, .d = d};
-    ASSERT_OK(cuda_gelu_grad(context(), &args, &err));
+    MACHINE_RUN(cuda_gelu_grad(context(), &args, &err));
     for (int i = 0; i < POINTS; i++)
         ASSERT_NEAR(d[i], x[i] < 0 ? 0 : 3, 1e-20);
-    args.count = 1, args.x = &lost;
-    ASSERT_OK(cuda_gelu_grad(context(), &args, &err));
+    args.count = 1, x[0] = NAN;
+    MACHINE_RUN(cuda_gelu_grad(context(), &args, &err));
     ASSERT(isnan(d[0]));
+    machine_free(x);
+    machine_free(d);
 }
 
 static void check_cross_entropy(enum dtype dtype, int64_t R, int64_t V, bool gradient)
@@ -360,10 +365,10 @@ static void check_cross_entropy(enum dtype dtype, int64_t R, int64_t V, bool gra
         struct cross_entropy_args args = {.R = R, .V = V, .dtype = dtype, .targets = targets};
         args.logits = logits.copy[run], args.loss = loss.copy[run];
         args.scale = 1.0 / (double)(R + 3), args.gradient = gradient;
-        ASSERT_OK(table_of(run)->cross_entropy(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->cross_entropy(context(), &args, &err));
     }
     check("cross_entropy", dtype);
-    free(targets);
+    machine_free(targets);
 }
 
 TEST_LOOP(cuda_kernels_cross_entropy, "cross-entropy and its gradient in place, with ignored targets", DTYPES)
@@ -384,17 +389,21 @@ TEST(cuda_kernels_cross_entropy_ignored,
      "an ignored row leaves nothing of itself, even of NaN; in a row that counts NaN reaches the loss")
 {
     /* The other row is even: its loss is ln 2, its gradient 1/2 - 1 and 1/2. */
-    const int32_t targets[] = {-1, 0};
-    float logits[] = {NAN, INFINITY, 0, 0}, loss = 0;
+    int32_t *targets = machine_copy((int32_t[]){-1, 0}, 2 * sizeof *targets);
+    float *logits = machine_copy((float[]){NAN, INFINITY, 0, 0}, 4 * sizeof *logits);
+    float *loss = machine_copy(&(float){0}, sizeof *loss);
     struct cross_entropy_args args = {.R = 2, .V = 2, .dtype = DTYPE_F32, .logits = logits};
-    args.targets = targets, args.scale = 1, args.loss = &loss, args.gradient = true;
-    ASSERT_OK(cuda_cross_entropy(context(), &args, &err));
-    ASSERT_NEAR(loss, 0.6931472, 1e-6);
+    args.targets = targets, args.scale = 1, args.loss = loss, args.gradient = true;
+    MACHINE_RUN(cuda_cross_entropy(context(), &args, &err));
+    ASSERT_NEAR(*loss, 0.6931472, 1e-6);
     ASSERT(logits[0] == 0 && logits[1] == 0);
     ASSERT_NEAR(logits[2], -0.5, 1e-6);
     logits[2] = NAN;
-    ASSERT_OK(cuda_cross_entropy(context(), &args, &err));
-    ASSERT(isnan(loss));
+    MACHINE_RUN(cuda_cross_entropy(context(), &args, &err));
+    ASSERT(isnan(*loss));
+    machine_free(targets);
+    machine_free(logits);
+    machine_free(loss);
 }
 
 /* Each kernel for itself: max and sums are the reference's, and what a rank with `valid` of V columns adds to others'. */
@@ -405,8 +414,8 @@ static void check_cross_entropy_sharded(enum dtype dtype, int64_t R, int64_t V, 
     targets[R / 2] = R > 1 ? -1 : 0;
     struct twin logits = twin_make(dtype, R * V), loss = twin_make(DTYPE_F32, 1);
     struct twin max = twin_make(DTYPE_F32, R), sums = twin_make(DTYPE_F32, 2 * R);
-    float *all_max = host_alloc((size_t)R * sizeof *all_max);
-    float *all_sums = host_alloc((size_t)(2 * R) * sizeof *all_sums);
+    float *all_max = machine_alloc((size_t)R * sizeof *all_max);
+    float *all_sums = machine_alloc((size_t)(2 * R) * sizeof *all_sums);
     stretch(&logits, 10);
     for (int run = 0; run < RUNS; run++) {
         const struct kernel_table *table = table_of(run);
@@ -414,14 +423,14 @@ static void check_cross_entropy_sharded(enum dtype dtype, int64_t R, int64_t V, 
         shard.vocabulary = vocabulary, shard.dtype = dtype;
         shard.logits = logits.copy[run], shard.targets = targets;
         struct logit_max_args max_args = {.shard = shard, .max = max.copy[run]};
-        ASSERT_OK(table->logit_max(context(), &max_args, &err));
+        MACHINE_RUN(table->logit_max(context(), &max_args, &err));
         float *own = max.copy[run];
         for (int64_t r = 0; r < R; r++) { /* the others have a logit of 10 and one of 9 */
             all_max[r] = fmaxf(own[r], 10);
             own[r] = isinf(own[r]) ? 0 : own[r]; /* an error beside infinity has no size */
         }
         struct logit_sums_args sums_args = {.shard = shard, .max = all_max, .sums = sums.copy[run]};
-        ASSERT_OK(table->logit_sums(context(), &sums_args, &err));
+        MACHINE_RUN(table->logit_sums(context(), &sums_args, &err));
         const float *expected = sums.copy[0];
         for (int64_t r = 0; r < R; r++) {
             all_sums[r] = expected[r] + 1 + expf(-1);
@@ -429,12 +438,12 @@ static void check_cross_entropy_sharded(enum dtype dtype, int64_t R, int64_t V, 
         }
         struct cross_entropy_sharded_args args = {.shard = shard, .max = all_max, .sums = all_sums};
         args.scale = 1.0 / (double)(R + 3), args.loss = loss.copy[run], args.gradient = gradient;
-        ASSERT_OK(table->cross_entropy_sharded(context(), &args, &err));
+        MACHINE_RUN(table->cross_entropy_sharded(context(), &args, &err));
     }
     check("cross_entropy_sharded", dtype);
-    free(targets);
-    free(all_max);
-    free(all_sums);
+    machine_free(targets);
+    machine_free(all_max);
+    machine_free(all_sums);
 }
 
 TEST_LOOP(cuda_kernels_cross_entropy_sharded,
@@ -460,12 +469,12 @@ static void check_adamw(enum dtype dtype, int64_t count, bool master, double max
         ((float *)total.copy[run])[0] = 1;
         struct square_sum_args sum = {.count = count, .dtype = DTYPE_F32, .g = g.copy[run]};
         sum.total = total.copy[run];
-        ASSERT_OK(table_of(run)->square_sum(context(), &sum, &err));
+        MACHINE_RUN(table_of(run)->square_sum(context(), &sum, &err));
         struct adamw_args args = {.count = count, .dtype = dtype, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95};
         args.eps = 1e-8, args.decay = 0.1, args.t = 3, args.max_norm = max_norm;
         args.w = w.copy[run], args.g = g.copy[run], args.m = m.copy[run], args.v = v.copy[run];
         args.master = master ? exact.copy[run] : NULL, args.square_sum = total.copy[run];
-        ASSERT_OK(table_of(run)->adamw(context(), &args, &err));
+        MACHINE_RUN(table_of(run)->adamw(context(), &args, &err));
     }
     check("adamw", dtype);
 }
@@ -485,23 +494,26 @@ TEST(cuda_kernels_square_sum_runs, "a square sum of more than 1,024 runs of 8,19
 {
     /* Whole numbers whose squares a double adds exactly; the sum of 8,400,001 fours is 33,600,004, which is a float too. */
     enum { ELEMENTS = 8400001 };
-    float *g = host_alloc(ELEMENTS * sizeof *g), total = 0;
+    float *g = machine_alloc(ELEMENTS * sizeof *g), *total = machine_copy(&(float){0}, sizeof *total);
     for (int64_t i = 0; i < ELEMENTS; i++)
         g[i] = i % 2 ? 2 : -2;
-    struct square_sum_args args = {.count = ELEMENTS, .dtype = DTYPE_F32, .g = g, .total = &total};
-    ASSERT_OK(cuda_square_sum(context(), &args, &err));
-    ASSERT(total == 33600004.0f);
-    free(g);
+    struct square_sum_args args = {.count = ELEMENTS, .dtype = DTYPE_F32, .g = g, .total = total};
+    MACHINE_RUN(cuda_square_sum(context(), &args, &err));
+    ASSERT(*total == 33600004.0f);
+    machine_free(total);
+    machine_free(g);
 }
 
 TEST(cuda_kernels_nan_norm, "a gradient norm of NaN shows in the weights")
 {
-    float w = 1, g = 1, m = 0, v = 0, total = NAN;
+    enum { W, G, M, V, TOTAL, VALUES };
+    float *values = machine_copy((float[VALUES]){1, 1, 0, 0, NAN}, VALUES * sizeof *values);
     struct adamw_args args = {.count = 1, .dtype = DTYPE_F32, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95};
-    args.eps = 1e-8, args.t = 1, args.w = &w, args.g = &g, args.m = &m, args.v = &v;
-    args.square_sum = &total, args.max_norm = 1;
-    ASSERT_OK(cuda_adamw(context(), &args, &err));
-    ASSERT(isnan(w));
+    args.eps = 1e-8, args.t = 1, args.w = values + W, args.g = values + G, args.m = values + M;
+    args.v = values + V, args.square_sum = values + TOTAL, args.max_norm = 1;
+    MACHINE_RUN(cuda_adamw(context(), &args, &err));
+    ASSERT(isnan(values[W]));
+    machine_free(values);
 }
 
 /* Whole numbers in [least, most]. */
@@ -537,42 +549,50 @@ TEST_LOOP(cuda_kernels_random_shapes, "every kernel on ten random shapes, at ran
 TEST(cuda_kernels_fault_token,
      "a token outside the vocabulary is a row of zeros, no gradient, and a sentence afterwards")
 {
-    const int32_t tokens[] = {2, 9, -4};
-    float wte[12], x[12], d[12], dwte[12] = {0};
-    random_fill(1, DTYPE_F32, wte, 12);
-    random_fill(2, DTYPE_F32, d, 12);
+    int32_t *tokens = machine_copy((int32_t[]){2, 9, -4}, 3 * sizeof *tokens);
+    float *wte = machine_random(1, DTYPE_F32, 12), *x = machine_random(2, DTYPE_F32, 12);
+    float *d = machine_random(3, DTYPE_F32, 12), *dwte = machine_copy((float[12]){0}, 12 * sizeof *dwte);
     struct embed_args args = {.B = 1, .T = 3, .C = 4, .V = 3, .vocabulary = 3, .dtype = DTYPE_F32};
     args.tokens = tokens, args.wte = wte, args.x = x;
-    ASSERT_OK(cuda_embed(context(), &args, &err));
+    MACHINE_RUN(cuda_embed(context(), &args, &err));
     ASSERT(memcmp(x, wte + 8, 4 * sizeof *x) == 0);
     for (int i = 4; i < 12; i++)
         ASSERT(x[i] == 0);
-    ASSERT_INT(cuda_fault_check(fault, &err), -1);
+    ASSERT_INT(cuda_fault_check(*device.fault, &err), -1);
     ASSERT_HAS(err.text, "token 1 is 9, outside the vocabulary");
-    fault = CUDA_NO_FAULT;
+    *device.fault = CUDA_NO_FAULT;
     struct embed_grad_args grad = {.B = 1, .T = 3, .C = 4, .V = 3, .vocabulary = 3, .dtype = DTYPE_F32};
     grad.tokens = tokens, grad.d = d, grad.dwte = dwte;
-    ASSERT_OK(cuda_embed_grad(context(), &grad, &err));
+    MACHINE_RUN(cuda_embed_grad(context(), &grad, &err));
     ASSERT(memcmp(dwte + 8, d, 4 * sizeof *d) == 0);
     for (int i = 0; i < 8; i++)
         ASSERT(dwte[i] == 0);
-    ASSERT_INT(cuda_fault_check(fault, &err), -1);
-    fault = CUDA_NO_FAULT;
-    ASSERT_OK(cuda_fault_check(fault, &err));
+    ASSERT_INT(cuda_fault_check(*device.fault, &err), -1);
+    *device.fault = CUDA_NO_FAULT;
+    ASSERT_OK(cuda_fault_check(*device.fault, &err));
+    machine_free(tokens);
+    machine_free(wte);
+    machine_free(x);
+    machine_free(d);
+    machine_free(dwte);
 }
 
 TEST(cuda_kernels_fault_target,
      "a target outside the vocabulary is ignored, and a sentence afterwards; -1 is not one")
 {
-    const int32_t targets[] = {-1, 0, -7};
-    float logits[6] = {0, 0, 0, 0, 5, 6}, loss = 0;
+    int32_t *targets = machine_copy((int32_t[]){-1, 0, -7}, 3 * sizeof *targets);
+    float *logits = machine_copy((float[6]){0, 0, 0, 0, 5, 6}, 6 * sizeof *logits);
+    float *loss = machine_copy(&(float){0}, sizeof *loss);
     struct cross_entropy_args args = {.R = 3, .V = 2, .dtype = DTYPE_F32, .logits = logits};
-    args.targets = targets, args.scale = 1, args.loss = &loss, args.gradient = true;
-    ASSERT_OK(cuda_cross_entropy(context(), &args, &err));
-    ASSERT_NEAR(loss, 0.6931472, 1e-6);
+    args.targets = targets, args.scale = 1, args.loss = loss, args.gradient = true;
+    MACHINE_RUN(cuda_cross_entropy(context(), &args, &err));
+    ASSERT_NEAR(*loss, 0.6931472, 1e-6);
     ASSERT(logits[4] == 0 && logits[5] == 0);
-    ASSERT_INT(cuda_fault_check(fault, &err), -1);
+    ASSERT_INT(cuda_fault_check(*device.fault, &err), -1);
     ASSERT_HAS(err.text, "target 2 is -7, outside the vocabulary and not -1");
+    machine_free(targets);
+    machine_free(logits);
+    machine_free(loss);
 }
 
 /* ---- what is refused ---- */
