@@ -195,8 +195,7 @@ struct step_time time_model_runs(const struct step_frame *frame, const struct ti
     return sum_up(frame, runs, run_count, &tail);
 }
 
-/* Of all runs of a program; to be freed. */
-static struct timed_run *time_runs(const struct program *program, const struct machine_speed *speed)
+struct timed_run *time_model_list(const struct program *program, const struct machine_speed *speed)
 {
     struct timed_run *runs = host_alloc((size_t)program->run_count * sizeof *runs);
     for (int i = 0; i < program->run_count; i++) {
@@ -221,7 +220,7 @@ static struct step_time time_stage(const struct program *program, const struct m
 struct step_time time_model_step(const struct program *program, const struct machine_speed *speed)
 {
     struct stage_tail tail;
-    struct timed_run *runs = time_runs(program, speed);
+    struct timed_run *runs = time_model_list(program, speed);
     struct step_time step = time_stage(program, speed, runs, &tail);
     free(runs);
     return step;
@@ -303,7 +302,7 @@ static int time_stages(const struct pipeline *pipeline, const struct machine_spe
     struct stage_tail *tails = host_alloc((size_t)pipeline->count * sizeof *tails);
     for (int i = 0; i < pipeline->count; i++) {
         const struct program *program = pipeline->stages[i];
-        struct timed_run *runs = time_runs(program, speed);
+        struct timed_run *runs = time_model_list(program, speed);
         stages[i] = time_stage(program, speed, runs, &tails[i]);
         add_passes(program, runs, passes);
         free(runs);

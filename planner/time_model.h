@@ -53,6 +53,9 @@ struct timed_run {
     bool layers; /* or the block at an end */
 };
 
+/* Those of a whole program, as many as it has runs. To be freed with free(). */
+struct timed_run *time_model_list(const struct program *program, const struct machine_speed *speed);
+
 /* What all arrangements share. */
 struct step_frame {
     const struct program *program; /* borrowed; its recomputation does not matter */

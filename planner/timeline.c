@@ -206,3 +206,9 @@ double timeline_run(struct timeline *t, const struct schedule_times *times, doub
     }
     return latest_s;
 }
+
+double timeline_start(const struct timeline *t, int64_t stage, int64_t position)
+{
+    int64_t item = stage * t->count + position;
+    return t->ran_s[item] - t->seconds[t->entries[item].seconds];
+}

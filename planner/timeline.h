@@ -21,4 +21,7 @@ int64_t timeline_items(const struct timeline *timeline);
 /* When each stage is done: ends_s[pp]. Returns the latest. */
 double timeline_run(struct timeline *timeline, const struct schedule_times *times, double *ends_s);
 
+/* When an item of a stage began, the last time that it was run; `position` counts them in the stage's order. */
+double timeline_start(const struct timeline *timeline, int64_t stage, int64_t position);
+
 #endif
