@@ -28,6 +28,7 @@ struct composition {
         allowed_s; /* [stage * (layers + 1) + layers left]: how much may come before, for the limit; < 0: no way */
     int64_t room;
     double bound_s; /* composition_bound()'s answer */
+    bool cut;       /* of some stage, not all choices have been tried */
     /* In a search. */
     double limit_s; /* of the table, or the best step where that is less */
     double most_s;  /* what is slower is not wanted */
@@ -157,7 +158,8 @@ static struct cell *known_cell(struct composition *c, int64_t stage, int64_t lay
     cell->state = CELL_IMPOSSIBLE;
     if (stages_choose(c->stages, stage, layers, cell->room, &cell->choice)) {
         cell->state = CELL_KNOWN;
-        weigh_cell(c, stage, layers, cell->choice.recompute_s, &cell->work_s, &cell->before_s);
+        weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
+        c->cut |= cell->choice.least_s[0] < cell->choice.recompute_s[0];
     }
     return cell;
 }
@@ -356,7 +358,7 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
         if (fill_table(c, near_s))
             choose_from(c, 0, c->layers, 0, near_s - c->tail_s - last_half_s(c));
     }
-    out->proved = out->proved && near_s >= fmin(limit_s, out->step_s);
+    out->proved = out->proved && !c->cut && near_s >= fmin(limit_s, out->step_s);
     return 0;
 }
 

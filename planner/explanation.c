@@ -1,6 +1,7 @@
 #include "planner/explanation.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/units.h"
 #include "model/recompute.h"
 #include "planner/space.h"
@@ -19,14 +20,17 @@ struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage
     struct search_bytes bytes = {.stage = stage};
     struct stage_moment moment = {0};
     const struct stage *s = &stages->list[stage];
-    int64_t peak = stages_peak(stages, stage, layers, options, &moment), layer_bytes = 0;
-    for (int64_t i = 0; i < layers; i++)
+    int64_t peak = stages_peak(stages, stage, layers, options, &moment), layer_bytes = 0, later_bytes = 0;
+    for (int64_t i = 0; i < layers; i++) {
         layer_bytes += stages->costs->options[options[i]].pile.saved;
+        later_bytes += stages->costs->options[options[i]].pile.later;
+    }
     bytes.states = s->state_bytes + layers * s->layer_state_bytes;
-    bytes.kept_micro_batches = moment.kept[0] + moment.kept[1];
+    bytes.kept_micro_batches = moment.kept[0] + moment.kept[1] + moment.later[0] + moment.later[1];
     for (int kind = 0; kind < s->kinds; kind++)
         bytes.kept += moment.kept[kind] * (layer_bytes + stages->costs->piles[s->bottom[kind]].saved +
-                                           stages->costs->piles[s->top[kind]].saved);
+                                           stages->costs->piles[s->top[kind]].saved) +
+                      moment.later[kind] * later_bytes;
     bytes.working = peak - bytes.states - bytes.kept;
     const struct pile *top = &stages->costs->piles[s->top[moment.kind]];
     if (s->top[moment.kind] == COST_HEAD)
@@ -124,15 +128,14 @@ static void weigh_layout(struct nearest *n, const struct layout *layout)
     const struct model *model = n->request->model;
     struct costs *costs = costs_find(n->costs, layout);
     int *options = host_alloc((size_t)model->layers * sizeof *options);
-    int64_t most = (model->layers + layout->pp - 1) / layout->pp, peak;
+    int64_t chunks = layout_chunks(layout), most = (model->layers + chunks - 1) / chunks, peak;
     struct stages stages;
     struct search_row row = {.layout = *layout};
     costs_open_options(n->costs, layout, costs);
     stages_open(model, n->request->speed, layout, costs, &stages);
     /* The first stage keeps most, and the last has the head. */
     for (int end = 0; end <= (layout->pp > 1); end++) {
-        int64_t stage = end ? layout->pp - 1 : 0,
-                layers = end && layout->pp > 1 ? model->layers / layout->pp : most;
+        int64_t stage = end ? layout->pp - 1 : 0, layers = end ? model->layers / chunks : most;
         int option = best_option(&stages, stage, layers, options, &peak);
         if (peak > row.peak_bytes) {
             row.peak_bytes = peak;
@@ -219,7 +222,19 @@ static int build_nearest(struct nearest *n, struct search_row *row, struct arena
     return status;
 }
 
-/* False: the request has no layout at all. */
+/* What it is and needs. */
+static const char *reason_of(const struct search_request *request, const struct search_row *row,
+                             struct arena *arena)
+{
+    struct text text = {0};
+    explanation_plan(row, &text);
+    text_add(&text, ": ");
+    print_bytes(&row->bytes, row->needed_bytes, request->cluster->device.capacity_bytes, row->layout.pp,
+                &text);
+    return keep_text(arena, &text);
+}
+
+/* *found is false when the request has no layout at all. */
 static int find_nearest(const struct search_request *request, struct arena *arena, struct search_row *out,
                         bool *found, struct error *err)
 {
@@ -238,12 +253,7 @@ static int find_nearest(const struct search_request *request, struct arena *aren
     costs_close(nearest.costs);
     if (!*found || status)
         return status;
-    struct text text = {0};
-    explanation_plan(out, &text);
-    text_add(&text, ": ");
-    print_bytes(&out->bytes, out->needed_bytes, request->cluster->device.capacity_bytes, out->layout.pp,
-                &text);
-    out->reason = keep_text(arena, &text);
+    out->reason = reason_of(request, out, arena);
     return 0;
 }
 
@@ -489,6 +499,32 @@ int explanation_unlocks(const struct search_request *request, const struct searc
     return 0;
 }
 
+/* The least capacity with which there is a plan, to the byte where searches are quick: at most `enough`, and more than what there
+ * is. *row becomes what is planned with it. */
+static int find_enough_bytes(const struct search_request *request, struct arena *arena,
+                             struct search_row *row, struct error *err)
+{
+    enum { MOST_NS = 500000000 };
+    int64_t have = request->cluster->device.capacity_bytes, enough = row->needed_bytes, begin_ns = clock_ns();
+    struct cluster cluster = *request->cluster;
+    struct search_request more = *request;
+    more.cluster = &cluster;
+    while (enough - have > 1 && clock_ns() - begin_ns < MOST_NS) {
+        struct search_result own;
+        cluster.device.capacity_bytes = have + (enough - have) / 2;
+        if (search_run(&more, &own, err))
+            return -1;
+        if (own.alternative_count) {
+            *row = copy_row(arena, &own.alternatives[0], request->model->layers);
+            enough = row->needed_bytes;
+        } else {
+            have = cluster.device.capacity_bytes;
+        }
+        search_clear(&own);
+    }
+    return 0;
+}
+
 /* Twice as many nodes, and so on, until there is a plan. */
 static int find_enough_nodes(const struct search_request *request, int64_t *nodes, struct error *err)
 {
@@ -519,6 +555,7 @@ int explanation_refusal(const struct search_request *request, struct search_resu
     bool found;
     int64_t have = request->cluster->device.capacity_bytes;
     if (find_nearest(request, result->arena, &row, &found, err) ||
+        (found && find_enough_bytes(request, result->arena, &row, err)) ||
         find_enough_nodes(request, &result->enough_nodes, err))
         return -1;
     text_printf(out, "no plan for %s in %s per rank", request->model->name,
@@ -527,6 +564,7 @@ int explanation_refusal(const struct search_request *request, struct search_resu
         text_add(out, ": no layout of this kind can be run; leave some of it to be chosen");
         return 0;
     }
+    row.reason = reason_of(request, &row, result->arena);
     add_rejected(&f, &row);
     result->enough_bytes = row.needed_bytes;
     result->short_bytes = row.needed_bytes - have;

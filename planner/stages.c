@@ -241,6 +241,7 @@ struct choosing {
     int64_t room;
     struct partial *partials;
     int count, capacity, level; /* level: where the partials of this many layers begin */
+    bool cut;                   /* there were too many to try all */
     double best_s;              /* of what is known to fit */
     int64_t best_peak;
     int *best; /* options from the bottom up, above the lowest if that is apart */
@@ -386,8 +387,10 @@ static bool pile_is_covered(const struct partial *a, const struct partial *b)
 
 static void add_partial(struct choosing *c, struct partial p, int64_t left)
 {
-    if (is_hopeless(c, &p, left))
+    enum { MOST_PARTIALS = 4000 }; /* some milliseconds */
+    if (c->cut || is_hopeless(c, &p, left))
         return;
+    c->cut = c->count == MOST_PARTIALS;
     for (int i = c->level; i < c->count; i++)
         if (pile_is_covered(&c->partials[i], &p))
             return;
@@ -417,6 +420,7 @@ static void search_choice(struct choosing *c)
     const struct costs *costs = c->fitting.costs;
     int64_t layers = free_layers(&c->fitting);
     c->count = c->level = 0;
+    c->cut = false;
     add_partial(c, (struct partial){.parent = -1}, layers);
     int begin = 0;
     for (int64_t done = 1; done <= layers; done++) {
@@ -433,8 +437,19 @@ static void search_choice(struct choosing *c)
             }
         begin = end;
     }
-    for (int i = begin; i < c->count && layers > 0; i++)
+    for (int i = begin; i < c->count && layers > 0 && !c->cut; i++)
         take_over(c, i);
+}
+
+/* Of all layers that are chosen; where all were tried, what the best takes. */
+static double least_seconds(const struct choosing *c)
+{
+    const struct partial none = {.parent = -1};
+    int64_t layers = free_layers(&c->fitting);
+    if (!c->cut)
+        return c->best_s;
+    return (double)layers * costs_least_recompute(&c->fitting.costs->suffixes[0],
+                                                  most_saved(c, &none, layers) / (double)layers);
 }
 
 /* With this set in the lowest layer, where that is apart; keeps *out unless it finds a faster one. */
@@ -453,12 +468,19 @@ static void choose_with_lowest(struct choosing *c, int lowest, struct stage_choi
     double before_s = c->best_s;
     try_pairs(c);
     search_choice(c);
-    if (c->best_s >= before_s)
+    double least_s = least_seconds(c);
+    if (c->best_s >= before_s) {
+        for (int kind = 0; kind < 2 && c->cut; kind++)
+            out->least_s[kind] = fmin(out->least_s[kind], least_s + lowest_s[kind]);
         return;
+    }
+    if (out->options && out->least_s[0] < out->recompute_s[0])
+        least_s = fmin(least_s, out->least_s[0] - lowest_s[0]);
     stage_choice_clear(out);
     int64_t apart = f->lowest >= 0;
     *out = (struct stage_choice){.layers = f->layers,
                                  .recompute_s = {c->best_s + lowest_s[0], c->best_s + lowest_s[1]},
+                                 .least_s = {least_s + lowest_s[0], least_s + lowest_s[1]},
                                  .peak_bytes = c->best_peak,
                                  .options = host_alloc((size_t)f->layers * sizeof *out->options)};
     out->options[0] = lowest;

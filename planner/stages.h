@@ -57,6 +57,7 @@ int64_t stages_part_states(const struct layout *layout, const struct costs *cost
 struct stage_choice {
     int64_t layers;        /* of each chunk */
     double recompute_s[2]; /* of one micro-batch through a chunk of each kind */
+    double least_s[2];     /* no choice needs less: the same, but where trying all would have taken too long */
     int64_t peak_bytes;
     int *options; /* of each layer; owned */
 };

@@ -1,0 +1,112 @@
+/* A plan is a promise to the trainer: the winners of small searches, and plans that merely fit, are run for a few steps by
+ * ranks on the CPU, and take the bytes that were predicted. */
+#include "tests/planner/planner_sample.h"
+#include "tests/test.h"
+#include "tests/trainer/runs.h"
+
+#include "model/recompute.h"
+#include "planner/search.h"
+
+#include <stdio.h>
+
+static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+
+static uint32_t random_below(uint32_t *state, uint32_t bound)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % bound;
+}
+
+static void run_row(const struct model *model, const struct search_row *row, int64_t capacity)
+{
+    struct error err = {0};
+    struct pipeline *pipeline;
+    struct history history;
+    char where[160];
+    const struct layout *l = &row->layout;
+    struct program_spec spec = {model, l, row->masks, row->chunk_layers, 0};
+    struct train_settings settings = runs_settings(2);
+    settings.capacity_bytes = capacity;
+    snprintf(where, sizeof where, "%s dp=%d tp=%d pp=%d %s virtual=%d zero=%d sp=%d micro=%d", model->name,
+             (int)l->dp, (int)l->tp, (int)l->pp, schedule_name(l->schedule), (int)l->virtual_stages, l->zero,
+             l->sequence_parallel, (int)l->micro_batch);
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    ASSERT_MSG(!runs_try(pipeline, &settings, &history, &err), "%s: %s", where, err.text);
+    runs_assert_bytes(&history, pipeline, MEMORY_ARENA, where);
+    runs_clear(&history);
+    pipeline_free(pipeline);
+}
+
+/* Up to 4 ranks, more layers than stages, any capacity that something fits in. */
+static void open_problem(uint32_t *state, const char *family, struct model *model, struct cluster *cluster,
+                         struct machine_speed *speed, struct search_request *request)
+{
+    *model = sample_model(family, 2 + random_below(state, 5));
+    *cluster = (struct cluster){.nodes = 1, .ranks_per_node = 1 + random_below(state, 4)};
+    snprintf(cluster->device.name, sizeof cluster->device.name, "cpu");
+    cluster->device.capacity_bytes = 150000 + random_below(state, 900000);
+    machine_speed_from_cpuinfo("", 4, speed);
+    *request = (struct search_request){.model = model,
+                                       .cluster = cluster,
+                                       .speed = speed,
+                                       .global_batch = 4 << random_below(state, 2),
+                                       .seq_len = 16,
+                                       .precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32};
+}
+
+TEST_DEFINE(plans_run,
+            "the winners of 45 searches run, within the capacity, and take the bytes that were predicted", 3,
+            true)
+{
+    uint32_t state = 31 + (uint32_t)_i;
+    int run = 0;
+    for (int i = 0; i < 15; i++) {
+        struct error err = {0};
+        struct model model;
+        struct cluster cluster;
+        struct machine_speed speed;
+        struct search_request request;
+        struct search_result result;
+        open_problem(&state, families[_i], &model, &cluster, &speed, &request);
+        ASSERT_OK(search_run(&request, &result, &err));
+        if (result.alternative_count) {
+            run_row(&model, &result.alternatives[0], cluster.device.capacity_bytes);
+            run++;
+        }
+        search_clear(&result);
+    }
+    ASSERT(run > 4);
+}
+
+/* What is asked for is drawn, so that all kinds of plans come up; the search only fits them. */
+TEST_DEFINE(plans_feasible_run, "54 random plans that fit run, and take the bytes that were predicted", 3,
+            true)
+{
+    uint32_t state = 77 + (uint32_t)_i;
+    for (int run = 0, tries = 0; run < 18; tries++) {
+        struct error err = {0};
+        struct model model;
+        struct cluster cluster;
+        struct machine_speed speed;
+        struct search_request request;
+        struct search_result result;
+        enum schedule_kind schedule = (enum schedule_kind)random_below(&state, SCHEDULE_KINDS);
+        ASSERT(tries < 2000);
+        open_problem(&state, families[_i], &model, &cluster, &speed, &request);
+        cluster.ranks_per_node = 4;
+        request.tp = 1 + random_below(&state, 2);
+        request.pp = 1 + random_below(&state, 4 / (uint32_t)request.tp);
+        request.dp = 4 / (request.tp * request.pp);
+        request.micro_batch = 1;
+        request.zero = random_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
+        request.sequence_parallel = request.tp > 1 && random_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
+        request.schedule = request.pp > 1 ? &schedule : NULL;
+        if (search_run(&request, &result, &err))
+            continue;
+        if (result.alternative_count) {
+            run_row(&model, &result.alternatives[0], cluster.device.capacity_bytes);
+            run++;
+        }
+        search_clear(&result);
+    }
+}
