@@ -396,10 +396,13 @@ static int check_request(const struct search_request *r, struct error *err)
         return error_set(err, "--global-batch %lld: a step needs at least 1 sequence",
                          (long long)r->global_batch);
     if (asked > ranks)
-        return error_set(
-            err, "--dp %lld x --tp %lld x --pp %lld: the cluster has %lld ranks; use at most that many",
-            (long long)max_i64(r->dp, 1), (long long)max_i64(r->tp, 1), (long long)max_i64(r->pp, 1),
-            (long long)ranks);
+        return asked == r->dp
+                   ? error_set(err, "--dp %lld: the cluster has %lld ranks; use at most that many",
+                               (long long)r->dp, (long long)ranks)
+                   : error_set(err,
+                               "--dp x --tp x --pp is %lld: the cluster has %lld ranks; use at most "
+                               "that many",
+                               (long long)asked, (long long)ranks);
     struct layout layout = {.dp = max_i64(r->dp, 1),
                             .tp = max_i64(r->tp, 1),
                             .pp = max_i64(r->pp, 1),
