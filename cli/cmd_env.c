@@ -5,6 +5,7 @@
 #include "cli/measure.h"
 #include "cli/output.h"
 #include "device/cuda_library.h"
+#include "planner/cards.h"
 #include "planner/cluster.h"
 
 #include <stdio.h>
@@ -31,45 +32,53 @@ static const struct command_spec spec = {
     .options = options,
 };
 
-/* The GPUs, or what is missing to use them: that is no failure here. */
-static void describe_gpus(struct text *out)
+/* The GPUs of this machine: their count and the first. Fails where CUDA or a GPU is missing. */
+static int find_gpus(int *count, struct cuda_description *first, struct error *err)
 {
     const struct cuda_library *library;
-    struct cuda_description gpu;
-    struct error missing = {0};
-    int count = 0;
-    char memory[UNITS_TEXT];
-    if (cuda_library_open(&library, &missing) || library->count(&count, &missing) ||
-        library->describe(0, &gpu, &missing)) {
-        text_add(out, missing.text);
-        return;
-    }
-    text_printf(out, "%d GPU%s, the first %s (%s, compute capability %d.%d), driver for CUDA %d.%d", count,
-                count > 1 ? "s" : "", gpu.name, units_format_bytes(gpu.total_bytes, memory),
-                gpu.capability / 10, gpu.capability % 10, gpu.driver / 1000, gpu.driver % 1000 / 10);
+    if (cuda_library_open(&library, err) || library->count(count, err) || library->describe(0, first, err))
+        return -1;
+    return 0;
 }
 
-static json_t *describe_cuda(void)
+/* What is claimed of the CUDA back end, and the GPUs, or what is missing to use them: that is no failure here. */
+static json_t *describe_cuda(json_t **gpu)
 {
-    struct text text = {0};
-    text_add(&text, "never yet run on a GPU by its authors; ");
-    describe_gpus(&text);
-    json_t *out = json_string(text.data);
-    text_free(&text);
-    return out;
+    struct cuda_description first;
+    struct error missing = {0};
+    int count;
+    char memory[UNITS_TEXT];
+    const char *proof = "never yet run on a GPU by its authors; proved by emulation only (docs/gpus.md)";
+    *gpu = NULL;
+    if (find_gpus(&count, &first, &missing))
+        return json_sprintf("%s; %s", proof, missing.text);
+    const struct card *card = cards_match(first.name, first.total_bytes);
+    *gpu = json_pack("{s:s, s:i, s:I, s:I, s:i, s:i, s:i}", "name", first.name, "count", count, "total_bytes",
+                     (json_int_t)first.total_bytes, "free_bytes", (json_int_t)first.free_bytes, "capability",
+                     first.capability, "driver_cuda", first.driver, "runtime_cuda", first.runtime);
+    if (card)
+        json_object_set_new(*gpu, "bf16_flops_per_second", json_real(card->bf16_flops_per_s));
+    return json_sprintf("%s; %d GPU%s, the first %s (%s, compute capability %d.%d), driver for CUDA %d.%d",
+                        proof, count, count > 1 ? "s" : "", first.name,
+                        units_format_bytes(first.total_bytes, memory), first.capability / 10,
+                        first.capability % 10, first.driver / 1000, first.driver % 1000 / 10);
 }
 
 static json_t *describe(const struct env_options *o, struct error *err)
 {
     char name[MACHINE_NAME];
     struct rank_device cpu;
+    json_t *gpu;
     if (cluster_read_device("cpu", 1, &cpu, err))
         return NULL;
-    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:s}", "memplan", MEMPLAN_VERSION,
-                            "compiler", "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores",
-                            machine_speed_cores(), "memory_bytes", (json_int_t)cpu.capacity_bytes,
-                            "cpu_back_end", "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end",
-                            describe_cuda(), "mpi", "not in this build: ranks are threads of one process");
+    json_t *out =
+        json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
+                  "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores", machine_speed_cores(),
+                  "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
+                  "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", describe_cuda(&gpu), "mpi",
+                  "not in this build: ranks are threads of one process");
+    if (gpu)
+        json_object_set_new(out, "gpu", gpu);
     if (!o->speed)
         return out;
     struct machine_speed speed;
@@ -97,7 +106,7 @@ static void make_label(const char *key, char label[64])
     label[used] = '\0';
 }
 
-/* One line a field, in the order of the document. */
+/* One line a field, in the order of the document; `gpu` has its words in the line of its back end. */
 static void print_text(const json_t *document, struct text *out)
 {
     const char *key;
@@ -107,6 +116,8 @@ static void print_text(const json_t *document, struct text *out)
     {
         char label[64];
         make_label(key, label);
+        if (json_is_object(value))
+            continue;
         if (json_is_string(value))
             text_printf(out, "%-18s %s\n", label, json_string_value(value));
         else if (json_is_real(value))

@@ -51,6 +51,11 @@ $(BUILD)/run-gpu-tests: $(GPU_TEST_OBJ) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(LDFLAGS) -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
 
+## check-gpu: all that only a GPU shows, in six minutes, into bench/results; skipped with a reason where there is none
+# It builds what it needs by itself. EMULATED=1: the same script over the doubles, with tiny models, to see that it runs.
+check-gpu: $(if $(EMULATED),$(if $(CUDA_HEADERS),$(BUILD)/memplan $(BUILD)/libmemplan_cuda_emulated.so $(BUILD)/run-cuda-tests))
+	$(if $(shell command -v python3),@BUILD=$(BUILD) tests/cuda/check_gpu.py,@echo "skip  check-gpu: no python3 on the PATH" && echo "0 passed, 0 failed, 1 skipped")
+
 # ---- for tests on the host ----
 
 # The thread sanitizer cannot follow fibers: with it their code is left as it is. The address sanitizer would give each of them
@@ -65,7 +70,7 @@ CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
 ## check-cuda-emulated: the CUDA back end on the host, kernels and training; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
-	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-ranks" "$(MAKE) check-cuda-profile",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-ranks" "$(MAKE) check-cuda-profile" "$(MAKE) check-gpu EMULATED=1",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
 
 $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
@@ -93,4 +98,4 @@ comma := ,
 
 -include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d)
 
-.PHONY: cuda gpu-tests check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile
+.PHONY: cuda gpu-tests check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile check-gpu

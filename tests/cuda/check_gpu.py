@@ -1,0 +1,553 @@
+#!/usr/bin/env python3
+"""What only a GPU can show, part by part, into one JSON file: bench/results/DEVICE.json. It is `make check-gpu`.
+
+Each part writes its result as soon as it has one, and one that fails does not stop the others. A part that passed before, on the
+same GPU, driver and commit, is kept: a run that was cut short goes on where it was. Settings, in the environment:
+
+    BUILD=build     where things are built
+    BUDGET=340      seconds for everything; parts for which no time is left are skipped, and done by the next run
+    FRESH=1         keep nothing of earlier runs
+    ONLY=PIECE      only the parts whose name contains it
+    TORCH_PYTHON=python3   the interpreter that may have PyTorch
+    EMULATED=1      over the doubles of tests/cuda, with tiny models: that the script runs, and nothing of a GPU
+"""
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+START = time.monotonic()
+EMULATED = os.environ.get("EMULATED", "") not in ("", "0")
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+MEMPLAN = os.path.join(BUILD, "memplan")
+BUDGET_S = float(os.environ.get("BUDGET", "340"))
+CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "python3")
+MARGIN_BYTES = 512 << 20  # what a run leaves to the driver (docs/gpus.md)
+WARM_STEPS = 3  # the first loads kernels, the second is recorded, the third is the recording's first
+FOLDER = tempfile.mkdtemp(prefix="memplan-gpu.")
+
+
+class Failed(Exception):
+    """A part's answer is no."""
+
+
+class Skipped(Exception):
+    """A part cannot run here."""
+
+
+def remaining_s():
+    return BUDGET_S - (time.monotonic() - START)
+
+
+# ---------------------------------------------------------------------------------------------------------- commands
+
+commands = []  # of the part at work
+
+
+def last_line(text):
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else "no word of why"
+
+
+def run(argv, statuses=(0,), env=None):
+    """Runs a command within the budget; other exit statuses than `statuses` fail the part."""
+    commands.append(" ".join(argv))
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=max(1, remaining_s()), check=False,
+                              env={**os.environ, **(env or {})})
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"no time was left for it: {commands[-1]}") from late
+    except OSError as error:
+        raise Failed(f"{argv[0]}: {error.strerror}") from error
+    if done.returncode not in statuses:
+        raise Failed(f"status {done.returncode}: {commands[-1]}: {last_line(done.stderr or done.stdout)}")
+    return done
+
+
+def memplan(*arguments, statuses=(0,)):
+    return run([MEMPLAN, *map(str, arguments)], statuses)
+
+
+def ask_json(*arguments, statuses=(0,)):
+    return json.loads(memplan(*arguments, "--json", "--quiet", statuses=statuses).stdout)
+
+
+def train(model, *arguments):
+    """Its steps, and the line that closes."""
+    lines = memplan("train", model, "--data", "random", "--json", "--quiet", *arguments).stdout.splitlines()
+    parsed = [json.loads(line) for line in lines]
+    return parsed[:-1], parsed[-1]
+
+
+def predict(model, *arguments):
+    return ask_json("predict", model, "--device", "cuda", *arguments, statuses=(0, 1))
+
+
+def query(database, sql):
+    with sqlite3.connect(database) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def tool(*argv):
+    """What a command prints, or None where there is no such command."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def ensure(condition, sentence):
+    if not condition:
+        raise Failed(sentence)
+
+
+# ------------------------------------------------------------------------------------------------------- the machine
+
+
+def nvcc():
+    beside = os.path.join(CUDA_HOME, "bin", "nvcc")
+    return beside if os.access(beside, os.X_OK) else shutil.which("nvcc")
+
+
+def reason_to_skip():
+    if EMULATED:
+        library = os.path.join(BUILD, "libmemplan_cuda_emulated.so")
+        return None if os.path.exists(library) else f"{library} is not built (no CUDA headers?)"
+    if tool("nvidia-smi", "-L") is None and not os.path.exists("/dev/nvidiactl"):
+        return "no NVIDIA GPU on this machine (no nvidia-smi that answers, no /dev/nvidiactl)"
+    if not nvcc():
+        return f"no nvcc on the PATH or in {CUDA_HOME}/bin; install the CUDA toolkit or set CUDA_HOME"
+    return None
+
+
+def capability():
+    """90: of the first GPU; None where nvidia-smi does not say."""
+    answer = tool("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "-i", "0")
+    return answer.replace(".", "") if answer and re.fullmatch(r"\d+\.\d+", answer) else None
+
+
+def make(*targets):
+    """In an environment of its own: the make that runs this script has options of its own."""
+    environment = {name: "" for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL") if name in os.environ}
+    code = capability()
+    settings = [f"BUILD={BUILD}"] + ([f"CUDA_CODE=-arch=sm_{code}"] if code else [])
+    return run(["env", *(f"-u{name}" for name in environment), "make", f"-j{os.cpu_count()}", *settings, *targets])
+
+
+def machine():
+    """Of the GPU and all that has a version; after the build, which makes memplan able to say it."""
+    told = ask_json("env")
+    torch = tool(TORCH_PYTHON, "-c", "import torch; print(torch.__version__)")
+    release = re.search(r"release ([\d.]+)", tool(nvcc() or "nvcc", "--version") or "")
+    return {
+        "device": told.get("gpu", {}).get("name"),
+        "gpu": told.get("gpu"),
+        "driver": tool("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
+        "nvcc": release.group(1) if release else None,
+        "memplan": told["memplan"],
+        "commit": tool("git", "describe", "--always", "--dirty"),
+        "torch": torch,
+        "cpu": told["machine"],
+        "system": platform.platform(),
+    }
+
+
+class Polled:
+    """The most that nvidia-smi says is in use on the first GPU, while a command runs."""
+
+    def __enter__(self):
+        self.most_bytes, self.over = None, threading.Event()
+        self.thread = threading.Thread(target=self.poll)
+        if not EMULATED and shutil.which("nvidia-smi"):
+            self.thread.start()
+        return self
+
+    def poll(self):
+        while not self.over.wait(0.2):
+            answer = tool("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0")
+            if answer and answer.isdigit():
+                self.most_bytes = max(self.most_bytes or 0, int(answer) << 20)
+
+    def __exit__(self, *_):
+        self.over.set()
+        if self.thread.ident:
+            self.thread.join()
+
+
+# ----------------------------------------------------------------------------------------------------------- settings
+
+SMALL_MODELS = ("gpt2-tiny", "llama-tiny")
+if EMULATED:
+    LEDGER = ("gpt2-tiny", "--seq-len", 16, "--precision", "bf16")
+    SPEED = {"gpt2-tiny": (16, 4, [(2, "none")]), "llama-tiny": (16, 4, [(1 << 24, "none"), (2, "full")])}
+    WHOLE = "gpt2-tiny"
+    LOSS_STEPS, LOSS_BATCH = 3, 1
+else:
+    LEDGER = ("gpt2-124m", "--seq-len", 1024, "--precision", "bf16")
+    # Sequence length, steps, and batches with their recomputation, of which the first that fits well is taken.
+    SPEED = {
+        "gpt2-124m": (1024, 40, [(batch, "none") for batch in (32, 16, 8, 4, 2, 1)]),
+        "gpt2-1558m": (1024, 20, [(8, "none"), (4, "none"), (8, "full"), (4, "full"), (2, "full"), (1, "full")]),
+    }
+    WHOLE = "gpt2-1558m"
+    LOSS_STEPS, LOSS_BATCH = 20, 2
+
+
+def setting_of(model):
+    """The options of the first batch that takes at most nine tenths of the GPU, with the batch and the length."""
+    length, steps, choices = SPEED[model]
+    for batch, recompute in choices:
+        options = ["--precision", "bf16", "--seq-len", length, "--micro-batch", batch, "--global-batch", batch,
+                   "--recompute", recompute]
+        told = predict(model, *options)
+        if told["needed_bytes"] <= 0.9 * told["capacity_bytes"]:
+            return {"options": options, "batch": batch, "length": length, "steps": steps, "recompute": recompute,
+                    "predicted": told}
+    raise Skipped(f"no step of {model} fits this GPU")
+
+
+def flops_per_token(model, length):
+    """6 per parameter and 6 L C T for causal attention, as model/work.h counts a step."""
+    told = ask_json("describe", model)
+    layers = sum(len(stage["layers"]) for stage in told["stages"])
+    hidden = next(t["dims"][1] for t in told["tensors"] if t["name"] == "embed wte weight")
+    return 6 * told["parameters"] + 6 * layers * hidden * length
+
+
+def spread(seconds):
+    return {"median_s": statistics.median(seconds), "least_s": min(seconds), "most_s": max(seconds),
+            "steps": len(seconds)}
+
+
+def seconds_of(steps):
+    return [step["step_seconds"] for step in steps]
+
+
+# -------------------------------------------------------------------------------------------------------------- parts
+
+parts = []  # name, sentence, seconds that it needs at least, function
+
+
+def part(name, sentence, least_s):
+    def add(function):
+        parts.append((name, sentence, least_s, function))
+        return function
+    return add
+
+
+@part("build", "everything is built, kernels for this GPU's architecture", 5)
+def build():
+    if EMULATED:
+        ensure(os.path.exists(MEMPLAN), f"{MEMPLAN} is not there")
+        return {}
+    make("all", "cuda", "gpu-tests")
+    return {"architecture": capability()}
+
+
+@part("tests", "the tests of kernels, products, attention and the device pass", 10)
+def tests():
+    program = "run-cuda-tests" if EMULATED else "run-gpu-tests"
+    filters = ["cuda_scratch_in_ledger", "cuda_device_recording"] if EMULATED else []
+    done = run([os.path.join(BUILD, program), "--jobs", str(min(8, os.cpu_count())), *filters], statuses=(0, 1))
+    print("\n".join(f"      {line}" for line in done.stdout.splitlines() if not line.startswith("ok")))
+    passed, failed, skipped = map(int, re.findall(r"\d+", last_line(done.stdout))[:3])
+    ensure(failed == 0 and done.returncode == 0, f"{failed} of {passed + failed} failed")
+    return {"passed": passed, "skipped": skipped}
+
+
+def largest_difference(one, other):
+    ensure(len(one) == len(other), f"{len(one)} steps beside {len(other)}")
+    return max(abs(a["loss"] - b["loss"]) for a, b in zip(one, other))
+
+
+@part("losses", "20 steps on the GPU have the CPU's losses; recorded steps have the very bits of steps one by one", 10)
+def losses():
+    figures, failures = {}, []
+    for model in SMALL_MODELS:
+        for precision, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):
+            options = ["--precision", precision, "--seq-len", 32, "--global-batch", LOSS_BATCH, "--steps", LOSS_STEPS]
+            cpu, _ = train(model, *options, "--device", "cpu")
+            cuda, _ = train(model, *options, "--device", "cuda")
+            eager, _ = train(model, *options, "--device", "cuda", "--no-graph")
+            difference = largest_difference(cpu, cuda)
+            same = largest_difference(cuda, eager) == 0
+            figures[f"{model} {precision}"] = {"largest_difference": difference, "tolerance": tolerance,
+                                               "graph_has_same_bits": same}
+            if difference > tolerance or not same:
+                failures.append(f"{model} {precision}: {difference:g} from the CPU's, graph the same: {same}")
+    if failures:
+        raise Failed("; ".join(failures), figures)
+    return figures
+
+
+@part("ledger", "predicted bytes are those of the ledger and of the driver's calls, in every role", 10)
+def ledger():
+    options = [*LEDGER, "--micro-batch", 2, "--global-batch", 2]
+    told = predict(*options)
+    predicted = told["peak_bytes"] + told["stages"][0]["runtime"]
+    _, closing = train(*options, "--device", "cuda", "--steps", 3)
+    ensure(closing["peak_bytes"] == [predicted], f"{closing['peak_bytes']} bytes measured, {predicted} predicted")
+    database = os.path.join(FOLDER, "ledger.db")
+    memplan("profile", LEDGER[0], "--data", "random", "--device", "cuda", "--steps", 3, "-o", database, "--quiet",
+            *options[1:])
+    rows = query(database, "SELECT role, predicted_bytes, measured_bytes FROM predicted_vs_measured")
+    wrong = [row for row in rows if row[1] != row[2]]
+    ensure(len(rows) == 8 and not wrong, f"roles whose bytes are not as predicted: {wrong or rows}")
+    left, = query(database, "SELECT COALESCE(SUM(bytes), 0), COUNT(*) FROM driver_events")
+    notes = [note for note, in query(database, "SELECT note FROM notes")]
+    figures = {"peak_bytes": predicted, "roles": {role: measured for role, _, measured in rows}, "notes": notes,
+               "driver_events": left[1], "driver_bytes_left": left[0],
+               "runtime": dict(query(database, "SELECT name, bytes FROM runtime_memory"))}
+    if any("misses some" in note for note in notes):
+        raise Failed("the driver's ledger and the device's differ", figures)
+    return figures
+
+
+@part("whole", "predicted use of the whole GPU is within 2% of the driver's figure", 15)
+def whole():
+    setting = setting_of(WHOLE)
+    told = setting["predicted"]
+    total = ask_json("env")["gpu"]["total_bytes"]
+    before = total - told["capacity_bytes"] - MARGIN_BYTES
+    database = os.path.join(FOLDER, "whole.db")
+    with Polled() as polled:
+        memplan("profile", WHOLE, "--data", "random", "--device", "cuda", "--policy", "arena", "--steps", 4,
+                "--event-steps", 1, "-o", database, "--quiet", *setting["options"])
+    beside, = query(database, "SELECT SUM(bytes) FROM runtime_memory")[0]
+    tensors, = query(database, "SELECT MAX(reserved_peak_bytes) FROM ranks")[0]
+    predicted, measured = before + told["needed_bytes"], beside + tensors
+    figures = {"model": WHOLE, "batch": setting["batch"], "predicted_bytes": predicted, "measured_bytes": measured,
+               "error": predicted / measured - 1, "in_use_before_bytes": before, "nvidia_smi_bytes": polled.most_bytes,
+               "runtime": dict(query(database, "SELECT name, bytes FROM runtime_memory"))}
+    if abs(figures["error"]) > 0.02 and not EMULATED:
+        raise Failed(f"{predicted} predicted, {measured} measured: {100 * figures['error']:.2f}%", figures)
+    return figures
+
+
+def fits(batch):
+    return predict(*LEDGER, "--micro-batch", batch, "--global-batch", batch)["fits"]
+
+
+@part("boundary", "the largest batch that is predicted to fit runs, and the next is refused at launch", 15)
+def boundary():
+    if EMULATED:  # room for a few sequences: 440 MiB are the context's, 512 the margin
+        os.environ["DOUBLE_CUDA_MEMORY"] = "985MiB"
+    try:
+        return find_boundary()
+    finally:
+        os.environ.pop("DOUBLE_CUDA_MEMORY", None)
+
+
+def find_boundary():
+    ensure(fits(1), f"not even one sequence of {LEDGER[0]} fits")
+    batch = 1
+    while fits(2 * batch):
+        batch *= 2
+    step = batch // 2
+    while step:
+        batch += step if fits(batch + step) else 0
+        step //= 2
+    options = [*LEDGER, "--data", "random", "--device", "cuda", "--steps", 3, "--json"]
+    with Polled() as polled:
+        memplan("train", *options, "--quiet", "--micro-batch", batch, "--global-batch", batch)
+    refused = memplan("train", *options, "--micro-batch", batch + 1, "--global-batch", batch + 1, statuses=(0, 1, 2))
+    ensure(refused.returncode == 1 and not refused.stdout and "does not fit" in refused.stderr,
+           f"a batch of {batch + 1} ended with status {refused.returncode}: {last_line(refused.stderr)}")
+    return {"model": LEDGER[0], "largest_batch": batch, "nvidia_smi_bytes": polled.most_bytes,
+            "refusal": last_line(refused.stderr)}
+
+
+def recording_cost(model, setting, policy):
+    """Half of the steps are recorded, of one run, so that all else is the same."""
+    half = max(2, setting["steps"] // 2)
+    database = os.path.join(FOLDER, f"{model}-{policy}.db")
+    memplan("profile", model, "--data", "random", "--device", "cuda", "--policy", policy, "--steps", 2 * half,
+            "--event-steps", half, "-o", database, "--quiet", *setting["options"])
+    seconds = [value for value, in query(database, "SELECT seconds FROM steps ORDER BY step")]
+    recorded, plain = seconds[1:half], seconds[half + 1:]
+    return {"recorded": spread(recorded), "not_recorded": spread(plain),
+            "cost": statistics.median(recorded) / statistics.median(plain) - 1}
+
+
+def speed(model):
+    setting = setting_of(model)
+    common = [*setting["options"], "--device", "cuda", "--steps", setting["steps"]]
+    graph, closing = train(model, *common)
+    eager, _ = train(model, *common, "--no-graph")
+    with_graph, without = spread(seconds_of(graph)[WARM_STEPS:]), spread(seconds_of(eager)[WARM_STEPS:])
+    tokens_per_s = setting["batch"] * setting["length"] / with_graph["median_s"]
+    rate = (ask_json("env").get("gpu") or {}).get("bf16_flops_per_second")
+    flops = flops_per_token(model, setting["length"]) * tokens_per_s
+    figures = {"batch": setting["batch"], "seq_len": setting["length"], "precision": "bf16",
+               "recompute": setting["recompute"], "graph": with_graph, "no_graph": without,
+               "tokens_per_s": tokens_per_s, "flops_per_s": flops, "mfu": flops / rate if rate else None,
+               "peak_flops_per_s": rate, "peak_bytes": closing["peak_bytes"][0]}
+    for policy in ("arena", "tensor"):
+        figures[f"recording_{policy}"] = recording_cost(model, setting, policy)
+    return figures
+
+
+def add_speed(model, least_s):
+    part(f"speed {model}", f"tokens/s, MFU and peak of {model} in bf16; recording; with and without a graph",
+         least_s)(lambda: speed(model))
+
+
+def torch_part(model, compiled):
+    if tool(TORCH_PYTHON, "-c", "import torch; assert torch.cuda.is_available()") is None:
+        raise Skipped(f"{TORCH_PYTHON} has no PyTorch that sees a GPU")
+    setting = setting_of(model)
+    argv = [TORCH_PYTHON, "bench/bench_torch.py", "--device", "cuda", "--model", model, "--batch", str(setting["batch"]),
+            "--seq-len", str(setting["length"]), "--steps", str(setting["steps"]), "--json"]
+    return json.loads(last_line(run(argv + (["--compile"] if compiled else [])).stdout))
+
+
+def add_torch(model, compiled, least_s):
+    kind = "compiled" if compiled else "eager"
+    part(f"torch {kind} {model}", f"PyTorch's tokens/s and peak for the same step of {model}, {kind}",
+         least_s)(lambda: torch_part(model, compiled))
+
+
+for number, name_of_model in enumerate(SPEED):
+    add_speed(name_of_model, (20, 40)[number])
+for number, name_of_model in enumerate(SPEED):
+    add_torch(name_of_model, False, (15, 25)[number])
+    add_torch(name_of_model, True, (40, 80)[number])
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+class Results:
+    """The JSON file. Everything is written anew after each part, by way of a file beside it."""
+
+    def __init__(self, about):
+        self.about = about
+        folder = FOLDER if EMULATED else "bench/results"
+        name = re.sub(r"[^A-Za-z0-9]+", "-", about["device"] or "unknown").strip("-")
+        self.path = os.path.join(folder, f"{name}.json")
+        self.document = {"about": about, "parts": {}}
+        os.makedirs(folder, exist_ok=True)
+        if not os.environ.get("FRESH"):
+            self.keep_earlier()
+
+    def keep_earlier(self):
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                earlier = json.load(file)
+        except (OSError, ValueError):
+            return
+        if all(earlier["about"].get(key) == self.about[key] for key in ("device", "driver", "commit", "torch")):
+            kept = {name: row for name, row in earlier["parts"].items() if row["status"] == "passed"}
+            self.document["parts"] = kept
+
+    def is_done(self, name):
+        return name in self.document["parts"] and name != "build"
+
+    def write(self, name, row):
+        self.document["parts"][name] = row
+        self.document["about"]["seconds"] = round(time.monotonic() - START, 1)
+        beside = self.path + ".part"
+        with open(beside, "w", encoding="utf-8") as file:
+            json.dump(self.document, file, indent=2)
+            file.write("\n")
+        os.replace(beside, self.path)
+
+
+def run_part(sentence, least_s, function):
+    """Its row for the file, and the line that says how it went."""
+    commands.clear()
+    begin = time.monotonic()
+    row = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+    try:
+        if remaining_s() < (0 if EMULATED else least_s):
+            raise Skipped(f"no time is left of {BUDGET_S:.0f} s; run it again to go on")
+        row.update(status="passed", figures=function())
+        line = f"ok    {sentence}"
+    except Skipped as skipped:
+        row.update(status="skipped", reason=str(skipped))
+        line = f"skip  {sentence}: {skipped}"
+    except Failed as failed:
+        row.update(status="failed", reason=failed.args[0], figures=failed.args[1] if len(failed.args) > 1 else None)
+        line = f"FAIL  {sentence}: {failed.args[0]}"
+    except Exception as error:  # an answer that has not the form expected: this part's failure, not the others'
+        row.update(status="failed", reason=repr(error))
+        line = f"FAIL  {sentence}: {error!r}"
+    row.update(seconds=round(time.monotonic() - begin, 1), commands=list(commands))
+    print(f"{line} ({row['seconds']} s)", flush=True)
+    return row
+
+
+def print_aims(document):
+    """What was hoped for, beside what came out: no verdict."""
+    rows = {name: row["figures"] for name, row in document["parts"].items() if row["status"] == "passed"}
+    for model in SPEED:
+        ours = rows.get(f"speed {model}")
+        if not ours:
+            continue
+        mfu = f"{100 * ours['mfu']:.1f}%" if ours["mfu"] else "unknown, as the GPU's rate is"
+        print(f"note  {model}: {ours['tokens_per_s']:.0f} tokens/s, MFU {mfu}; {ours['peak_bytes'] / 2**30:.2f} GiB; step"
+              f" {1e3 * ours['graph']['median_s']:.2f} ms, {1e3 * ours['no_graph']['median_s']:.2f} without a graph; recording"
+              f" {100 * ours['recording_arena']['cost']:+.1f}%, tensor by tensor {100 * ours['recording_tensor']['cost']:+.1f}%")
+        for kind in ("eager", "compiled"):
+            torch = rows.get(f"torch {kind} {model}")
+            if torch:
+                print(f"note  {model}: PyTorch {kind} {torch['tokens_per_s']:.0f} tokens/s,"
+                      f" {torch['peak_bytes'] / 2**30:.2f} GiB; memplan has"
+                      f" {ours['tokens_per_s'] / torch['tokens_per_s']:.2f} of its speed")
+
+
+def close(statuses):
+    counts = [statuses.count(status) for status in ("passed", "failed", "skipped")]
+    print("{} passed, {} failed, {} skipped".format(*counts))
+    sys.exit(1 if counts[1] else 0)
+
+
+def main():
+    only = os.environ.get("ONLY", "")
+    reason = reason_to_skip()
+    if reason:
+        print(f"skip  check-gpu: {reason}")
+        close(["skipped"])
+    if EMULATED:
+        os.environ["MEMPLAN_CUDA_LIBRARY"] = os.path.join(BUILD, "libmemplan_cuda_emulated.so")
+        os.environ.update(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1")
+    (_, sentence, least_s, function), *others = parts
+    built = run_part(sentence, least_s, function)
+    statuses = [built["status"]]
+    if built["status"] != "passed":
+        close(statuses)
+    try:
+        results = Results({**machine(), "emulated": EMULATED, "command": "make check-gpu", "budget_s": BUDGET_S})
+    except Failed as failed:
+        print(f"FAIL  check-gpu: {failed}")
+        close(statuses + ["failed"])
+    results.write("build", built)
+    for name, sentence, least_s, function in others:
+        if only not in name:
+            continue
+        if results.is_done(name):
+            print(f"ok    {sentence} (kept from an earlier run)")
+        else:
+            results.write(name, run_part(sentence, least_s, function))
+        statuses.append(results.document["parts"][name]["status"])
+    print_aims(results.document)
+    print(f"note  figures are in {results.path}" if not EMULATED else "note  emulated: no figure here is a GPU's")
+    close(statuses)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    finally:
+        shutil.rmtree(FOLDER, ignore_errors=True)
