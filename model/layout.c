@@ -76,16 +76,14 @@ static int complete_pipeline(struct layout *l, const struct model *model, struct
 {
     if (l->schedule == SCHEDULE_1F1B && l->virtual_stages > 1)
         l->schedule = SCHEDULE_INTERLEAVED;
-    if (l->pp == 1) {
-        if (l->virtual_stages > 1)
-            return error_set(err,
-                             "--virtual-stages %lld divides the layers of a pipeline's stages, and --pp is "
-                             "1; give --pp 2 or more, or leave it out",
-                             (long long)l->virtual_stages);
+    if (l->pp == 1 && l->virtual_stages > 1)
+        return error_set(err,
+                         "--virtual-stages %lld divides the layers of a pipeline's stages, and --pp is "
+                         "1; give --pp 2 or more, or leave it out",
+                         (long long)l->virtual_stages);
+    if (l->pp == 1)
         l->schedule = SCHEDULE_1F1B;
-        return 0;
-    }
-    if (layout_chunks(l) > model->layers)
+    else if (layout_chunks(l) > model->layers)
         return error_set(
             err,
             "--pp %lld with --virtual-stages %lld cuts the layers into %lld chunks, and %s has %lld layers: "

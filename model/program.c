@@ -110,6 +110,16 @@ static void measure_blocks(struct program *p)
         block_measure(&p->blocks[i], apart);
 }
 
+/* How many of a tensor are in memory at once, or more: a parameter's states, or the micro-batches that a schedule keeps. */
+static int64_t most_copies(const struct program *p, const struct tensor *t)
+{
+    int64_t kept = p->layout.schedule == SCHEDULE_GPIPE
+                       ? p->micro_batches
+                       : min_i64(p->micro_batches, 3 * layout_chunks(&p->layout));
+    bool stays = t->span == SPAN_WEIGHT || t->span == SPAN_GRADIENT;
+    return 2 * STATE_COUNT * (stays || p->layout.pp == 1 ? 1 : kept);
+}
+
 /* Everything that grows with the model goes through here once, with room to spare, so that later sums cannot overflow. */
 static int check_sizes(const struct program *p, struct error *err)
 {
@@ -120,15 +130,16 @@ static int check_sizes(const struct program *p, struct error *err)
         for (int t = 0; fine && t < block->tensor_count; t++) {
             int64_t bytes;
             fine = checked_mul(block->tensors[t].bytes, p->runs[i].count, &bytes) &&
-                   checked_mul(bytes, STATE_COUNT * 2, &bytes) && checked_add(total, bytes, &total) &&
-                   total < INT64_MAX / 4;
+                   checked_mul(bytes, most_copies(p, &block->tensors[t]), &bytes) &&
+                   checked_add(total, bytes, &total) && total < INT64_MAX / 4;
         }
         if (!fine)
-            return error_set(
-                err,
-                "model %s with micro-batch %lld and sequence %lld needs more bytes than 63 bits count; "
-                "use smaller ones",
-                p->model.name, (long long)p->layout.micro_batch, (long long)p->layout.seq_len);
+            return error_set(err,
+                             "model %s with micro-batch %lld, of which a step has %lld, and sequence %lld "
+                             "needs more bytes "
+                             "than 63 bits count; use smaller ones",
+                             p->model.name, (long long)p->layout.micro_batch, (long long)p->micro_batches,
+                             (long long)p->layout.seq_len);
     }
     return 0;
 }

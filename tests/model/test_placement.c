@@ -178,6 +178,31 @@ TEST(placement_pipelines_usual,
     }
 }
 
+/* Long schedules are placed as well as short ones, and at once: a way that takes the square of their length would need hours
+ * for gpipe's, where all micro-batches are kept. */
+TEST(placement_pipelines_long, "200,000 micro-batches are placed as tightly as a few")
+{
+    static const struct {
+        enum schedule_kind kind;
+        int64_t percent;
+    } cases[] = {{SCHEDULE_1F1B, 2}, {SCHEDULE_GPIPE, 1}, {SCHEDULE_ZB_H1, 6}};
+    struct error err;
+    struct model model;
+    ASSERT_OK(model_read("llama3-8b", NULL, &model, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct layout layout = {
+            .pp = 4, .micro_batch = 1, .global_batch = 200000, .schedule = cases[i].kind, .seq_len = 1024};
+        ASSERT_OK(layout_complete(&layout, &model, &err));
+        struct program_spec spec = {.model = &model, .layout = &layout, .stage = 1};
+        struct program *p;
+        ASSERT_OK(program_create_stage(&spec, &p, &err));
+        ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + cases[i].percent),
+                   "%s: arena %lld, peak %lld", schedule_name(layout.schedule), (long long)p->arena_bytes,
+                   (long long)p->peak_bytes);
+        program_free(p);
+    }
+}
+
 /* The peak of a block does not see where its tensors lie, so each subset of what a layer keeps is a packing of its own. */
 static void check_every_mask(const char *name, int64_t layers, struct layout layout)
 {
