@@ -32,7 +32,7 @@ COMPILE  := $(CC) -std=c11 -D_GNU_SOURCE -g $(OPT) $(WARN) -fopenmp -I. $(SANITI
 LINK     := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
 LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread -ldl
 
-FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner planner/frameworks reports
+FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner planner/frameworks jobs reports
 # The MPI transport is a library of its own, opened by the program where mpirun started it.
 MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)

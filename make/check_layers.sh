@@ -10,7 +10,7 @@ set -eu
 
 cd "${1:-.}"
 folders=
-for folder in base model device kernels comm profiler planner reports trainer cli tests bench examples make; do
+for folder in base model device kernels comm profiler planner jobs reports trainer cli tests bench examples make; do
     [ -d $folder ] && folders="$folders $folder"
 done
 
@@ -23,6 +23,7 @@ BEGIN {
     allowed["model"] = allowed["device"] = "base"
     allowed["kernels"] = allowed["comm"] = allowed["profiler"] = "base device"
     allowed["planner"] = allowed["reports"] = "base model profiler/store.h"
+    allowed["jobs"] = "base model"
     allowed["trainer"] = "base model device kernels comm"
     # Absent from the table: cli, tests, bench and examples, which may include everything.
     vendor = "^(sqlite3|dnnl|jansson|mpi|cuda.*|cublas.*|nccl|cupti.*)[.]h$"

@@ -1,0 +1,212 @@
+/* Finding and reading the files that a launch names. */
+#include "jobs/frameworks.h"
+
+#include "base/checked.h"
+#include "jobs/weights_header.h"
+#include "model/presets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *job_file_find(struct training_job *job, const struct job_files *files, const char *path)
+{
+    struct stat info;
+    if (files->folder && path[0] != '/') {
+        const char *beside = arena_printf(job->facts.arena, "%s/%s", files->folder, path);
+        if (!stat(beside, &info))
+            return beside;
+    }
+    return *path && !stat(path, &info) ? path : NULL;
+}
+
+int job_file_text(struct training_job *job, const struct job_files *files, const char *path,
+                  const char **text, size_t *length, struct error *err)
+{
+    for (int i = files->script ? files->script->file_count - 1 : -1; i >= 0; i--)
+        if (!strcmp(files->script->files[i].name, path)) {
+            *text = files->script->files[i].text;
+            if (length)
+                *length = strlen(*text);
+            return 0;
+        }
+    const char *found = job_file_find(job, files, path);
+    char *data;
+    size_t size;
+    if (!found)
+        return 1;
+    if (text_read_file(found, JOBS_FILE_BYTES, &data, &size, err))
+        return -1;
+    char *kept = arena_alloc(job->facts.arena, size + 1);
+    memcpy(kept, data, size);
+    free(data);
+    *text = kept;
+    if (length)
+        *length = size;
+    return 0;
+}
+
+int job_file_json(struct training_job *job, const struct job_files *files, const char *path, json_t **out,
+                  struct error *err)
+{
+    const char *text;
+    size_t length;
+    json_error_t error;
+    int status = job_file_text(job, files, path, &text, &length, err);
+    if (status)
+        return status;
+    *out = json_loadb(text, length, 0, &error);
+    if (*out && json_is_object(*out))
+        return 0;
+    if (*out) {
+        json_decref(*out);
+        return error_set(err, "%s: not a JSON object; is it the right file?", path);
+    }
+    return error_set(err, "%s:%d: %s; correct this line", path, error.line, error.text);
+}
+
+static void from_preset(struct training_job *job, const struct model *m)
+{
+    job->model = (struct job_model){
+        .kind = m->family == MODEL_ENCODER ? JOB_ENCODER : JOB_DECODER,
+        .norm = m->family == MODEL_LLAMA ? JOB_RMS_NORM : JOB_LAYER_NORM,
+        .positions = m->family == MODEL_LLAMA ? JOB_ROPE : JOB_LEARNED,
+        .layers = m->layers,
+        .hidden = m->hidden,
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_size = m->head_size,
+        .ffn = m->ffn,
+        .vocab = m->vocab,
+        .max_seq_len = m->max_seq_len,
+        .gated = m->family == MODEL_LLAMA,
+        .tied = m->tied,
+        .qkv_bias = m->qkv_bias,
+        .proj_bias = m->proj_bias,
+        .ffn_bias = m->family != MODEL_LLAMA,
+        .norm_eps = m->norm_eps,
+        .rope_theta = m->rope_theta,
+    };
+    memcpy(job->model.name, m->name, sizeof job->model.name);
+    snprintf(job->model.type, sizeof job->model.type, "%s", model_family_name(m->family));
+}
+
+/* What lies beside config.json: weights, whose header counts parameters, and an adapter. */
+static int read_neighbours(struct training_job *job, const char *folder, struct error *err)
+{
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    struct arena *arena = job->facts.arena;
+    struct weights_count count;
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        const char *path = arena_printf(arena, "%s/%s", folder, names[i]);
+        if (stat(path, &info))
+            continue;
+        if (weights_header_count(path, &count, err))
+            return -1;
+        job->model.counted_parameters = count.parameters;
+        memcpy(job->model.counted_dtype, count.dtype, sizeof count.dtype);
+        job_note_count(job, FACT_READ, "parameters in the weights", count.parameters, path);
+        return 0;
+    }
+    return 0;
+}
+
+static int read_adapter(struct training_job *job, const struct job_files *files, const char *folder,
+                        struct error *err)
+{
+    const char *path = arena_printf(job->facts.arena, "%s/adapter_config.json", folder), *targets = NULL;
+    struct job_files here = {.script = files->script};
+    json_t *config;
+    int status = job_file_json(job, &here, path, &config, err);
+    if (status)
+        return status < 0 ? -1 : 0;
+    status = jsonfile_int(config, "r", path, &job->adapter.rank, err) ||
+             jsonfile_int_optional(config, "lora_alpha", path, &job->adapter.alpha, err) ||
+             jsonfile_real_optional(config, "lora_dropout", path, &job->adapter.dropout, err);
+    struct text list = {0};
+    const json_t *modules = json_object_get(config, "target_modules");
+    if (json_is_string(modules))
+        targets = json_string_value(modules);
+    for (size_t i = 0; i < json_array_size(modules); i++) {
+        const char *name = json_string_value(json_array_get(modules, i));
+        text_printf(&list, i ? ",%s" : "%s", name ? name : "");
+    }
+    if (!status) {
+        job->adapter.targets = arena_strdup(job->facts.arena, targets ? targets : list.data ? list.data : "");
+        job_note_count(job, FACT_READ, "adapter rank", job->adapter.rank, path);
+        job_note(job, FACT_READ, "adapter targets", job->adapter.targets, path);
+    }
+    text_free(&list);
+    json_decref(config);
+    return status ? -1 : 0;
+}
+
+static int read_config(struct training_job *job, const struct job_files *files, const char *path,
+                       const char *folder, struct error *err)
+{
+    json_t *config;
+    int status = job_file_json(job, files, path, &config, err);
+    if (status)
+        return status;
+    status = job_model_from_config(config, path, &job->model, err);
+    json_decref(config);
+    if (status)
+        return -1;
+    job->model_known = true;
+    job_note(job, FACT_READ, "model", job->model.name, path);
+    return folder ? read_neighbours(job, folder, err) || read_adapter(job, files, folder, err) ? -1 : 0 : 0;
+}
+
+int job_read_model(struct training_job *job, const struct job_files *files, const char *source,
+                   const char *option, struct error *err)
+{
+    struct stat info;
+    struct arena *arena = job->facts.arena;
+    const char *found = job_file_find(job, files, source);
+    const struct model *preset = presets_find(source);
+    if (preset) {
+        from_preset(job, preset);
+        job->model_known = true;
+        job_note(job, FACT_READ, "model", preset->name,
+                 arena_printf(arena, "%s: a model that memplan knows", option));
+        return 0;
+    }
+    if (!found || stat(found, &info))
+        return 1;
+    struct job_files here = {.script = files->script};
+    if (S_ISDIR(info.st_mode))
+        return read_config(job, &here, arena_printf(arena, "%s/config.json", found), found, err);
+    return read_config(job, &here, found, NULL, err);
+}
+
+void job_require(struct training_job *job, int64_t value, const char *option, const char *example)
+{
+    if (!value && !job_was_given(job, option))
+        job_note(job, FACT_MISSING, option, "?",
+                 arena_printf(job->facts.arena, "nothing says it; give --with '%s %s'", option, example));
+}
+
+int job_split_ranks(struct training_job *job, struct error *err)
+{
+    struct job_layout *l = &job->layout;
+    int64_t *degrees[] = {&l->tp, &l->pp, &l->cp}, product = 1;
+    for (int i = 0; i < 3; i++) {
+        *degrees[i] = *degrees[i] ? *degrees[i] : 1;
+        if (*degrees[i] > 1 << 20 || !checked_mul(product, *degrees[i], &product) || product > 1LL << 40)
+            return error_set(err, "a parallel degree of %lld is no real one; correct the launch line",
+                             (long long)*degrees[i]);
+    }
+    if (!job->launch.ranks)
+        return 0;
+    if (job->launch.ranks % product)
+        return error_set(
+            err,
+            "%lld ranks are no multiple of tensor %lld x pipeline %lld x context %lld parallel ranks; "
+            "correct the launch line, or give --ranks",
+            (long long)job->launch.ranks, (long long)l->tp, (long long)l->pp, (long long)l->cp);
+    l->dp = job->launch.ranks / product;
+    job_note_count(job, FACT_DERIVED, "data-parallel ranks", l->dp, "ranks / (tensor x pipeline x context)");
+    return 0;
+}

@@ -1,0 +1,475 @@
+/* Models from config.json: which keys a type has, what they mean, and how many parameters come of it. */
+#include "jobs/job_model.h"
+
+#include "base/checked.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- keys ---- */
+
+enum value_kind { INTEGER, REAL, TRUTH };
+
+struct key {
+    const char *name;
+    enum value_kind kind;
+    size_t offset;
+    bool required;
+};
+
+#define KEY(name, kind, field, required)                                                                     \
+    {                                                                                                        \
+        name, kind, offsetof(struct job_model, field), required                                              \
+    }
+
+static const struct key llama_keys[] = {
+    KEY("num_hidden_layers", INTEGER, layers, true),
+    KEY("hidden_size", INTEGER, hidden, true),
+    KEY("num_attention_heads", INTEGER, heads, true),
+    KEY("num_key_value_heads", INTEGER, kv_heads, false),
+    KEY("head_dim", INTEGER, head_size, false),
+    KEY("intermediate_size", INTEGER, ffn, true),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("max_position_embeddings", INTEGER, max_seq_len, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("rms_norm_eps", REAL, norm_eps, false),
+    KEY("rope_theta", REAL, rope_theta, false),
+    KEY("attention_dropout", REAL, attention_dropout, false),
+    KEY("mlp_bias", TRUTH, ffn_bias, false),
+    {0},
+};
+
+static const struct key mixtral_keys[] = {
+    KEY("num_local_experts", INTEGER, experts.count, true),
+    KEY("num_experts_per_tok", INTEGER, experts.active, true),
+    {0},
+};
+
+static const struct key qwen_moe_keys[] = {
+    KEY("num_experts", INTEGER, experts.count, true),
+    KEY("num_experts_per_tok", INTEGER, experts.active, true),
+    KEY("moe_intermediate_size", INTEGER, experts.ffn, true),
+    KEY("shared_expert_intermediate_size", INTEGER, experts.shared_ffn, false),
+    KEY("decoder_sparse_step", INTEGER, experts.every, false),
+    {0},
+};
+
+static const struct key deepseek_keys[] = {
+    KEY("n_routed_experts", INTEGER, experts.count, true),
+    KEY("num_experts_per_tok", INTEGER, experts.active, true),
+    KEY("moe_intermediate_size", INTEGER, experts.ffn, true),
+    KEY("n_shared_experts", INTEGER, experts.shared_ffn, false), /* times experts.ffn, below */
+    KEY("first_k_dense_replace", INTEGER, experts.dense_layers, false),
+    KEY("moe_layer_freq", INTEGER, experts.every, false),
+    KEY("q_lora_rank", INTEGER, latent.q_rank, false),
+    KEY("kv_lora_rank", INTEGER, latent.kv_rank, true),
+    KEY("qk_nope_head_dim", INTEGER, latent.nope_size, true),
+    KEY("qk_rope_head_dim", INTEGER, latent.rope_size, true),
+    KEY("v_head_dim", INTEGER, latent.value_size, true),
+    KEY("num_nextn_predict_layers", INTEGER, extra_layers, false),
+    {0},
+};
+
+static const struct key gpt2_keys[] = {
+    KEY("n_layer", INTEGER, layers, true),
+    KEY("n_embd", INTEGER, hidden, true),
+    KEY("n_head", INTEGER, heads, true),
+    KEY("n_inner", INTEGER, ffn, false),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("n_positions", INTEGER, max_seq_len, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("layer_norm_epsilon", REAL, norm_eps, false),
+    KEY("resid_pdrop", REAL, hidden_dropout, false),
+    KEY("attn_pdrop", REAL, attention_dropout, false),
+    {0},
+};
+
+static const struct key bert_keys[] = {
+    KEY("num_hidden_layers", INTEGER, layers, true),
+    KEY("hidden_size", INTEGER, hidden, true),
+    KEY("num_attention_heads", INTEGER, heads, true),
+    KEY("intermediate_size", INTEGER, ffn, true),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("max_position_embeddings", INTEGER, max_seq_len, false),
+    KEY("type_vocab_size", INTEGER, token_types, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("layer_norm_eps", REAL, norm_eps, false),
+    KEY("hidden_dropout_prob", REAL, hidden_dropout, false),
+    KEY("attention_probs_dropout_prob", REAL, attention_dropout, false),
+    {0},
+};
+
+static int read_keys(const struct key *keys, const json_t *config, const char *where, struct job_model *m,
+                     struct error *err)
+{
+    for (; keys->name; keys++) {
+        void *to = (char *)m + keys->offset;
+        if (keys->required && json_is_null(json_object_get(config, keys->name)))
+            return error_set(err, "%s: %s is null; give it a number", where, keys->name);
+        int status = keys->kind == REAL    ? jsonfile_real_optional(config, keys->name, where, to, err)
+                     : keys->kind == TRUTH ? jsonfile_bool_optional(config, keys->name, where, to, err)
+                     : keys->required      ? jsonfile_int(config, keys->name, where, to, err)
+                                           : jsonfile_int_optional(config, keys->name, where, to, err);
+        if (status)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- types ---- */
+
+static bool has_architecture(const json_t *config, const char *word)
+{
+    const json_t *list = json_object_get(config, "architectures");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (name && strstr(name, word))
+            return true;
+    }
+    return false;
+}
+
+static int read_gpt2(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->positions = JOB_LEARNED;
+    m->tied = m->qkv_bias = m->proj_bias = m->ffn_bias = true;
+    m->norm_eps = 1e-5;
+    m->max_seq_len = 1024;
+    m->hidden_dropout = m->attention_dropout = 0.1;
+    snprintf(m->activation, sizeof m->activation, "gelu_new");
+    if (read_keys(gpt2_keys, config, where, m, err))
+        return -1;
+    if (!m->ffn && !checked_mul(4, m->hidden, &m->ffn))
+        return error_set(err, "%s: n_embd is %lld; correct it", where, (long long)m->hidden);
+    return 0;
+}
+
+static int read_bert(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->kind = JOB_ENCODER;
+    m->positions = JOB_LEARNED;
+    m->tied = m->qkv_bias = m->proj_bias = m->ffn_bias = true;
+    m->norm_eps = 1e-12;
+    m->max_seq_len = 512;
+    m->token_types = 2;
+    m->hidden_dropout = m->attention_dropout = 0.1;
+    m->head_transform = m->head_bias = !has_architecture(config, "Model");
+    m->pooler = !has_architecture(config, "MaskedLM");
+    snprintf(m->activation, sizeof m->activation, "gelu");
+    return read_keys(bert_keys, config, where, m, err);
+}
+
+static int read_neox(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->positions = JOB_ROPE;
+    m->qkv_bias = m->proj_bias = m->ffn_bias = true;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    m->max_seq_len = 2048;
+    snprintf(m->activation, sizeof m->activation, "gelu");
+    return read_keys(llama_keys, config, where, m, err);
+}
+
+static int read_llama(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    const char *type = m->type;
+    bool bias = false;
+    m->norm = JOB_RMS_NORM;
+    m->positions = JOB_ROPE;
+    m->gated = true;
+    m->norm_eps = 1e-6;
+    m->rope_theta = 10000;
+    m->max_seq_len = 2048;
+    snprintf(m->activation, sizeof m->activation, "silu");
+    if (read_keys(llama_keys, config, where, m, err) ||
+        jsonfile_bool_optional(config, "attention_bias", where, &bias, err))
+        return -1;
+    m->proj_bias = bias;
+    m->qkv_bias = bias || !strcmp(type, "qwen2") || !strcmp(type, "qwen2_moe");
+    m->qk_norm = !strncmp(type, "qwen3", 5);
+    return 0;
+}
+
+static int read_mixtral(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->experts.every = 1;
+    if (read_llama(config, where, m, err) || read_keys(mixtral_keys, config, where, m, err))
+        return -1;
+    m->experts.ffn = m->ffn;
+    return 0;
+}
+
+static int read_qwen_moe(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->experts.every = 1;
+    if (read_llama(config, where, m, err) || read_keys(qwen_moe_keys, config, where, m, err))
+        return -1;
+    m->experts.shared_gate = m->experts.shared_ffn > 0;
+    return 0;
+}
+
+static int read_deepseek(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->experts.every = 1;
+    if (read_llama(config, where, m, err) || read_keys(deepseek_keys, config, where, m, err))
+        return -1;
+    m->experts.router_bias = !strcmp(m->type, "deepseek_v3");
+    if (!checked_mul(m->experts.shared_ffn, m->experts.ffn, &m->experts.shared_ffn) ||
+        !checked_add(m->latent.nope_size, m->latent.rope_size, &m->head_size))
+        return error_set(err, "%s: its sizes are more than 63 bits count; correct them", where);
+    return 0;
+}
+
+static const struct {
+    const char *type;
+    int (*read)(const json_t *, const char *, struct job_model *, struct error *);
+} types[] = {
+    {"gpt2", read_gpt2},
+    {"llama", read_llama},
+    {"mistral", read_llama},
+    {"qwen2", read_llama},
+    {"qwen3", read_llama},
+    {"phi3", read_llama},
+    {"mixtral", read_mixtral},
+    {"qwen2_moe", read_qwen_moe},
+    {"qwen3_moe", read_qwen_moe},
+    {"deepseek_v2", read_deepseek},
+    {"deepseek_v3", read_deepseek},
+    {"gpt_neox", read_neox},
+    {"bert", read_bert},
+};
+
+/* The folder of config.json names the model best. */
+static void name_from_path(struct job_model *m, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *from = path, *end = path + strlen(path);
+    if (slash && !strcmp(slash, "/config.json"))
+        end = slash;
+    for (const char *c = path; c < end; c++)
+        if (*c == '/')
+            from = c + 1;
+    int length = (int)(end - from) < MODEL_NAME - 1 ? (int)(end - from) : MODEL_NAME - 1;
+    snprintf(m->name, sizeof m->name, "%.*s", length, from);
+}
+
+int job_model_from_config(const json_t *config, const char *where, struct job_model *out, struct error *err)
+{
+    struct job_model m = {0};
+    const char *type = NULL;
+    name_from_path(&m, where);
+    if (jsonfile_text(config, "model_type", where, &type, err))
+        return -1;
+    snprintf(m.type, sizeof m.type, "%.*s", MODEL_NAME - 1, type);
+    size_t i = 0, count = sizeof types / sizeof types[0];
+    while (i < count && strcmp(types[i].type, type))
+        i++;
+    if (i == count)
+        return error_set(
+            err,
+            "%s: model_type \"%.40s\" is not known; gpt2, llama, mistral, qwen2, qwen3, phi3, mixtral, "
+            "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_neox and bert are",
+            where, type);
+    if (types[i].read(config, where, &m, err))
+        return -1;
+    if (!m.kv_heads)
+        m.kv_heads = m.heads;
+    if (!m.head_size && m.heads > 0)
+        m.head_size = m.hidden / m.heads;
+    if (job_model_check(&m, where, err))
+        return -1;
+    *out = m;
+    return 0;
+}
+
+/* ---- check ---- */
+
+/* At least as many as there are, in numbers that do not overflow. */
+static double most_parameters(const struct job_model *m)
+{
+    const struct job_experts *e = &m->experts;
+    const struct job_latent *l = &m->latent;
+    double hidden = (double)m->hidden, heads = (double)m->heads;
+    double attention = 4 * hidden * heads * (double)m->head_size +
+                       2 * hidden * (double)(l->q_rank + l->kv_rank + l->rope_size) +
+                       heads * (double)(l->nope_size + l->rope_size + l->value_size) *
+                           (hidden + (double)(l->q_rank + l->kv_rank));
+    double ffn =
+        4 * hidden * ((double)m->ffn + (double)e->shared_ffn + (double)e->count * ((double)e->ffn + 1));
+    double ends =
+        hidden * (2 * (double)m->vocab + (double)m->max_seq_len + (double)m->token_types + 4 * hidden);
+    return 2 * ((double)m->layers * (attention + ffn + 16 * hidden) + ends);
+}
+
+int job_model_check(const struct job_model *m, const char *where, struct error *err)
+{
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } fields[] = {
+        {"layers", m->layers, 1, 100000},
+        {"hidden size", m->hidden, 1, 1 << 20},
+        {"heads", m->heads, 1, 1 << 16},
+        {"key/value heads", m->kv_heads, 1, 1 << 16},
+        {"head size", m->head_size, 1, 1 << 16},
+        {"ffn size", m->ffn, 1, 1 << 24},
+        {"vocabulary", m->vocab, 1, 1 << 26},
+        {"positions", m->max_seq_len, 1, 1LL << 31},
+        {"token types", m->token_types, 0, 1 << 16},
+        {"experts", m->experts.count, 0, 1 << 16},
+        {"active experts", m->experts.active, m->experts.count ? 1 : 0, m->experts.count},
+        {"ffn size of experts", m->experts.ffn, m->experts.count ? 1 : 0, 1 << 24},
+        {"ffn size of shared experts", m->experts.shared_ffn, 0, 1 << 26},
+        {"dense layers", m->experts.dense_layers, 0, 100000},
+        {"layers per layer of experts", m->experts.every, m->experts.count ? 1 : 0, 100000},
+        {"rank of queries", m->latent.q_rank, 0, 1 << 20},
+        {"rank of keys and values", m->latent.kv_rank, 0, 1 << 20},
+        {"size of heads without positions", m->latent.nope_size, 0, 1 << 16},
+        {"size of heads with positions", m->latent.rope_size, 0, 1 << 16},
+        {"size of values", m->latent.value_size, 0, 1 << 16},
+        {"further layers", m->extra_layers, 0, 100000},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (fields[i].value < fields[i].least || fields[i].value > fields[i].most)
+            return error_set(err, "%s: %s is %lld; it must be between %lld and %lld", where, fields[i].name,
+                             (long long)fields[i].value, (long long)fields[i].least,
+                             (long long)fields[i].most);
+    if (m->heads % m->kv_heads)
+        return error_set(err, "%s: %lld key/value heads do not divide %lld heads; correct one of them", where,
+                         (long long)m->kv_heads, (long long)m->heads);
+    if (most_parameters(m) > 4e18)
+        return error_set(err, "%s: its parameters are more than 63 bits count; use smaller sizes", where);
+    return 0;
+}
+
+/* ---- parameters ---- */
+
+static int64_t norm_parameters(const struct job_model *m, int64_t width)
+{
+    return m->norm == JOB_RMS_NORM ? width : 2 * width;
+}
+
+static int64_t latent_parameters(const struct job_model *m)
+{
+    const struct job_latent *l = &m->latent;
+    int64_t queries = m->heads * (l->nope_size + l->rope_size);
+    int64_t q = l->q_rank ? m->hidden * l->q_rank + l->q_rank + l->q_rank * queries : m->hidden * queries;
+    int64_t kv = m->hidden * (l->kv_rank + l->rope_size) + l->kv_rank +
+                 l->kv_rank * m->heads * (l->nope_size + l->value_size);
+    return q + kv + m->heads * l->value_size * m->hidden;
+}
+
+static int64_t attention_parameters(const struct job_model *m)
+{
+    if (m->latent.kv_rank)
+        return latent_parameters(m);
+    int64_t queries = m->heads * m->head_size, pairs = 2 * m->kv_heads * m->head_size;
+    return m->hidden * (queries + pairs) + (m->qkv_bias ? queries + pairs : 0) + queries * m->hidden +
+           (m->proj_bias ? m->hidden : 0) + (m->qk_norm ? 2 * norm_parameters(m, m->head_size) : 0);
+}
+
+static int64_t ffn_parameters(const struct job_model *m, int64_t ffn)
+{
+    int64_t in = m->gated ? 2 : 1;
+    return (in + 1) * m->hidden * ffn + (m->ffn_bias ? in * ffn + m->hidden : 0);
+}
+
+static int64_t expert_layer_parameters(const struct job_model *m, int64_t experts)
+{
+    const struct job_experts *e = &m->experts;
+    return experts * ffn_parameters(m, e->ffn) + m->hidden * e->count + (e->router_bias ? e->count : 0) +
+           (e->shared_ffn ? ffn_parameters(m, e->shared_ffn) : 0) + (e->shared_gate ? m->hidden : 0);
+}
+
+int64_t job_model_expert_layers(const struct job_model *m)
+{
+    const struct job_experts *e = &m->experts;
+    if (!e->count || m->layers <= e->dense_layers)
+        return 0;
+    /* Layer i, counted from 0, has experts when every-th of all: Qwen (i + 1) % every == 0, DeepSeek i % every == 0. */
+    if (e->dense_layers)
+        return (m->layers - 1) / e->every - (e->dense_layers - 1) / e->every;
+    return m->layers / e->every;
+}
+
+static int64_t end_parameters(const struct job_model *m)
+{
+    int64_t table = m->vocab * m->hidden;
+    int64_t count =
+        table + (m->tied ? 0 : table) + (m->head_bias ? m->vocab : 0) + norm_parameters(m, m->hidden);
+    if (m->positions == JOB_LEARNED)
+        count += m->max_seq_len * m->hidden;
+    count += m->token_types * m->hidden;
+    if (m->pooler)
+        count += m->hidden * m->hidden + m->hidden;
+    if (m->head_transform)
+        count += m->hidden * m->hidden + m->hidden + norm_parameters(m, m->hidden);
+    return count;
+}
+
+static int64_t count_parameters(const struct job_model *m, int64_t experts)
+{
+    int64_t with = job_model_expert_layers(m);
+    return m->layers * (attention_parameters(m) + 2 * norm_parameters(m, m->hidden)) +
+           (m->layers - with) * ffn_parameters(m, m->ffn) + with * expert_layer_parameters(m, experts) +
+           end_parameters(m);
+}
+
+int64_t job_model_parameters(const struct job_model *m)
+{
+    return count_parameters(m, m->experts.count);
+}
+
+int64_t job_model_active_parameters(const struct job_model *m)
+{
+    return count_parameters(m, m->experts.active);
+}
+
+/* ---- our own description ---- */
+
+static const char *foreign_feature(const struct job_model *m)
+{
+    if (m->experts.count)
+        return "a mixture of experts";
+    if (m->latent.kv_rank)
+        return "multi-head latent attention";
+    if (m->kind == JOB_ENCODER)
+        return "a BERT-style encoder";
+    if (m->qk_norm)
+        return "norms of queries and keys";
+    if (m->positions == JOB_NO_POSITIONS)
+        return "attention without positions";
+    bool gpt = m->norm == JOB_LAYER_NORM && m->positions == JOB_LEARNED && !m->gated && m->qkv_bias &&
+               m->proj_bias && m->ffn_bias && m->kv_heads == m->heads;
+    bool llama = m->norm == JOB_RMS_NORM && m->positions == JOB_ROPE && m->gated && !m->ffn_bias;
+    if (gpt || llama)
+        return NULL;
+    return m->norm == JOB_LAYER_NORM && m->positions == JOB_ROPE ? "LayerNorm with rotary positions"
+           : m->positions == JOB_LEARNED && m->gated ? "learned positions with a gated feed-forward part"
+                                                     : "this mixture of norms, positions and biases";
+}
+
+bool job_model_to_model(const struct job_model *m, struct model *out, const char **why)
+{
+    *why = foreign_feature(m);
+    if (*why)
+        return false;
+    *out = (struct model){
+        .family = m->norm == JOB_RMS_NORM ? MODEL_LLAMA : MODEL_GPT2,
+        .layers = m->layers,
+        .hidden = m->hidden,
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_size = m->head_size,
+        .ffn = m->ffn,
+        .vocab = m->vocab,
+        .max_seq_len = m->max_seq_len,
+        .norm_eps = m->norm_eps > 0 ? m->norm_eps : 1e-5,
+        .rope_theta = m->rope_theta > 0 ? m->rope_theta : 10000,
+        .tied = m->tied,
+        .qkv_bias = m->qkv_bias,
+        .proj_bias = m->proj_bias,
+        .usual_batch = 1,
+    };
+    memcpy(out->name, m->name, sizeof out->name);
+    return true;
+}

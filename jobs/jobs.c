@@ -1,0 +1,216 @@
+#include "jobs/jobs.h"
+
+#include "jobs/frameworks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { LINES_TEXT = 200 };
+
+/* ---- the launch among the commands of a script ---- */
+
+static const struct shell_command *only_launch(const struct shell_script *script, int64_t line, int *count)
+{
+    const struct shell_command *found = NULL;
+    *count = 0;
+    for (int i = 0; i < script->command_count; i++) {
+        const struct shell_command *c = &script->commands[i];
+        if (!launcher_is_launch(&c->words) || (line && c->line != line))
+            continue;
+        found = c;
+        ++*count;
+    }
+    return found;
+}
+
+static int several(const struct shell_script *script, const char *file, struct error *err)
+{
+    char lines[LINES_TEXT] = "";
+    size_t used = 0;
+    int last = 0;
+    for (int i = 0; i < script->command_count && used < sizeof lines - 20; i++) {
+        const struct shell_command *c = &script->commands[i];
+        if (launcher_is_launch(&c->words))
+            used += (size_t)snprintf(lines + used, sizeof lines - used, used ? ", %d" : "%d", last = c->line);
+    }
+    return error_set(err, "%s: it starts several jobs, on lines %s; choose one: --line %d", file, lines,
+                     last);
+}
+
+static int find_launch(const struct shell_script *script, const struct jobs_request *request,
+                       const char *file, const struct shell_command **out, struct error *err)
+{
+    int count;
+    *out = only_launch(script, request->line, &count);
+    if (count > 1 && !request->line)
+        return several(script, file, err);
+    if (!*out && request->line)
+        return error_set(err, "%s:%lld: no launch stands on that line; leave out --line", file,
+                         (long long)request->line);
+    if (!*out)
+        return error_set(
+            err,
+            "%s: no torchrun, deepspeed, accelerate launch, srun, mpirun or python that starts training "
+            "is in it; is it the right script?",
+            file);
+    return 0;
+}
+
+/* ---- from words to a job ---- */
+
+static void add_with(struct launch *launch, const struct jobs_request *request, struct arena *arena)
+{
+    struct words *w = &launch->arguments;
+    if (!request->with)
+        return;
+    char *copy = arena_strdup(arena, request->with), *state = NULL;
+    struct word *all = arena_array(arena, (size_t)w->count + strlen(copy) + 1, sizeof *all);
+    if (w->count)
+        memcpy(all, w->list, (size_t)w->count * sizeof *all);
+    w->list = all;
+    for (char *word = strtok_r(copy, " \t\n", &state); word; word = strtok_r(NULL, " \t\n", &state))
+        all[w->count++] = (struct word){.text = word, .file = "--with"};
+}
+
+static int read_framework(struct training_job *job, const struct launch *launch,
+                          const struct job_files *files, struct error *err)
+{
+    if (launch->accelerate && accelerate_read(job, launch, files, err))
+        return -1;
+    launcher_count(job);
+    if (titan_is(launch))
+        return titan_read(job, launch, files, err);
+    if (megatron_is(launch))
+        return megatron_read(job, launch, files, err);
+    if (hf_is(launch))
+        return hf_read(job, launch, files, err);
+    return error_set(
+        err,
+        "%s: %.80s has options of none of the frameworks that are read (Megatron-LM, DeepSpeed, Hugging Face "
+        "Trainer, torchtitan); give its whole launch line",
+        job_origin(job, &launch->where), launch->program);
+}
+
+static void note_parameters(struct training_job *job)
+{
+    const struct job_model *m = &job->model;
+    if (!job->model_known)
+        return;
+    int64_t count = job_model_parameters(m);
+    job_note_count(job, FACT_DERIVED, "parameters", count, "from the model's description");
+    if (m->experts.count)
+        job_note_count(job, FACT_DERIVED, "parameters that a token meets", job_model_active_parameters(m),
+                       "with the experts that it is sent to");
+    if (m->counted_parameters && m->counted_parameters != count)
+        job_note(job, FACT_UNKNOWN, "parameters in the weights",
+                 arena_printf(job->facts.arena, "%lld", (long long)m->counted_parameters),
+                 "not as many as the description has: the file may hold other layers too");
+}
+
+/* Set in the script, or before the launch on its line. */
+static void note_allocator(struct training_job *job, const struct words *command,
+                           const struct shell_script *script)
+{
+    static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
+    struct word found = {0};
+    if (script && script->allocator.count)
+        found = script->allocator.list[0];
+    for (int i = 0; i < command->count; i++)
+        if (!strncmp(command->list[i].text, name, sizeof name - 1) &&
+            command->list[i].text[sizeof name - 1] == '=') {
+            found = command->list[i];
+            found.text += sizeof name;
+        }
+    if (!found.text)
+        return;
+    job->kernels.allocator = found.text;
+    job_note(job, FACT_READ, name, found.text, job_origin(job, &found));
+}
+
+static int read_job(const struct jobs_request *request, const struct words *command,
+                    const struct words *batch, const struct job_files *files, struct training_job *job,
+                    struct error *err)
+{
+    struct launch launch;
+    if (launcher_read(job, command, batch, &launch, err))
+        return -1;
+    if (request->ranks) {
+        job->launch.ranks = request->ranks;
+        job->launch.nodes = job->launch.processes_per_node = 0;
+    }
+    add_with(&launch, request, job->facts.arena);
+    note_allocator(job, command, files->script);
+    if (read_framework(job, &launch, files, err))
+        return -1;
+    note_parameters(job);
+    return 0;
+}
+
+/* ---- scripts ---- */
+
+static void note_script(struct training_job *job, const struct shell_script *script,
+                        const struct shell_command *launch)
+{
+    for (int i = 0; i < script->skipped_count; i++)
+        if (script->skipped[i].line < launch->line)
+            job_note(job, FACT_UNKNOWN, script->skipped[i].text, "not executed; what it sets is not known",
+                     job_origin(job, &script->skipped[i]));
+    if (launch->inside)
+        job_note(job, FACT_DERIVED, "launch", launch->inside,
+                 arena_printf(job->facts.arena, "line %d stands inside it, and is taken to run once",
+                              launch->line));
+}
+
+int jobs_read_text(const struct jobs_request *request, const char *file, const char *text, size_t length,
+                   struct arena *arena, struct training_job *out, struct error *err)
+{
+    struct shell_input input = {.text = text,
+                                .length = length,
+                                .file = file,
+                                .first_line = 1,
+                                .given = request->set,
+                                .given_count = request->set_count,
+                                .arguments = request->command,
+                                .argument_count = request->command_count};
+    struct shell_script script;
+    const struct shell_command *launch;
+    const char *slash = strrchr(file, '/');
+    *out = (struct training_job){.facts.arena = arena};
+    if (shell_read(&input, arena, &script, err) || find_launch(&script, request, file, &launch, err))
+        return -1;
+    struct job_files files = {.script = &script, .model = request->model};
+    if (slash)
+        files.folder = arena_printf(arena, "%.*s", (int)(slash - file), file);
+    note_script(out, &script, launch);
+    return read_job(request, &launch->words, &script.batch, &files, out, err);
+}
+
+static int read_script(const struct jobs_request *request, struct arena *arena, struct training_job *out,
+                       struct error *err)
+{
+    char *text;
+    size_t length;
+    struct stat info;
+    if (!stat(request->script, &info) && S_ISDIR(info.st_mode))
+        return error_set(err, "%s: a folder; name a script in it", request->script);
+    if (text_read_file(request->script, JOBS_FILE_BYTES, &text, &length, err))
+        return -1;
+    int status = jobs_read_text(request, request->script, text, length, arena, out, err);
+    free(text);
+    return status;
+}
+
+int jobs_read(const struct jobs_request *request, struct arena *arena, struct training_job *out,
+              struct error *err)
+{
+    struct words words = {arena_array(arena, (size_t)request->command_count + 1, sizeof(struct word)), 0},
+                 none = {0};
+    struct job_files files = {.model = request->model};
+    *out = (struct training_job){.facts.arena = arena};
+    if (request->script)
+        return read_script(request, arena, out, err);
+    for (int i = 0; i < request->command_count; i++)
+        words.list[words.count++] = (struct word){.text = request->command[i]};
+    return read_job(request, &words, &none, &files, out, err);
+}

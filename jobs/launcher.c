@@ -1,0 +1,334 @@
+#include "jobs/launcher.h"
+
+#include "base/checked.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum launcher { NO_LAUNCHER, TORCHRUN, SRUN, MPIRUN, DEEPSPEED, ACCELERATE, PYTHON };
+
+static const struct {
+    const char *name;
+    enum launcher launcher;
+} launchers[] = {
+    {"torchrun", TORCHRUN},
+    {"torch.distributed.run", TORCHRUN},
+    {"torch.distributed.launch", TORCHRUN},
+    {"srun", SRUN},
+    {"sbatch", SRUN},
+    {"mpirun", MPIRUN},
+    {"mpiexec", MPIRUN},
+    {"orterun", MPIRUN},
+    {"deepspeed", DEEPSPEED},
+    {"ds", DEEPSPEED},
+    {"accelerate", ACCELERATE},
+    {"accelerate-launch", ACCELERATE},
+};
+
+/* What an option of a launcher says. */
+enum meaning { NODES, PER_NODE, RANKS, DEVICES, SWITCH, VALUE, PAIR };
+
+static const struct {
+    enum launcher launcher;
+    const char *name;
+    enum meaning meaning;
+} options[] = {
+    {TORCHRUN, "--nnodes", NODES},
+    {TORCHRUN, "--nproc-per-node", PER_NODE},
+    {TORCHRUN, "--standalone", SWITCH},
+    {TORCHRUN, "--use-env", SWITCH},
+    {TORCHRUN, "--no-python", SWITCH},
+    {TORCHRUN, "-m", SWITCH},
+    {TORCHRUN, "--module", SWITCH},
+    {SRUN, "--nodes", NODES},
+    {SRUN, "-N", NODES},
+    {SRUN, "--ntasks", RANKS},
+    {SRUN, "-n", RANKS},
+    {SRUN, "--ntasks-per-node", PER_NODE},
+    {SRUN, "--gpus-per-node", DEVICES},
+    {SRUN, "--gres", DEVICES},
+    {SRUN, "--label", SWITCH},
+    {SRUN, "-l", SWITCH},
+    {SRUN, "--exclusive", SWITCH},
+    {SRUN, "--unbuffered", SWITCH},
+    {SRUN, "-u", SWITCH},
+    {MPIRUN, "-np", RANKS},
+    {MPIRUN, "-n", RANKS},
+    {MPIRUN, "--np", RANKS},
+    {MPIRUN, "-N", PER_NODE},
+    {MPIRUN, "-npernode", PER_NODE},
+    {MPIRUN, "--npernode", PER_NODE},
+    {MPIRUN, "-ppn", PER_NODE},
+    {MPIRUN, "--map-by", VALUE},
+    {MPIRUN, "-mca", PAIR},
+    {MPIRUN, "--mca", PAIR},
+    {MPIRUN, "--allow-run-as-root", SWITCH},
+    {MPIRUN, "--oversubscribe", SWITCH},
+    {MPIRUN, "--tag-output", SWITCH},
+    {DEEPSPEED, "--num-nodes", NODES},
+    {DEEPSPEED, "--num-gpus", PER_NODE},
+    {DEEPSPEED, "--num-accelerators", PER_NODE},
+    {DEEPSPEED, "--no-ssh", SWITCH},
+    {DEEPSPEED, "--no-python", SWITCH},
+    {DEEPSPEED, "--module", SWITCH},
+    {DEEPSPEED, "--enable-each-rank-log", VALUE},
+    {ACCELERATE, "--num-processes", RANKS},
+    {ACCELERATE, "--num-machines", NODES},
+    {ACCELERATE, "--multi-gpu", SWITCH},
+    {ACCELERATE, "--use-deepspeed", SWITCH},
+    {ACCELERATE, "--use-fsdp", SWITCH},
+    {ACCELERATE, "--module", SWITCH},
+    {ACCELERATE, "-m", SWITCH},
+    {PYTHON, "-u", SWITCH},
+    {PYTHON, "-m", SWITCH},
+    {PYTHON, "-O", SWITCH},
+};
+
+/* Programs of the frameworks, for scripts that start others besides. */
+static const char *const programs[] = {"pretrain_*",       "run_clm*",   "run_mlm*",   "sft*",
+                                       "torchtitan.train", "run_train*", "train*",     "finetune*",
+                                       "*_train*",         "run_*",      "*pretrain*", NULL};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length >= size && !strcmp(text + length - size, end);
+}
+
+static enum launcher launcher_of(const char *word)
+{
+    const char *name = base_name(word);
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)
+        if (!strcmp(name, launchers[i].name))
+            return launchers[i].launcher;
+    return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.") == strlen(name + 6) ? PYTHON
+                                                                                              : NO_LAUNCHER;
+}
+
+/* "*a*", "a*" */
+static bool is_known_program(const char *word)
+{
+    const char *name = base_name(word);
+    for (const char *const *pattern = programs; *pattern; pattern++) {
+        bool anywhere = **pattern == '*';
+        const char *core = *pattern + anywhere;
+        size_t length = strcspn(core, "*");
+        for (const char *at = name; *at; at++) {
+            if (!strncmp(at, core, length))
+                return true;
+            if (!anywhere)
+                break;
+        }
+    }
+    return false;
+}
+
+bool launcher_is_launch(const struct words *command)
+{
+    bool starts = false;
+    for (int i = 0; i < command->count; i++) {
+        const char *text = command->list[i].text;
+        enum launcher launcher = launcher_of(text);
+        if (launcher == TORCHRUN || launcher == DEEPSPEED)
+            return true;
+        if (launcher == ACCELERATE)
+            return i + 1 < command->count && !strcmp(command->list[i + 1].text, "launch");
+        starts = starts || launcher;
+        if (starts && ends_with(text, ".py"))
+            return is_known_program(text);
+    }
+    return false;
+}
+
+/* ---- options ---- */
+
+static bool same(const char *a, size_t length, const char *b)
+{
+    size_t i = 0;
+    for (; i < length && b[i]; i++)
+        if (a[i] != b[i] && !((a[i] == '_' || a[i] == '-') && (b[i] == '_' || b[i] == '-')))
+            return false;
+    return i == length && !b[i];
+}
+
+static int find_option(enum launcher launcher, const char *text, size_t length)
+{
+    for (int i = 0; i < (int)(sizeof options / sizeof options[0]); i++)
+        if (options[i].launcher == launcher && same(text, length, options[i].name))
+            return i;
+    return -1;
+}
+
+/* The last number in it: "4", "1:4" and "2-4" (from, to), "gpu:a100:8". 0: none. */
+static int64_t last_number(const char *text)
+{
+    const char *at = text + strlen(text);
+    while (at > text && isdigit((unsigned char)at[-1]))
+        at--;
+    int64_t value = *at && strlen(at) < 10 ? strtoll(at, NULL, 10) : 0;
+    return at == text || strchr(":-", at[-1]) ? value : 0;
+}
+
+static void set_number(struct training_job *job, enum meaning meaning, const struct word *name,
+                       const struct word *value)
+{
+    struct job_launch *l = &job->launch;
+    int64_t number = value->unknown ? 0 : last_number(value->text);
+    int64_t *to = meaning == NODES ? &l->nodes : meaning == RANKS ? &l->ranks : &l->processes_per_node;
+    struct arena *arena = job->facts.arena;
+    const char *option = arena_printf(arena, "%.*s", (int)strcspn(name->text, "="), name->text);
+    *to = number;
+    if (number) {
+        job_note(job, FACT_READ, option, value->text, job_origin(job, value));
+        return;
+    }
+    const char *why =
+        value->unknown ? value->unknown : arena_printf(arena, "\"%s\" depends on the machine", value->text);
+    job_note(job, FACT_MISSING, option, value->text,
+             value->name ? arena_printf(arena, "%s; give --set %s=N", why, value->name)
+                         : arena_printf(arena, "%s; give --ranks N", why));
+}
+
+static void keep(struct training_job *job, struct words *list, const struct word *word)
+{
+    /* Its room is the next power of two. */
+    if (!(list->count & (list->count - 1))) {
+        struct word *longer = arena_array(job->facts.arena, 2 * (size_t)list->count + 1, sizeof *longer);
+        if (list->count)
+            memcpy(longer, list->list, (size_t)list->count * sizeof *longer);
+        list->list = longer;
+    }
+    list->list[list->count++] = *word;
+}
+
+/* One option of a launcher at `at`; returns the place behind it. */
+static int read_option(struct training_job *job, enum launcher launcher, const struct words *c, int at,
+                       struct launch *out)
+{
+    const struct word *name = &c->list[at];
+    const char *equals = strchr(name->text, '=');
+    size_t length = equals ? (size_t)(equals - name->text) : strlen(name->text);
+    int found = find_option(launcher, name->text, length);
+    enum meaning meaning = found < 0 ? VALUE : options[found].meaning;
+    struct word value = *name;
+    int next = at + 1;
+    if (equals)
+        value.text = equals + 1;
+    bool has_value = equals;
+    if (!equals && meaning != SWITCH && next < c->count && c->list[next].text[0] != '-' &&
+        (found >= 0 || !(ends_with(c->list[next].text, ".py") || launcher_of(c->list[next].text)))) {
+        value = c->list[next++];
+        has_value = true;
+    }
+    if (meaning == PAIR)
+        next = next < c->count ? next + 1 : next;
+    bool counts = meaning == NODES || meaning == PER_NODE || meaning == RANKS;
+    if (counts && has_value)
+        set_number(job, meaning, name, &value);
+    else if (launcher == ACCELERATE)
+        for (int i = at; i < next; i++)
+            keep(job, &out->accelerate_options, &c->list[i]);
+    if (launcher == MPIRUN && has_value && !strncmp(value.text, "ppr:", 4)) {
+        value.text =
+            arena_printf(job->facts.arena, "%.*s", (int)strspn(value.text + 4, "0123456789"), value.text + 4);
+        set_number(job, PER_NODE, name, &value);
+    }
+    return next;
+}
+
+/* #SBATCH options are srun's. */
+static void read_batch(struct training_job *job, const struct words *batch)
+{
+    struct launch none = {0};
+    for (int at = 0; at < batch->count;)
+        at = batch->list[at].text[0] == '-' ? read_option(job, SRUN, batch, at, &none) : at + 1;
+}
+
+/* What a launcher takes when its options say nothing: torchrun one node with one process. What stands around it starts one of
+ * it per node, so that its own numbers replace those. */
+static void begin_launcher(struct training_job *job, enum launcher launcher)
+{
+    struct job_launch *l = &job->launch;
+    const char *names[] = {"", "torchrun", "srun", "mpirun", "deepspeed", "accelerate", "python"};
+    if (launcher == PYTHON)
+        return;
+    l->launchers = l->launchers ? arena_printf(job->facts.arena, "%s, %s", l->launchers, names[launcher])
+                                : names[launcher];
+    if (launcher == TORCHRUN)
+        *l = (struct job_launch){.launchers = l->launchers, .nodes = 1, .processes_per_node = 1};
+    if (launcher == ACCELERATE)
+        *l = (struct job_launch){.launchers = l->launchers};
+    if (launcher == DEEPSPEED)
+        *l = (struct job_launch){.launchers = l->launchers, .nodes = 1};
+}
+
+static bool is_module_option(const char *text)
+{
+    return !strcmp(text, "-m") || !strcmp(text, "--module");
+}
+
+int launcher_read(struct training_job *job, const struct words *command, const struct words *batch,
+                  struct launch *out, struct error *err)
+{
+    enum launcher current = NO_LAUNCHER;
+    bool module = false;
+    *out = (struct launch){0};
+    for (int at = 0; at < command->count;) {
+        const struct word *word = &command->list[at];
+        enum launcher launcher = launcher_of(word->text);
+        if (launcher) {
+            current = launcher;
+            module = false;
+            begin_launcher(job, launcher);
+            if (launcher == SRUN)
+                read_batch(job, batch);
+            out->accelerate = out->accelerate || launcher == ACCELERATE;
+            at++;
+            at += launcher == ACCELERATE && at < command->count && !strcmp(command->list[at].text, "launch");
+        } else if (ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
+            out->program = word->text;
+            out->where = *word;
+            out->arguments = (struct words){command->list + at + 1, command->count - at - 1};
+            job->launch.program = word->text;
+            return 0;
+        } else if (word->text[0] == '-' && current) {
+            module = module || is_module_option(word->text);
+            at = read_option(job, current, command, at, out);
+        } else {
+            at++; /* of a wrapper: numactl, singularity, env */
+        }
+    }
+    return error_set(err,
+                     "%s: no Python program in this launch; give the whole line: memplan check -- torchrun "
+                     "--nproc-per-node 8 pretrain_gpt.py ...",
+                     command->count ? job_origin(job, &command->list[0]) : "command line");
+}
+
+void launcher_count(struct training_job *job)
+{
+    struct job_launch *l = &job->launch;
+    int64_t product;
+    if (!l->ranks && l->nodes && l->processes_per_node &&
+        checked_mul(l->nodes, l->processes_per_node, &product))
+        l->ranks = product;
+    if (!l->launchers && !l->ranks)
+        l->ranks = l->nodes = 1;
+    if (!l->nodes && l->ranks && l->processes_per_node)
+        l->nodes = (l->ranks + l->processes_per_node - 1) / l->processes_per_node;
+    if (!l->nodes)
+        l->nodes = 1;
+    if (!l->processes_per_node && l->ranks)
+        l->processes_per_node = l->ranks / l->nodes;
+    if (l->ranks)
+        job_note_count(job, FACT_DERIVED, "ranks", l->ranks, l->launchers ? l->launchers : "one process");
+    else
+        job_note(job, FACT_MISSING, "ranks", "?",
+                 "the launcher does not say how many processes; give --ranks N");
+}

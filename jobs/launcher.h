@@ -1,0 +1,25 @@
+/* What starts the processes of a job: srun, mpirun, torchrun, deepspeed, accelerate, python, one inside the other. Takes them
+ * off a command, counts ranks, and leaves the program with its own options. */
+#ifndef MEMPLAN_JOBS_LAUNCHER_H
+#define MEMPLAN_JOBS_LAUNCHER_H
+
+#include "jobs/training_job.h"
+
+struct launch {
+    const char *program;    /* "pretrain_gpt.py", or the module of -m */
+    struct word where;      /* of the program */
+    struct words arguments; /* the program's */
+    bool accelerate;
+    struct words accelerate_options; /* those of `accelerate launch` that count no processes */
+};
+
+/* Whether a command looks like one that starts training, by its launcher or by the name of its program. */
+bool launcher_is_launch(const struct words *command);
+/* Fills job->launch as far as the command says; what is needed and unknown is noted as missing. `batch`: the options of
+ * #SBATCH lines, which srun inherits. Fails when there is no program in it. */
+int launcher_read(struct training_job *job, const struct words *command, const struct words *batch, struct launch *out,
+                  struct error *err);
+/* Completes job->launch from what is known; notes the number of ranks as missing when it is not. */
+void launcher_count(struct training_job *job);
+
+#endif

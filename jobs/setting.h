@@ -1,0 +1,66 @@
+/* Options of a framework as a table: how each is spelled, which field of a training job it fills, and what the framework
+ * takes when it is absent. Command lines, TOML, JSON and YAML all end here. */
+#ifndef MEMPLAN_JOBS_SETTING_H
+#define MEMPLAN_JOBS_SETTING_H
+
+#include "jobs/training_job.h"
+
+#include <stddef.h>
+
+enum setting_kind {
+    SETTING_ON,     /* given: true; takes no value */
+    SETTING_OFF,    /* given: false */
+    SETTING_BOOL,   /* true, false, yes, no, 1, 0; without a value true */
+    SETTING_COUNT,  /* int64_t */
+    SETTING_REAL,   /* double */
+    SETTING_TEXT,   /* const char * */
+    SETTING_CHOICE, /* int: the place among `choices`, "none|selective|full" */
+    SETTING_LIST,   /* const char *: all words up to the next option, joined by commas */
+};
+
+struct setting_rule {
+    const char *name; /* "--hidden-size", "zero_optimization.stage" */
+    enum setting_kind kind;
+    size_t offset; /* in struct training_job */
+    const char *choices;
+    const char *fallback; /* the framework's default as it would be written; NULL: none, the field stays 0 */
+};
+
+struct setting_table {
+    const struct setting_rule *rules; /* ends with one without a name */
+    const char *const *irrelevant;    /* names that are no business of memory, NULL-terminated; "--wandb-*" is a prefix */
+    const char *framework;            /* "Megatron-LM core 0.12": whose defaults these are */
+    bool any_dashes;                  /* --a-b and --a_b are the same */
+};
+
+#define SETTING(name, kind, field, choices, fallback) {name, kind, offsetof(struct training_job, field), choices, fallback}
+
+/* One option with its value (NULL: none was given). A value that the field cannot hold is an error. */
+int setting_apply(const struct setting_table *table, struct training_job *job, const struct word *name,
+                  const struct word *value, struct error *err);
+/* All of a command line: --name value, --name=value. Words that are no options go to `rest` (room for all; NULL: they are
+ * noted as unknown). */
+int setting_read_words(const struct setting_table *table, struct training_job *job, const struct words *words,
+                       struct words *rest, struct error *err);
+/* Fills every field that has a default and that nothing filled. */
+int setting_defaults(const struct setting_table *table, struct training_job *job, struct error *err);
+
+/* "key = value" with the line, in files of settings. Nested tables are joined by dots. Values of lists are joined by
+ * commas. */
+struct pair {
+    const char *key, *value;
+    int line;
+};
+struct pairs {
+    const char *file;
+    struct pair *list;
+    int count, room;
+};
+void pairs_add(struct pairs *pairs, struct arena *arena, const char *key, const char *value, int line);
+const struct pair *pairs_find(const struct pairs *pairs, const char *key);
+int setting_read_pairs(const struct setting_table *table, struct training_job *job, const struct pairs *pairs,
+                       struct error *err);
+/* An object's fields, nested ones as "a.b"; where JSON came from has no lines. */
+void pairs_from_json(struct pairs *pairs, struct arena *arena, const json_t *object);
+
+#endif

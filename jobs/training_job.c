@@ -1,0 +1,91 @@
+#include "jobs/training_job.h"
+
+#include <string.h>
+
+static const char *const frameworks[] = {"Megatron-LM", "Megatron-DeepSpeed", "Hugging Face Trainer",
+                                         "torchtitan"};
+static const char *const kinds[] = {"read", "default", "derived", "irrelevant", "unknown", "missing"};
+
+const char *job_framework_name(enum job_framework framework)
+{
+    return frameworks[framework];
+}
+
+const char *fact_kind_name(enum fact_kind kind)
+{
+    return kinds[kind];
+}
+
+static struct fact *find(const struct facts *facts, const char *name)
+{
+    for (int i = 0; i < facts->count; i++)
+        if (!strcmp(facts->list[i].name, name))
+            return &facts->list[i];
+    return NULL;
+}
+
+void job_note(struct training_job *job, enum fact_kind kind, const char *name, const char *value,
+              const char *origin)
+{
+    struct facts *f = &job->facts;
+    struct fact *old = find(f, name);
+    struct fact fact = {kind, arena_strdup(f->arena, name), arena_strdup(f->arena, value),
+                        arena_strdup(f->arena, origin)};
+    if (old) {
+        *old = fact;
+        return;
+    }
+    if (f->count == f->room) {
+        f->room = f->room ? 2 * f->room : 64;
+        struct fact *longer = arena_array(f->arena, (size_t)f->room, sizeof *longer);
+        if (f->count)
+            memcpy(longer, f->list, (size_t)f->count * sizeof *longer);
+        f->list = longer;
+    }
+    f->list[f->count++] = fact;
+}
+
+void job_note_count(struct training_job *job, enum fact_kind kind, const char *name, int64_t value,
+                    const char *origin)
+{
+    job_note(job, kind, name, arena_printf(job->facts.arena, "%lld", (long long)value), origin);
+}
+
+int job_count(const struct training_job *job, enum fact_kind kind)
+{
+    int count = 0;
+    for (int i = 0; i < job->facts.count; i++)
+        count += job->facts.list[i].kind == kind;
+    return count;
+}
+
+bool job_was_given(const struct training_job *job, const char *name)
+{
+    const struct fact *fact = find(&job->facts, name);
+    return fact && (fact->kind == FACT_READ || fact->kind == FACT_MISSING);
+}
+
+bool job_was_said(const struct training_job *job, const char *name)
+{
+    const struct fact *fact = find(&job->facts, name);
+    return job_was_given(job, name) || (fact && fact->kind == FACT_DERIVED);
+}
+
+void job_drop_defaults(struct training_job *job, const char *prefix)
+{
+    struct facts *f = &job->facts;
+    int kept = 0;
+    for (int i = 0; i < f->count; i++)
+        if (f->list[i].kind != FACT_DEFAULT || strncmp(f->list[i].name, prefix, strlen(prefix)))
+            f->list[kept++] = f->list[i];
+    f->count = kept;
+}
+
+const char *job_origin(struct training_job *job, const struct word *word)
+{
+    if (!word->file)
+        return "command line";
+    if (!word->line)
+        return word->file;
+    return arena_printf(job->facts.arena, "%s:%d", word->file, word->line);
+}

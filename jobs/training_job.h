@@ -1,0 +1,185 @@
+/* A training job of any framework, as its launch line says it: the one struct that all readers of this folder fill and that
+ * predictions are made from. Numbers that nothing said are 0; `facts` says of each where it came from. */
+#ifndef MEMPLAN_JOBS_TRAINING_JOB_H
+#define MEMPLAN_JOBS_TRAINING_JOB_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "jobs/job_model.h"
+#include "jobs/word.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum job_framework { JOB_MEGATRON, JOB_MEGATRON_DEEPSPEED, JOB_HF_TRAINER, JOB_TORCHTITAN };
+
+enum job_precision {
+    JOB_FP32,
+    JOB_BF16,     /* weights are bf16, with fp32 masters in the optimizer */
+    JOB_FP16,     /* likewise */
+    JOB_AUTOCAST_BF16, /* weights are fp32, and cast where they are used */
+    JOB_AUTOCAST_FP16,
+    JOB_PURE_BF16, /* bf16 throughout: the optimizer's states too, no masters */
+};
+
+enum job_granularity { JOB_RECOMPUTE_NONE, JOB_RECOMPUTE_SELECTIVE, JOB_RECOMPUTE_FULL };
+enum job_method { JOB_METHOD_NONE, JOB_METHOD_UNIFORM, JOB_METHOD_BLOCK };
+
+enum job_sharding {
+    JOB_REPLICATED,       /* DDP */
+    JOB_DISTRIBUTED_OPTIMIZER, /* Megatron's: states and masters */
+    JOB_ZERO1,
+    JOB_ZERO2,
+    JOB_ZERO3,
+    JOB_FSDP1,
+    JOB_FSDP2,
+};
+
+enum job_kernel { JOB_ATTENTION_DEFAULT, JOB_EAGER, JOB_SDPA, JOB_FLASH, JOB_FLEX };
+enum job_offload { JOB_OFFLOAD_NONE, JOB_OFFLOAD_CPU, JOB_OFFLOAD_NVME };
+enum job_fsdp_strategy { JOB_FULL_SHARD, JOB_SHARD_GRAD_OP, JOB_NO_SHARD, JOB_HYBRID_SHARD, JOB_HYBRID_SHARD_ZERO2 };
+
+enum fact_kind {
+    FACT_READ,       /* given, and understood */
+    FACT_DEFAULT,    /* the framework's own, since nothing was given */
+    FACT_DERIVED,    /* follows from others */
+    FACT_IRRELEVANT, /* given, known, and no business of memory */
+    FACT_UNKNOWN,    /* given, and not understood */
+    FACT_MISSING,    /* matters, and nothing says it */
+};
+
+struct fact {
+    enum fact_kind kind;
+    const char *name, *value;
+    const char *origin; /* "run.sh:12", "ds.json"; of a default, the framework; FACT_MISSING: how to give it */
+};
+
+struct facts {
+    struct arena *arena;
+    struct fact *list;
+    int count, room;
+};
+
+struct job_launch {
+    const char *launchers; /* "srun, torchrun" */
+    const char *program;   /* "pretrain_gpt.py" */
+    int64_t nodes, processes_per_node, ranks;
+};
+
+struct job_layout {
+    int64_t dp;         /* what is left of the ranks: replicas of a tensor- and pipeline-parallel model */
+    int64_t tp, pp, cp; /* tensor, pipeline, context parallel */
+    int64_t ep, etp;    /* expert parallel; tensor parallel inside experts */
+    int64_t dp_replicate, dp_shard; /* of dp: copies, and ranks that share one */
+    int64_t layers_per_virtual_stage, virtual_stages;
+    int64_t first_stage_layers, last_stage_layers;
+    bool sequence_parallel;
+    bool embedding_in_split, loss_in_split; /* count as layers where layers are spread over stages */
+    const char *schedule, *pipeline_layout;
+};
+
+struct job_batch {
+    int64_t micro, global, accumulation, sequence;
+    bool packing, group_by_length;
+};
+
+struct job_recompute_choice {
+    int granularity; /* enum job_granularity */
+    int method;      /* enum job_method */
+    int64_t layers;  /* of a chunk (uniform, block), or every so many-th */
+    const char *modules;
+    bool partitioned; /* kept inputs are split over tensor-parallel ranks */
+    bool on_cpu;
+    bool experts; /* the layer of experts is made again */
+};
+
+struct job_shards {
+    int sharding; /* enum job_sharding */
+    int fsdp_strategy;
+    const char *wrap; /* the class of layers that is a unit */
+    bool reshard_after_forward;
+    int offload_optimizer, offload_parameters; /* enum job_offload */
+    bool contiguous_gradients, overlap, round_robin, prefetch_forward;
+    int64_t reduce_bucket, gather_bucket, prefetch_bucket, persistence_threshold, live_parameters; /* elements */
+    int64_t sub_group;
+    bool overlap_reduce, overlap_gather, precision_aware;
+    const char *main_gradients, *main_parameters, *exp_avg, *exp_avg_sq;
+    const char *reduce_precision, *parameter_precision;
+};
+
+struct job_optimizer {
+    const char *name; /* "adamw_torch" */
+    bool fused, foreach;
+    const char *implementation;
+    bool offload;
+};
+
+struct job_kernels {
+    int attention; /* enum job_kernel */
+    bool transformer_engine;
+    bool masked_softmax_fusion, bias_gelu_fusion, bias_swiglu_fusion, bias_dropout_fusion, rope_fusion;
+    bool gradient_accumulation_fusion, cross_entropy_fusion, persist_layer_norm;
+    bool compile, liger;
+    bool vocabulary_parallel_loss;
+    const char *fp8, *compile_parts;
+    const char *allocator; /* PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" */
+    bool grouped_gemm, permute_fusion, pads_experts;
+    const char *dispatcher;   /* of tokens to experts: "allgather", "alltoall" */
+    double expert_capacity;   /* a factor; 0: no token is dropped */
+};
+
+/* What options say that has no field of its own above: readers turn these into it. */
+struct job_switches {
+    bool bf16, fp16, fp16_autocast, group_query, rotary, recompute_activations, checkpoint_activations, latent;
+    bool no_pipeline, gradient_checkpointing, peft, load_4bit, load_8bit, disable_linear_bias, untied;
+    bool distributed_optimizer, flash, local_kernels, torch_fsdp2, custom_fsdp, do_train, deepspeed, use_fsdp;
+    bool early_step;
+    int zero_stage; /* enum, from 0 */
+    const char *position_type, *normalization, *tokenizer, *layer_frequency, *deepspeed_config, *attention_backend;
+    const char *model_path, *config_name, *config_overrides, *dtype, *fsdp, *fsdp_config, *config_file, *mode;
+    const char *flavor, *model_name, *reshard, *implementation, *gradient_dtype, *mixed_precision, *fsdp_version;
+    const char *kept_every, *attention, *quantity;
+    int64_t lora_rank, lora_alpha;
+    int64_t shard_degree, replicate_degree, global_batch;
+};
+
+struct training_job {
+    enum job_framework framework;
+    struct job_switches switches;
+    struct facts facts;
+    struct job_launch launch;
+    struct job_model model;
+    bool model_known; /* `model` is complete */
+    struct job_adapter adapter;
+    struct job_layout layout;
+    struct job_batch batch;
+    int precision; /* enum job_precision */
+    bool gradients_fp32;
+    struct job_recompute_choice recompute;
+    struct job_shards shards;
+    struct job_optimizer optimizer;
+    struct job_kernels kernels;
+    int64_t vocab_divisor, padded_vocab; /* Megatron pads the vocabulary to a multiple of divisor x tp */
+};
+
+const char *job_framework_name(enum job_framework framework);
+const char *fact_kind_name(enum fact_kind kind);
+
+/* A fact, or the newer one of that name instead of the older. */
+void job_note(struct training_job *job, enum fact_kind kind, const char *name, const char *value, const char *origin);
+/* Of a whole number. */
+void job_note_count(struct training_job *job, enum fact_kind kind, const char *name, int64_t value,
+                    const char *origin);
+/* How many of that kind. */
+int job_count(const struct training_job *job, enum fact_kind kind);
+/* Whether an option of that name was given. */
+bool job_was_given(const struct training_job *job, const char *name);
+/* Or follows from one that was. */
+bool job_was_said(const struct training_job *job, const char *name);
+/* Forgets defaults whose names begin so, since nothing depends on them. */
+void job_drop_defaults(struct training_job *job, const char *prefix);
+/* "run.sh:12", "command line". */
+const char *job_origin(struct training_job *job, const struct word *word);
+
+#endif

@@ -1,0 +1,21 @@
+/* A word of a launch line, and where it stands: what every reader of options is given. */
+#ifndef MEMPLAN_JOBS_WORD_H
+#define MEMPLAN_JOBS_WORD_H
+
+struct word {
+    const char *text;
+    const char *file;    /* "run.sh"; NULL: typed on the command line */
+    int line;            /* in that file */
+    const char *unknown; /* what it depends on and nothing here says ("$NODES is set nowhere"); NULL: it is known */
+    const char *name;    /* the variable that would say, for `--set NAME=...`; NULL: none would */
+};
+
+struct words {
+    struct word *list;
+    int count;
+};
+
+/* A file that is larger is no launch script and no configuration. */
+enum { JOBS_FILE_BYTES = 4 << 20 };
+
+#endif
