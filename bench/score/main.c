@@ -3,10 +3,11 @@
  *     build/bench/score/score [CASES [score.json]]
  *     build/bench/score/score --fit [CASES]         which constants suit the rows for fitting best
  *
- * Reads layout_sweep.csv, step_times_single_node.csv and step_times_multi_node.csv from the folder CASES, each where it is
+ * Reads layout_sweep.csv, step_times_single_node.csv, step_times_multi_node.csv and cases.jsonl from the folder CASES, each where it is
  * there, and the published tables that lie beside this file; prints what predictions and measurements add up to, and writes
  * every row. The planner sees a row's job and never its outcome. Rows that constants were fitted to are counted apart; the others
  * were left out of the fit, but not out of sight (docs/time-model.md, section 10). */
+#include "bench/score/cases.h"
 #include "bench/score/fit.h"
 #include "bench/score/score.h"
 
@@ -163,6 +164,22 @@ static void score_published(struct report *r)
                     schedule_name(v.rows[i].job.layout.schedule), 100 * verdict_error(&v.rows[i]));
 }
 
+/* Jobs of any framework: allocated, reserved, outcomes. */
+static void score_cases(struct report *r)
+{
+    struct error err = {0};
+    json_t *rows, *totals;
+    const char *path = arena_printf(r->arena, "%s/cases.jsonl", r->cases);
+    if (access(path, R_OK)) {
+        text_printf(&r->table, "%-26s skipped: there is no %s\n", "cases", path);
+        return;
+    }
+    if (cases_score(path, r->arena, &r->table, &rows, &totals, &err))
+        fail(&err);
+    json_object_set_new(r->rows, "cases", rows);
+    json_object_set_new(r->totals, "cases", totals);
+}
+
 static void fit(struct report *r)
 {
     struct verdicts v;
@@ -179,6 +196,7 @@ static void score(struct report *r)
     score_steps(r, "step_times_single_node", 0.08);
     score_steps(r, "step_times_multi_node", 0.14);
     score_published(r);
+    score_cases(r);
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,638 @@
+#include "bench/score/case_rules.h"
+
+#include "base/checked.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a piece of text decides. */
+enum decision {
+    NOTHING, /* it is read, and decides nothing of memory here */
+    LIBRARY,
+    SHARDING,
+    WEIGHT_BYTES,
+    COMPUTE_BYTES,
+    GRADIENT_BYTES,
+    MASTER_BYTES,
+    MOMENT_BYTES,
+    REDUCE_BYTES,
+    AUTOCAST,
+    OPTIMIZER,
+    STEP,
+    STEP_IN_BACKWARD,
+    RECOMPUTE,
+    INPUTS_OFFLOADED,
+    ATTENTION,
+    NORM,
+    LOSS,
+    COMPILED,
+    RESHARDS,
+    WRAPS,
+    SHARD_RANKS,
+    NO_SYNC,
+    OFFLOADS,
+    DROPOUT,
+    V_SHAPED,
+    VIRTUAL,
+    LORA,
+    ULYSSES,
+    PARALLEL,
+    CONTEXT_MIB,
+    CUBLAS_MIB,
+    RMS,
+    GATED,
+    POSITIONS,
+    QK_NORM,
+    ENCODER,
+    LOSS_HELD, /* and the caller keeps the logits */
+    GRADIENTS_STAY,
+    STAGE_LAST,
+};
+
+/* A field whose text has this piece decides that. All rules of a field that match apply, in order; a text that none matches
+ * is listed. "" matches any text that is there. "^" in front: the field is exactly this. */
+struct rule {
+    const char *field, *piece;
+    enum decision decision;
+    int value;
+};
+
+static const struct rule rules[] = {
+    {"framework", "torchtitan", LIBRARY, WORKLOAD_TITAN},
+    {"framework", "torchtune", LIBRARY, WORKLOAD_TITAN},
+    {"framework", "megatron", LIBRARY, WORKLOAD_MEGATRON},
+    {"framework", "in-house fork", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"framework", "galvatron", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"framework", "llm.c", LIBRARY, WORKLOAD_LLMC},
+    {"framework", "pytorch", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "hf-trainer", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "fsdp", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "deepspeed", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "Ulysses", ULYSSES, 1},
+    {"source", "Megatron-DeepSpeed", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"source", "Vocabulary Parallelism", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"source", "SC'21", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"source", "Activation recomputation paper", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
+    {"source", "(2023 text)", GRADIENTS_STAY, 1},
+    {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
+    {"source", "golden values", STAGE_LAST, 1},
+    {"source", "", NOTHING, 0},
+
+    {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
+    {"sharding", "DDP", SHARDING, WORKLOAD_REPLICATED},
+    {"sharding", "single", SHARDING, WORKLOAD_REPLICATED},
+    {"sharding", "optimizer states", SHARDING, WORKLOAD_DISTRIBUTED_OPTIMIZER},
+    {"sharding", "distributed optimizer", SHARDING, WORKLOAD_DISTRIBUTED_OPTIMIZER},
+    {"sharding", "ZeRO-1", SHARDING, WORKLOAD_ZERO1},
+    {"sharding", "FSDP", SHARDING, WORKLOAD_FSDP1},
+    {"sharding", "FULL_SHARD", SHARDING, WORKLOAD_FSDP1},
+    {"sharding", "SHARD_GRAD_OP", SHARDING, WORKLOAD_FSDP1},
+    {"sharding", "SHARD_GRAD_OP", RESHARDS, 0},
+    {"sharding", "FSDP2", SHARDING, WORKLOAD_FSDP2},
+    {"sharding", "HSDP (shard 8)", SHARDING, WORKLOAD_FSDP1},
+    {"sharding", "HSDP (shard 8)", SHARD_RANKS, 8},
+    {"sharding", "ZeRO-2", SHARDING, WORKLOAD_ZERO2},
+    {"sharding", "ZeRO-3", SHARDING, WORKLOAD_ZERO3},
+    {"sharding", "(ZeRO-", SHARDING, WORKLOAD_FSDP1},
+    {"sharding", "FSDP shards nothing", SHARDING, WORKLOAD_FSDP1},
+    /* What a sweep of 492 of its layouts says: one more copy of logits, two buckets (docs/time-model.md, section 10). */
+    {"framework", "in-house fork", SHARDING, WORKLOAD_ZERO1},
+    {"framework", "in-house fork", LOSS_HELD, WORKLOAD_LOSS_UPCAST},
+    {"sharding", "offload", OFFLOADS, 1},
+    {"sharding", "without wrap", WRAPS, 0},
+    {"sharding", "no_sync", NO_SYNC, 1},
+    {"zero_stage", "params kept after forward", RESHARDS, 0},
+    {"zero_stage", "2-like (PP)", RESHARDS, 0},
+
+    /* Precision: bytes of weights, of computing, of gradients, of masters. */
+    {"precision", "^fp32", WEIGHT_BYTES, 4},
+    {"precision", "^fp32", COMPUTE_BYTES, 4},
+    {"precision", "^fp32", MASTER_BYTES, 0},
+    {"precision", "fp32/amp", WEIGHT_BYTES, 4},
+    {"precision", "fp32/amp", COMPUTE_BYTES, 4},
+    {"precision", "fp32/amp", MASTER_BYTES, 0},
+    {"precision", "bf16/fp16 mixed", GRADIENT_BYTES, 2},
+    {"precision", "fp16 mixed", GRADIENT_BYTES, 2},
+    {"precision", "bf16 mixed", NOTHING, 0},
+    {"precision", "^bf16", NOTHING, 0},
+    {"precision", "^fp16", NOTHING, 0},
+    {"precision", "main grads", GRADIENT_BYTES, 4},
+    {"precision", "fp32 grads", GRADIENT_BYTES, 4},
+    {"precision", "fp32 grad accumulation", GRADIENT_BYTES, 4},
+    {"precision", "18 B/param", GRADIENT_BYTES, 4},
+    {"precision", "16 B per param (2+2+12)", GRADIENT_BYTES, 2},
+    {"precision", "bf16 params and grads, fp32 master", GRADIENT_BYTES, 2},
+    {"precision", "bf16 grads", GRADIENT_BYTES, 2},
+    {"precision", "fp32 sharded params", WEIGHT_BYTES, 4},
+    {"precision", "fp32 sharded params", MASTER_BYTES, 0},
+    {"precision", "fp32 params", WEIGHT_BYTES, 4},
+    {"precision", "fp32 params", MASTER_BYTES, 0},
+    {"precision", "pure bf16", WEIGHT_BYTES, 2},
+    {"precision", "pure bf16", GRADIENT_BYTES, 2},
+    {"precision", "pure bf16", MASTER_BYTES, 0},
+    {"precision", "pure bf16", MOMENT_BYTES, 2},
+    {"precision", "pure bf16", REDUCE_BYTES, 2},
+    {"precision", "autocast-free", GRADIENT_BYTES, 2},
+    {"precision", "fp16 autocast", AUTOCAST, 1},
+    {"precision", "^amp", AUTOCAST, 1},
+    {"precision", "amp bf16", AUTOCAST, 1},
+    {"precision", "fp16 amp", AUTOCAST, 1},
+    {"precision", "(FSDP mixed)", AUTOCAST, 0},
+    {"precision", "(PURE)", MOMENT_BYTES, 4},
+    {"precision", "bf16 logits, fp32 softmax", NOTHING, 0},
+
+    {"optimizer", "Adam", OPTIMIZER, WORKLOAD_ADAM},
+    {"optimizer", "fused", STEP, WORKLOAD_STEP_FUSED},
+    {"optimizer", "foreach", STEP, WORKLOAD_STEP_FOREACH},
+    {"optimizer", "foreach=False", STEP, WORKLOAD_STEP_LOOP},
+    {"optimizer", "Adafactor", OPTIMIZER, WORKLOAD_ADAFACTOR},
+    {"optimizer", "8-bit", OPTIMIZER, WORKLOAD_ADAM8},
+    {"optimizer", "PagedAdamW", OPTIMIZER, WORKLOAD_PAGED_ADAM},
+    {"optimizer", "in backward", STEP_IN_BACKWARD, 1},
+    {"optimizer", "LoRA", LORA, 8},
+    {"optimizer", "Adam CPU", OFFLOADS, 1},
+    {"optimizer", "n/a", OPTIMIZER, WORKLOAD_NO_OPTIMIZER},
+    {"optimizer", "^none", OPTIMIZER, WORKLOAD_NO_OPTIMIZER},
+
+    {"recompute", "none", RECOMPUTE, WORKLOAD_KEEPS_ALL},
+    {"recompute", "full", RECOMPUTE, WORKLOAD_FULL},
+    {"recompute", "per-op SAC", RECOMPUTE, WORKLOAD_EVERY_SECOND},
+    {"recompute", "selective op", RECOMPUTE, WORKLOAD_EVERY_SECOND},
+    {"recompute", "SAC of 2024-03", RECOMPUTE, WORKLOAD_ALTERNATE},
+    {"recompute", "attention core", RECOMPUTE, WORKLOAD_CORE},
+    {"recompute", "moe_act", RECOMPUTE, WORKLOAD_EXPERTS},
+    {"recompute", "layernorm", RECOMPUTE, WORKLOAD_EXPERTS_AND_NORMS},
+    {"recompute", "offload", INPUTS_OFFLOADED, 1},
+    {"recompute", "GELU recompute", NOTHING, 0},
+
+    {"flash_attention", "yes", ATTENTION, WORKLOAD_FLASH},
+    {"flash_attention", "^no", ATTENTION, WORKLOAD_EAGER},
+    {"flash_attention", "no (", ATTENTION, WORKLOAD_EAGER},
+    {"flash_attention", "unknown", NOTHING, 0},
+    {"flash_attention", "dropout on", DROPOUT, 1},
+    {"notes", "Attention kernel: torch", ATTENTION, WORKLOAD_EAGER},
+    {"notes", "Attention kernel:", NORM, WORKLOAD_NORM_COMPOSED},
+    {"notes", "fused RMSNorm", NORM, WORKLOAD_NORM_FUSED},
+    {"notes", "Last stage logged", STAGE_LAST, 1},
+    {"notes", "", NOTHING, 0},
+    {"compile", "no", COMPILED, 0},
+    {"compile", "yes", COMPILED, 1},
+    {"compile", "graph capture", COMPILED, 1},
+    {"compile", "C/CUDA", NOTHING, 0},
+    {"fused_ce", "^no", NOTHING, 0},
+    {"fused_ce", "chunked", LOSS, WORKLOAD_LOSS_CHUNKED},
+    {"fused_ce", "yes", LOSS, WORKLOAD_LOSS_FUSED},
+    {"fused_ce", "fused", LOSS, WORKLOAD_LOSS_FUSED},
+    {"fused_ce", "compiled", NOTHING, 0},
+    {"fused_ce", "2 classes", LOSS, WORKLOAD_LOSS_CLASSES},
+    {"fused_ce", "unknown", NOTHING, 0},
+
+    {"sequence_parallel", "yes", PARALLEL, 1},
+    {"sequence_parallel", "no", PARALLEL, 0},
+    {"sequence_parallel", "unknown", NOTHING, 0},
+    {"vpp", "V shape", V_SHAPED, 1},
+    {"vpp", "V shape", VIRTUAL, 2},
+    {"vpp", "1 layer per chunk", VIRTUAL, 0},
+    {"vpp", "interleaved", VIRTUAL, 2},
+
+    {"gpu_type", "V100", CONTEXT_MIB,
+     1343}, /* HF's model_memory_anatomy.md: kernels loaded at once, before CUDA 11.7 */
+    {"gpu_type", "H100", CUBLAS_MIB, 32},
+    {"gpu_type", "H200", CUBLAS_MIB, 32},
+    {"gpu_type", "GH200", CUBLAS_MIB, 32},
+    {"gpu_type", "", NOTHING, 0},
+
+    {"model.norm", "RMSNorm", RMS, 1},
+    {"model.norm", "LayerNorm", RMS, 0},
+    {"model.activation", "SwiGLU", GATED, 1},
+    {"model.activation", "GELU", GATED, 0},
+    {"model.activation", "ReLU", GATED, 0},
+    {"model.pos", "learned", POSITIONS, 1},
+    {"model.pos", "rope", POSITIONS, 0},
+    {"model.pos", "alibi", POSITIONS, 0},
+    {"model.bias", "true", NOTHING, 0}, /* read with the sizes */
+    {"model.bias", "qkv", NOTHING, 0},
+    {"model.mla", "", NOTHING, 0},
+    {"model.qk_norm", "", QK_NORM, 1},
+    {"model.name", "BERT", ENCODER, 1},
+    {"model.name", "", NOTHING, 0},
+    {"model.moe", "", NOTHING, 0}, /* its numbers are read apart */
+};
+
+static bool is_megatron(const struct workload *w)
+{
+    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+}
+
+static void decide(struct measured_case *c, const struct rule *rule)
+{
+    struct workload *w = &c->workload;
+    int value = rule->value;
+    switch (rule->decision) {
+    case WEIGHT_BYTES:
+        w->weight_bytes = value;
+        break;
+    case COMPUTE_BYTES:
+        w->compute_bytes = value;
+        break;
+    case GRADIENT_BYTES:
+        w->gradient_bytes = value;
+        break;
+    case MASTER_BYTES:
+        w->master_bytes = value;
+        break;
+    case MOMENT_BYTES:
+        w->moment_bytes = value;
+        break;
+    case REDUCE_BYTES:
+        w->reduce_bytes = value;
+        break;
+    case AUTOCAST:
+        w->autocast = value;
+        w->weight_bytes = 4;
+        w->compute_bytes = 2;
+        w->master_bytes = 0;
+        break;
+    case OPTIMIZER:
+        w->optimizer = (enum workload_optimizer)value;
+        break;
+    case STEP:
+        w->step = (enum workload_step)value;
+        break;
+    case STEP_IN_BACKWARD:
+        w->step_in_backward = true;
+        break;
+    case RECOMPUTE:
+        w->recompute = (enum workload_recompute)value;
+        break;
+    case INPUTS_OFFLOADED:
+        w->inputs_offloaded = true;
+        break;
+    case ATTENTION:
+        /* Megatron's masked_softmax_fusion is on by default. */
+        w->attention = value == WORKLOAD_EAGER && is_megatron(w) && rule->field[0] == 'f'
+                           ? WORKLOAD_FUSED_SOFTMAX
+                           : (enum workload_attention)value;
+        break;
+    case NORM:
+        w->norm = (enum workload_norm)value;
+        break;
+    case LOSS:
+        w->loss = (enum workload_loss)value;
+        w->logits_held = false;
+        break;
+    case LOSS_HELD:
+        w->loss = (enum workload_loss)value;
+        w->logits_held = true;
+        break;
+    case COMPILED:
+        w->compiled = value;
+        break;
+    case RESHARDS:
+        w->reshards_after_forward = value;
+        break;
+    case WRAPS:
+        w->wraps_layers = value;
+        break;
+    case SHARD_RANKS:
+        w->shard_ranks = value;
+        break;
+    case NO_SYNC:
+        w->accumulates_without_sync = true;
+        break;
+    case OFFLOADS:
+        w->offload_optimizer = w->offload_weights = true;
+        break;
+    case DROPOUT:
+        w->hidden_dropout = w->attention_dropout = w->embedding_dropout = true;
+        break;
+    case V_SHAPED:
+        w->v_shaped = true;
+        break;
+    case VIRTUAL:
+        w->virtual_stages = value ? value : max_i64(w->model.layers / max_i64(w->pp, 1), 1);
+        break;
+    case LORA:
+        w->lora_rank = value;
+        w->lora_matrices = 2;
+        break;
+    case ULYSSES:
+        w->ulysses = true;
+        break;
+    case PARALLEL:
+        w->sequence_parallel = value;
+        break;
+    case CONTEXT_MIB:
+        w->context_bytes = (int64_t)value << 20;
+        break;
+    case CUBLAS_MIB:
+        w->cublas_bytes = (int64_t)value << 20;
+        break;
+    case RMS:
+        w->model.rms_norm = value;
+        break;
+    case GATED:
+        w->model.gated = value;
+        break;
+    case POSITIONS:
+        w->model.positions = value ? max_i64(w->sequence, 1) : 0;
+        break;
+    case QK_NORM:
+        w->model.qk_norm = true;
+        break;
+    case GRADIENTS_STAY:
+        w->gradients_stay = true;
+        break;
+    case STAGE_LAST:
+        c->last_stage = true;
+        break;
+    case ENCODER:
+        w->model.encoder = w->model.pooler = true;
+        w->model.token_types = 2;
+        break;
+    default:
+        break;
+    }
+}
+
+static const char *text_of(const json_t *record, const char *field)
+{
+    const json_t *value = json_object_get(record, field);
+    if (!strncmp(field, "model.", 6))
+        value = json_object_get(json_object_get(record, "model"), field + 6);
+    return json_is_true(value) ? "true" : json_string_value(value);
+}
+
+static bool matches(const char *text, const char *piece)
+{
+    if (*piece == '^')
+        return !strcmp(text, piece + 1);
+    return strstr(text, piece) != NULL;
+}
+
+enum { RULES = sizeof rules / sizeof *rules };
+
+static bool chooses(enum decision decision)
+{
+    return decision == LIBRARY || decision == SHARDING;
+}
+
+/* The library and the sharding first: the rest are changes to their defaults. The last rule that matches wins. */
+static int choice(const struct measured_case *c, enum decision decision, int otherwise)
+{
+    for (int i = 0; i < RULES; i++) {
+        const char *text = text_of(c->record, rules[i].field);
+        if (rules[i].decision == decision && text && matches(text, rules[i].piece))
+            otherwise = rules[i].value;
+    }
+    return otherwise;
+}
+
+static bool is_last_of_field(int i)
+{
+    for (int j = i + 1; j < RULES; j++)
+        if (!strcmp(rules[i].field, rules[j].field))
+            return false;
+    return true;
+}
+
+static void apply_rules(struct measured_case *c)
+{
+    for (int i = 0; i < RULES; i++) {
+        const char *text = text_of(c->record, rules[i].field);
+        bool seen = false, last = is_last_of_field(i);
+        if (text && matches(text, rules[i].piece) && !chooses(rules[i].decision))
+            decide(c, &rules[i]);
+        for (int j = 0; last && text && j < RULES; j++)
+            seen |= !strcmp(rules[j].field, rules[i].field) && matches(text, rules[j].piece);
+        if (last && text && !seen)
+            text_printf(&c->unread, "%s \"%s\"; ", rules[i].field, text);
+    }
+}
+
+static int64_t whole(const json_t *object, const char *key, int64_t otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? (int64_t)json_number_value(value) : otherwise;
+}
+
+static bool truth(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* "256 routed of 2048 + 1 shared, top-8, 3 dense layers": each number by the word beside it. */
+static void read_experts(const char *text, struct workload_model *m)
+{
+    const char *of = strstr(text, " of "), *top = strstr(text, "top-"), *plus = strstr(text, "+ ");
+    const char *dense = strstr(text, " dense");
+    m->experts = atoll(text);
+    m->expert_ffn = of ? atoll(of + 4) : m->ffn;
+    m->active_experts = top ? atoll(top + 4) : 1;
+    m->shared_ffn = plus && strstr(plus, "shared") ? atoll(plus + 2) * m->expert_ffn : 0;
+    while (dense && dense > text && isdigit((unsigned char)dense[-1]))
+        dense--;
+    m->dense_layers = dense ? atoll(dense) : 0;
+}
+
+/* DeepSeek-V3's sizes of heads, where the case gives the ranks alone. */
+static void read_latent(const char *text, struct workload_model *m)
+{
+    const char *q = strstr(text, "q_lora "), *kv = strstr(text, "kv_lora ");
+    m->q_rank = q ? atoll(q + 7) : 1536;
+    m->kv_rank = kv ? atoll(kv + 8) : 512;
+    m->nope_size = m->value_size = 128;
+    m->rope_size = 64;
+}
+
+static void read_model(struct measured_case *c)
+{
+    const json_t *model = json_object_get(c->record, "model");
+    struct workload_model *m = &c->workload.model;
+    m->layers = whole(model, "layers", 0);
+    m->hidden = whole(model, "hidden", 0);
+    m->heads = whole(model, "heads", 1);
+    m->kv_heads = whole(model, "kv_heads", m->heads);
+    m->head_size = whole(model, "head_dim", m->heads ? m->hidden / m->heads : 0);
+    m->ffn = whole(model, "ffn", 0);
+    m->vocab = whole(model, "vocab", 0);
+    m->tied = truth(model, "tied");
+    m->bias = truth(model, "bias");
+    m->qkv_bias = text_of(c->record, "model.bias") && strcmp(text_of(c->record, "model.bias"), "true");
+    m->parameters = json_number_value(json_object_get(c->record, "params"));
+}
+
+/* "Ulysses 4", "local batch 16": the number in a text. */
+static int64_t number_in(const json_t *record, const char *key, int64_t otherwise)
+{
+    const char *text = json_string_value(json_object_get(record, key));
+    if (text)
+        text = strpbrk(text, "0123456789");
+    return text ? atoll(text) : whole(record, key, otherwise);
+}
+
+static int64_t assume(struct measured_case *c, const char *key, int64_t otherwise)
+{
+    int64_t value = number_in(c->record, key, 0);
+    if (value)
+        return value;
+    text_printf(&c->assumed, "%s %lld; ", key, (long long)otherwise);
+    return otherwise;
+}
+
+static void read_layout(struct measured_case *c)
+{
+    struct workload *w = &c->workload;
+    bool job = !strncmp(c->scope, "full", 4);
+    w->tp = number_in(c->record, "tp", 1);
+    w->pp = number_in(c->record, "pp", 1);
+    w->cp = number_in(c->record, "cp", 1);
+    w->ep = number_in(c->record, "ep", 1);
+    w->dp = job ? assume(c, "dp", 1) : number_in(c->record, "dp", 1);
+    w->virtual_stages = json_is_integer(json_object_get(c->record, "vpp")) ? whole(c->record, "vpp", 1) : 1;
+    w->micro_batch = assume(c, "micro_batch", 1);
+    c->sequence_given =
+        json_object_get(c->record, "seq_len") && !json_is_null(json_object_get(c->record, "seq_len"));
+    /* torchtune's recipes fine-tune on instructions, each batch as long as its longest. */
+    w->sequence = c->sequence_given                   ? number_in(c->record, "seq_len", 0)
+                  : strstr(c->framework, "torchtune") ? assume(c, "seq_len", 512)
+                                                      : 1;
+    int64_t global = number_in(c->record, "global_batch", 0);
+    w->micro_batches = global ? max_i64(global / (w->dp * w->micro_batch), 1) : 2 * w->pp;
+    double memory_gib = json_number_value(json_object_get(c->record, "gpu_mem_gib"));
+    w->capacity_bytes = (int64_t)(memory_gib * (1LL << 30));
+}
+
+/* Megatron's pretraining scripts and BERT and GPT-2 of Transformers have dropout; LLaMA-like models and MPT do not. */
+static void choose_dropout(struct measured_case *c)
+{
+    struct workload *w = &c->workload;
+    bool learned = text_of(c->record, "model.pos") && !strcmp(text_of(c->record, "model.pos"), "learned");
+    bool composer = strstr(c->framework, "composer") != NULL;
+    w->hidden_dropout = w->attention_dropout = w->embedding_dropout =
+        learned && !composer && (is_megatron(w) || w->library == WORKLOAD_TRANSFORMERS);
+}
+
+double measured_bytes(double value, const char *unit)
+{
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"bytes", 1}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strncmp(unit, units[i].unit, strlen(units[i].unit)))
+            return value * units[i].bytes;
+    return NAN;
+}
+
+static void read_measured(struct measured_case *c)
+{
+    const json_t *measured = json_object_get(c->record, "measured");
+    c->what = json_string_value(json_object_get(measured, "what"));
+    c->unit = json_string_value(json_object_get(measured, "unit"));
+    c->out_of_memory = !strcmp(c->what, "oom");
+    bool outcome = c->out_of_memory || !strcmp(c->what, "fits");
+    c->value = outcome ? NAN : measured_bytes(json_number_value(json_object_get(measured, "value")), c->unit);
+}
+
+/* FNV-1a of the family, so that near-duplicates are on one side; the bit that splits frameworks most evenly. */
+static bool in_held_out_half(const char *family)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *family; family++)
+        hash = (hash ^ (unsigned char)*family) * 0x100000001b3u;
+    return !(hash >> 29 & 1);
+}
+
+/* What no workload describes. */
+static void refuse(struct measured_case *c)
+{
+    const char *note = text_of(c->record, "model.note");
+    bool job = !strncmp(c->scope, "full", 4);
+    if (note && strstr(note, "hybrid"))
+        c->refused = "layers of several kinds (Mamba, attention, experts), and how many of each is not said";
+    else if (note && strstr(note, "24+24"))
+        c->refused = "an encoder and a decoder";
+    else if (job && !c->sequence_given && !strstr(c->framework, "torchtune") && !c->out_of_memory)
+        c->refused = "the sequence length is not said";
+}
+
+static void read_case(const json_t *record, struct measured_case *c)
+{
+    c->record = record;
+    c->id = text_of(record, "id");
+    c->family = text_of(record, "family");
+    c->scope = text_of(record, "scope");
+    c->framework = text_of(record, "framework");
+    c->quality = text_of(record, "quality");
+    c->notes = text_of(record, "notes");
+    c->model = text_of(record, "model.name");
+    c->held_out = in_held_out_half(c->family);
+    read_measured(c);
+    int library = choice(c, LIBRARY, WORKLOAD_TRANSFORMERS);
+    int sharding = choice(c, SHARDING, WORKLOAD_REPLICATED);
+    if (library == WORKLOAD_TITAN && sharding == WORKLOAD_FSDP1)
+        sharding = WORKLOAD_FSDP2;
+    c->workload = workload_default((enum workload_library)library, (enum workload_sharding)sharding);
+    read_model(c);
+    read_layout(c);
+    choose_dropout(c);
+    apply_rules(c);
+    if (is_megatron(&c->workload)) /* make_vocab_size_divisible_by is 128 */
+        c->workload.model.vocab = round_up(c->workload.model.vocab, 128 * c->workload.tp);
+    if (text_of(record, "model.moe"))
+        read_experts(text_of(record, "model.moe"), &c->workload.model);
+    if (text_of(record, "model.mla"))
+        read_latent(text_of(record, "model.mla"), &c->workload.model);
+    if (c->workload.loss == WORKLOAD_LOSS_CLASSES)
+        c->workload.model.classes = 2;
+    refuse(c);
+    if (library == WORKLOAD_MEGATRON_LEGACY && strstr(c->framework, "in-house"))
+        c->workload.gradient_bytes = 2; /* the case's own arithmetic: only these fit */
+}
+
+int measured_cases_open(const char *path, struct arena *arena, struct measured_cases *out, struct error *err)
+{
+    char *data;
+    size_t length;
+    int line = 0;
+    *out = (struct measured_cases){.records = json_array()};
+    if (text_read_file(path, 64 << 20, &data, &length, err))
+        goto fail;
+    for (char *at = data, *end; *at; at = end + (*end != 0)) {
+        json_error_t wrong;
+        end = at + strcspn(at, "\n");
+        line++;
+        if (end == at)
+            continue;
+        json_t *record = json_loadb(at, (size_t)(end - at), 0, &wrong);
+        if (!record || !json_is_object(json_object_get(record, "measured"))) {
+            json_decref(record);
+            free(data);
+            error_set(err, "%s:%d: no case: %s; leave the line out", path, line,
+                      record ? "\"measured\" is missing" : wrong.text);
+            goto fail;
+        }
+        json_array_append_new(out->records, record);
+    }
+    free(data);
+    out->count = (int)json_array_size(out->records);
+    out->list = arena_array(arena, (size_t)out->count, sizeof *out->list);
+    for (int i = 0; i < out->count; i++)
+        read_case(json_array_get(out->records, (size_t)i), &out->list[i]);
+    return 0;
+fail:
+    json_decref(out->records);
+    return -1;
+}
+
+void measured_cases_close(struct measured_cases *cases)
+{
+    for (int i = 0; i < cases->count; i++) {
+        text_free(&cases->list[i].unread);
+        text_free(&cases->list[i].assumed);
+    }
+    json_decref(cases->records);
+}

@@ -1,0 +1,331 @@
+#include "planner/frameworks/layer_rules.h"
+
+#include "base/checked.h"
+
+#define PAPER "Korthikanti et al. 2022, section 4.1"
+#define HOOKS "saved-tensor hooks (tests/torch/check_saved.py)"
+#define EVERY (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS)
+#define NORM  (KEEP_CORE | KEEP_EXPERTS) /* what norms make is not kept where norms are made again */
+
+/* name, element, width, split, conditions, life, kept by, matrix, source. Columns read as in layer_rules.h. */
+const struct layer_rule layer_rules[] = {
+    /* Before attention. */
+    {"layer input", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
+     EVERY | KEEP_SECOND | KEEP_FULL, MATRIX_NONE, PAPER ": the norm's input"},
+    {"layer input", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
+     LIFE_LAYER, KEEP_SECOND | KEEP_FULL, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"layer input", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT,
+     EVERY | KEEP_SECOND | KEEP_FULL, MATRIX_QKV, HOOKS ": Linear's input"},
+    {"norm 1, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
+     LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": pow(2) and the product"},
+    {"norm 1, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
+     LIFE_KEPT, NORM, MATRIX_NONE, "aten/src/ATen/native/layer_norm.cpp, rms_norm: product with the weight"},
+    {"norm 1, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
+     LIFE_NEXT, 0, MATRIX_NONE, HOOKS},
+    {"norm 1, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": product with the weight"},
+    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
+     MATRIX_NONE, "autocast: layer_norm runs in fp32"},
+    {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
+     PAPER ": input of Q, K and V"},
+
+    /* Attention. */
+    {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, IF_LATENT, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "DeepSeek-V2, section 2.1: before and after its norm"},
+    {"compressed keys and values", ELEMENT_COMPUTE, WIDTH_LATENT_KV, SPLIT_SEQUENCE, IF_LATENT, LIFE_KEPT,
+     EVERY, MATRIX_NONE, "DeepSeek-V2, section 2.1"},
+    {"projected queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY, LIFE_THREE, KEEP_SECOND,
+     MATRIX_NONE, HOOKS ": rotation keeps sines alone"},
+    {"rotated queries in fp32", ELEMENT_FP32, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY | IF_HALF, LIFE_TWO, 0,
+     MATRIX_NONE, "apply_rotary_emb: computed in fp32"},
+    {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_QK_NORM,
+     LIFE_KEPT, EVERY, MATRIX_NONE, "the norm's input"},
+    {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_TWO, 0, MATRIX_NONE,
+     HOOKS ": matmul copies what is transposed"},
+    {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     PAPER ": Q of QK'"},
+    {"keys, before they are repeated", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, 0,
+     MATRIX_NONE, "repeat_kv"},
+    {"keys", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     PAPER ": K of QK'"},
+    {"projected values", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, KEEP_SECOND,
+     MATRIX_NONE, "repeat_kv"},
+    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE, PAPER ": V"},
+    {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, 0, MATRIX_NONE,
+     "bmm's result"},
+    {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
+     MATRIX_NONE, HOOKS ": division by a number keeps nothing"},
+    {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER | IF_HALF, LIFE_NEXT, 0,
+     MATRIX_NONE, "softmax in fp32: its cast"},
+    {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
+     MATRIX_NONE, HOOKS},
+    {"softmax in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER | IF_HALF, LIFE_KEPT,
+     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
+     HOOKS ": softmax keeps its result; autocast and dtype=float32"},
+    {"softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_KEPT,
+     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": softmax output"},
+    {"softmax mask", ELEMENT_BYTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT,
+     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": softmax dropout mask"},
+    {"dropped softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT,
+     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": dropout output"},
+    {"attention by heads", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_NEXT, 0,
+     MATRIX_NONE, "bmm's result, before it is laid out by tokens"},
+    {"log-sum-exp", ELEMENT_FP32, WIDTH_HEADS, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, EVERY | KEEP_SECOND,
+     MATRIX_NONE, "Dao et al. 2022, algorithm 2"},
+    {"padding of heads", ELEMENT_COMPUTE, WIDTH_PADDED, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "flash_attn_interface.py: q, k, v are padded, and the result is cut out of a padded one"},
+    {"attention", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY | KEEP_SECOND, MATRIX_PROJ,
+     PAPER ": input of the projection"},
+    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
+     "Linear's result, a partial sum"},
+    {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
+     KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
+    {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
+     PAPER ": dropout mask"},
+
+    /* Between. */
+    {"residual", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
+     EVERY, MATRIX_NONE, PAPER ": the norm's input"},
+    {"residual", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED, LIFE_LAYER,
+     0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"sum 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
+     HOOKS ": LayerNorm's input"},
+    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER | IF_CAST, LIFE_LAYER, 0,
+     MATRIX_NONE, "autocast: layer_norm runs in fp32"},
+    {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
+     HOOKS ": Linear's input"},
+    {"norm 2, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
+     LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+    {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
+     LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+    {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
+     LIFE_NEXT, 0, MATRIX_NONE, "as norm 1"},
+    {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+    {"norm 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
+     MATRIX_NONE, "as norm 1"},
+    {"norm 2", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
+     PAPER ": input of the first linear layer"},
+
+    /* The feed-forward, plain or gated. */
+    {"GELU input", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     EVERY | KEEP_SECOND, MATRIX_NONE, PAPER},
+    {"GELU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, EVERY, MATRIX_DOWN,
+     PAPER ": input of the second linear layer"},
+    {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY | KEEP_SECOND,
+     MATRIX_NONE, HOOKS ": SiLU's input"},
+    {"SiLU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED | IF_GATE_WRITTEN, LIFE_KEPT, EVERY,
+     MATRIX_NONE, HOOKS ": input of the product"},
+    {"up", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_NONE,
+     HOOKS ": input of the product"},
+    {"gated", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_DOWN,
+     HOOKS ": Linear's input"},
+
+    /* Experts. */
+    {"routes", ELEMENT_FP32, WIDTH_ROUTES, SPLIT_SEQUENCE, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "Megatron-LM moe/router.py: probabilities in fp32"},
+    {"sent tokens", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "Megatron-LM moe/token_dispatcher.py: permuted, then exchanged"},
+    {"experts' gate", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
+     MATRIX_NONE, "as gate"},
+    {"experts' up", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED, LIFE_KEPT, KEEP_CORE,
+     MATRIX_NONE, "as up"},
+    {"experts' SiLU", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED | IF_GATE_WRITTEN,
+     LIFE_KEPT, KEEP_CORE, MATRIX_NONE, "as SiLU"},
+    {"experts' gated", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
+     MATRIX_DOWN, "as gated"},
+    {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
+     MATRIX_NONE, "Megatron-LM moe/token_dispatcher.py: weighted by probabilities when they return"},
+    {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED,
+     LIFE_KEPT, EVERY, MATRIX_NONE, "as gate and up"},
+    {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED, LIFE_KEPT,
+     EVERY, MATRIX_NONE, "as gated; counted with its SiLU"},
+
+    /* After it. */
+    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, KEEP_SECOND, MATRIX_NONE,
+     "Linear's result, a partial sum; the seventh product of a layer"},
+    {"MLP's result, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
+     KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
+    {"MLP mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
+     PAPER ": dropout mask"},
+    {"sum 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
+     HOOKS ": LayerNorm's input"},
+};
+const int layer_rule_count = sizeof layer_rules / sizeof *layer_rules;
+
+#define UPCAST     (1u << WORKLOAD_LOSS_UPCAST)
+#define PLAIN      (1u << WORKLOAD_LOSS_PLAIN)
+#define VOCABULARY (1u << WORKLOAD_LOSS_VOCABULARY)
+#define CHUNKED    (1u << WORKLOAD_LOSS_CHUNKED)
+#define FUSED      (1u << WORKLOAD_LOSS_FUSED)
+
+/* "logits" live until the end of forward, or are held through backward. */
+const struct loss_rule loss_forward_rules[] = {
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN | VOCABULARY | CHUNKED, 0, LIFE_LAYER,
+     "Linear's result"},
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, FUSED, 0, LIFE_KEPT, "llm.c: the gradient replaces them"},
+    {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF, LIFE_LAYER, "logits.float()"},
+    {"log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, 0, LIFE_KEPT, HOOKS ": log_softmax keeps its result"},
+    {"log-softmax", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN, 0, LIFE_KEPT, HOOKS},
+    {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, VOCABULARY, IF_LEGACY, LIFE_LAYER,
+     "Megatron-LM cross_entropy.py before core 0.8: the largest is subtracted into a copy"},
+    {"softmax", ELEMENT_FP32, WIDTH_VOCAB, VOCABULARY, 0, LIFE_KEPT,
+     "Megatron-LM cross_entropy.py: exp and division in place"},
+    {"a chunk in fp32", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_LAYER, "torchtune ChunkedCrossEntropy"},
+    {"log-softmax of all chunks", ELEMENT_FP32, WIDTH_VOCAB, CHUNKED, 0, LIFE_KEPT, "as log-softmax"},
+};
+const int loss_forward_count = sizeof loss_forward_rules / sizeof *loss_forward_rules;
+
+const struct loss_rule loss_backward_rules[] = {
+    {"gradient of log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, 0, LIFE_NEXT, "nll_loss_backward"},
+    {"gradient of fp32 logits", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF, LIFE_NEXT,
+     "log_softmax_backward"},
+    {"gradient of log-softmax", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN, 0, LIFE_NEXT, "nll_loss_backward"},
+    {"gradient of a chunk's log-softmax", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_NEXT,
+     "nll_loss_backward"},
+    {"gradient of a chunk", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_NEXT, "log_softmax_backward"},
+    {"gradient of logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN | CHUNKED, 0, LIFE_LAYER,
+     "the cast's gradient, which the head's products read"},
+    {"gradient of logits", ELEMENT_COMPUTE, WIDTH_VOCAB, VOCABULARY, IF_HALF, LIFE_LAYER,
+     "Megatron-LM cross_entropy.py: softmax becomes its gradient in place, then is cast"},
+};
+const int loss_backward_count = sizeof loss_backward_rules / sizeof *loss_backward_rules;
+
+unsigned layer_conditions(const struct workload *w, bool experts)
+{
+    const struct workload_model *m = &w->model;
+    bool megatron = w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+    bool fused = w->norm == WORKLOAD_NORM_FUSED || !m->rms_norm;
+    bool scores = w->attention != WORKLOAD_FLASH;
+    unsigned c = m->encoder ? IF_ENCODER : IF_PRE_NORM;
+    c |= fused ? IF_NORM_FUSED : IF_INPUT_NOT_SAVED;
+    if (!fused)
+        c |= w->norm == WORKLOAD_NORM_WRITTEN ? IF_NORM_WRITTEN : IF_NORM_COMPOSED;
+    c |= !m->positions && !m->encoder && !megatron && !w->compiled ? IF_ROTARY : 0;
+    c |= w->keys_expanded && m->kv_heads != m->heads ? IF_EXPANDED : 0;
+    c |= scores ? IF_SCORES : IF_FLASH;
+    c |= w->attention == WORKLOAD_EAGER ? IF_EAGER : 0;
+    c |= w->attention == WORKLOAD_EAGER && !megatron ? IF_SEPARATE : 0;
+    c |= scores && w->attention_dropout ? IF_CORE_DROPOUT : 0;
+    c |= w->hidden_dropout ? IF_DROPOUT : 0;
+    c |= experts ? IF_EXPERTS : IF_DENSE;
+    c |= m->gated ? IF_GATED : IF_PLAIN;
+    c |= w->gate == WORKLOAD_GATE_WRITTEN ? IF_GATE_WRITTEN : 0;
+    c |= m->shared_ffn ? IF_SHARED : 0;
+    c |= m->kv_rank ? IF_LATENT : 0;
+    c |= w->library == WORKLOAD_TITAN && w->sequence_parallel && w->tp > 1 ? IF_SCATTERED : 0;
+    c |= m->qk_norm ? IF_QK_NORM : 0;
+    c |= w->autocast ? IF_CAST : 0;
+    c |= w->compute_bytes == 2 ? IF_HALF : 0;
+    c |= megatron ? IF_MEGATRON : 0;
+    c |= w->library == WORKLOAD_MEGATRON_LEGACY ? IF_LEGACY : 0;
+    return c;
+}
+
+static double width_of(const struct workload *w, enum layer_width width)
+{
+    const struct workload_model *m = &w->model;
+    double heads = (double)m->heads, head = (double)m->head_size, kv = (double)(m->kv_heads * m->head_size);
+    double active = (double)m->active_experts;
+    int64_t padded = w->pads_heads_to ? round_up(m->head_size, w->pads_heads_to) : m->head_size;
+    switch (width) {
+    case WIDTH_QUERIES:
+        return heads * (m->kv_rank ? (double)(m->nope_size + m->rope_size) : head);
+    case WIDTH_KEYS:
+        return m->kv_rank ? heads * (double)(m->nope_size + m->rope_size) : kv;
+    case WIDTH_QUERIES_KEYS:
+        return width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS);
+    case WIDTH_KEYS_USED:
+        return m->kv_rank         ? heads * (double)(m->nope_size + m->rope_size)
+               : w->keys_expanded ? heads * head
+                                  : kv;
+    case WIDTH_PADDED:
+        return m->kv_rank ? 0
+               : padded == m->head_size
+                   ? 0
+                   : (double)(padded - m->head_size) * (heads + 2 * (double)m->kv_heads) +
+                         (double)padded * heads;
+    case WIDTH_FFN:
+        return (double)m->ffn;
+    case WIDTH_SCORES:
+        return heads * (double)w->sequence;
+    case WIDTH_HEADS:
+        return heads;
+    case WIDTH_ONE:
+        return 1;
+    case WIDTH_SENT:
+        return active * (double)m->hidden;
+    case WIDTH_EXPERT:
+        return active * (double)m->expert_ffn;
+    case WIDTH_SHARED:
+        return 2 * (double)m->shared_ffn;
+    case WIDTH_ROUTES:
+        return 2 * (double)m->experts;
+    case WIDTH_LATENT_Q:
+        return 2 * (double)m->q_rank;
+    case WIDTH_LATENT_KV:
+        return 2 * (double)m->kv_rank + (double)m->rope_size;
+    case WIDTH_VOCAB:
+        return (double)m->vocab;
+    case WIDTH_CHUNK:
+        return (double)m->vocab / (double)w->loss_chunks;
+    default:
+        return (double)m->hidden;
+    }
+}
+
+static double element_bytes(const struct workload *w, enum layer_element element)
+{
+    switch (element) {
+    case ELEMENT_FP32:
+        return 4;
+    case ELEMENT_BYTE:
+        return 1;
+    case ELEMENT_RESIDUAL:
+        return w->autocast ? 4 : w->compute_bytes;
+    default:
+        return w->compute_bytes;
+    }
+}
+
+double layer_tokens(const struct workload *w)
+{
+    return (double)w->micro_batch * (double)w->sequence / (double)w->cp;
+}
+
+double layer_rule_bytes(const struct workload *w, const struct layer_rule *rule)
+{
+    bool split = rule->split == SPLIT_PARTS || (w->sequence_parallel && rule->split == SPLIT_SEQUENCE) ||
+                 (w->sequence_parallel && rule->split == SPLIT_INPUT && !w->inputs_whole);
+    return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) /
+           (double)(split ? w->tp : 1);
+}
+
+double loss_rule_bytes(const struct workload *w, const struct loss_rule *rule)
+{
+    return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) / (double)w->tp;
+}
+
+bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)
+{
+    static const unsigned keeps[] = {
+        [WORKLOAD_CORE] = KEEP_CORE,       [WORKLOAD_EVERY_SECOND] = KEEP_SECOND,
+        [WORKLOAD_ALTERNATE] = KEEP_FULL,  [WORKLOAD_FULL] = KEEP_FULL,
+        [WORKLOAD_EXPERTS] = KEEP_EXPERTS, [WORKLOAD_EXPERTS_AND_NORMS] = KEEP_NORMS,
+    };
+    if (w->recompute == WORKLOAD_KEEPS_ALL || (w->recompute == WORKLOAD_ALTERNATE && layer % 2))
+        return rule->life == LIFE_KEPT;
+    return (rule->kept_by & keeps[w->recompute]) != 0;
+}
+
+double layer_kept_bytes(const struct workload *w, int64_t layer)
+{
+    bool experts = w->model.experts && layer >= w->model.dense_layers;
+    unsigned holds = layer_conditions(w, experts);
+    double bytes = 0;
+    for (int i = 0; i < layer_rule_count; i++)
+        if ((layer_rules[i].conditions & holds) == layer_rules[i].conditions &&
+            layer_rule_kept(w, &layer_rules[i], layer))
+            bytes += layer_rule_bytes(w, &layer_rules[i]);
+    return bytes;
+}

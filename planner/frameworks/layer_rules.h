@@ -1,0 +1,128 @@
+/* What a layer and the loss make in forward, in order: each tensor with its element, width, how it is split over ranks, what
+ * must hold for it to exist, how long it lives, and which recomputation keeps it. One rule a line, with its source. The
+ * annotations that turn "a layer runs" into a sequence of tensors with lives (workload_memory.h). */
+#ifndef MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
+#define MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
+
+#include "planner/frameworks/workload.h"
+
+enum layer_element {
+    ELEMENT_COMPUTE,
+    ELEMENT_FP32,
+    ELEMENT_BYTE,
+    ELEMENT_RESIDUAL /* fp32 under autocast */
+};
+
+/* Elements for each token. */
+enum layer_width {
+    WIDTH_HIDDEN,
+    WIDTH_QUERIES,
+    WIDTH_KEYS,         /* or values */
+    WIDTH_QUERIES_KEYS, /* both */
+    WIDTH_KEYS_USED,    /* after they are repeated for all heads, if they are */
+    WIDTH_PADDED,       /* queries with heads padded for the kernel */
+    WIDTH_FFN,
+    WIDTH_SCORES,
+    WIDTH_HEADS,
+    WIDTH_ONE,
+    WIDTH_SENT,   /* hidden, for each expert that a token is sent to */
+    WIDTH_EXPERT, /* the experts' ffn, likewise */
+    WIDTH_SHARED, /* the shared experts' */
+    WIDTH_ROUTES, /* a number for each expert */
+    WIDTH_LATENT_Q,
+    WIDTH_LATENT_KV,
+    WIDTH_VOCAB,
+    WIDTH_CHUNK, /* of the vocabulary, for a chunk of the tokens */
+};
+
+enum layer_split {
+    SPLIT_PARTS,    /* over tensor-parallel ranks */
+    SPLIT_SEQUENCE, /* with sequence parallelism only */
+    SPLIT_NOT,
+    SPLIT_INPUT, /* likewise, unless gathered inputs are kept */
+};
+
+/* What must hold: all bits of a rule. */
+enum {
+    IF_PRE_NORM = 1 << 0,
+    IF_ENCODER = 1 << 1,
+    IF_NORM_FUSED = 1 << 2,
+    IF_NORM_WRITTEN = 1 << 3,
+    IF_NORM_COMPOSED = 1 << 4,
+    IF_ROTARY = 1 << 5,
+    IF_EXPANDED = 1 << 6,
+    IF_FLASH = 1 << 7,
+    IF_SCORES = 1 << 8, /* not flash */
+    IF_EAGER = 1 << 9,
+    IF_CORE_DROPOUT = 1 << 10, /* in scores that are a tensor */
+    IF_DROPOUT = 1 << 11,
+    IF_DENSE = 1 << 12,
+    IF_EXPERTS = 1 << 13,
+    IF_PLAIN = 1 << 14,
+    IF_GATED = 1 << 15,
+    IF_GATE_WRITTEN = 1 << 16,
+    IF_SHARED = 1 << 17,
+    IF_LATENT = 1 << 18,
+    IF_CAST = 1 << 19,     /* autocast */
+    IF_HALF = 1 << 20,     /* compute in 16 bits */
+    IF_SEPARATE = 1 << 21, /* queries, keys and values are copied to be laid out by heads */
+    IF_LEGACY = 1 << 22,
+    IF_MEGATRON = 1 << 23,
+    IF_QK_NORM = 1 << 25,
+    IF_SCATTERED = 1 << 26,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
+    IF_INPUT_NOT_SAVED = 1 << 24, /* no norm keeps the layer's input */
+};
+
+/* How long it lives. */
+enum { LIFE_KEPT = 0, LIFE_NEXT = 1, LIFE_TWO = 2, LIFE_THREE = 3, LIFE_LAYER = 99 };
+
+/* Which recomputations keep what is kept. */
+enum {
+    KEEP_CORE = 1,   /* all but what the core of attention makes */
+    KEEP_SECOND = 2, /* torchtitan's per-operation policy */
+    KEEP_FULL = 4,   /* full recomputation: the input alone */
+    KEEP_EXPERTS = 8,
+    KEEP_NORMS = 16,
+};
+
+/* Whose input it is: the gradient of that matrix is made when backward comes to this tensor. */
+enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN };
+
+struct layer_rule {
+    const char *name;
+    enum layer_element element;
+    enum layer_width width;
+    enum layer_split split;
+    unsigned conditions;
+    int life;
+    unsigned kept_by;
+    enum layer_matrix matrix;
+    const char *source;
+};
+
+extern const struct layer_rule layer_rules[];
+extern const int layer_rule_count;
+
+/* Of the loss: forward first; from the row whose name is NULL on, backward. */
+struct loss_rule {
+    const char *name;
+    enum layer_element element;
+    enum layer_width width;
+    unsigned losses; /* bits of enum workload_loss */
+    unsigned conditions;
+    int life;
+    const char *source;
+};
+extern const struct loss_rule loss_forward_rules[], loss_backward_rules[];
+extern const int loss_forward_count, loss_backward_count;
+
+unsigned layer_conditions(const struct workload *workload, bool experts);
+double layer_rule_bytes(const struct workload *workload, const struct layer_rule *rule);
+double loss_rule_bytes(const struct workload *workload, const struct loss_rule *rule);
+/* Of tokens on one rank, before any split over tensor-parallel ranks. */
+double layer_tokens(const struct workload *workload);
+bool layer_rule_kept(const struct workload *workload, const struct layer_rule *rule, int64_t layer);
+/* Bytes that a layer keeps of one micro-batch. */
+double layer_kept_bytes(const struct workload *workload, int64_t layer);
+
+#endif

@@ -1,0 +1,112 @@
+#include "planner/frameworks/replay.h"
+
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+struct held {
+    int block;
+    enum role role;
+    int64_t bytes;
+    int next; /* of those that are not in use */
+};
+
+struct replay {
+    struct caching_allocator *allocator;
+    struct held *held;
+    int count, room, spare;
+    int64_t by_role[ROLE_COUNT];
+    enum replay_moment moment;
+    struct replay_peak peak;
+};
+
+const char *replay_moment_name(enum replay_moment moment)
+{
+    static const char *const names[REPLAY_MOMENTS] = {
+        "start",         "first forward",  "first backward",      "first optimizer step",
+        "later forward", "later backward", "later optimizer step"};
+    return names[moment];
+}
+
+struct replay *replay_create(const struct caching_allocator_options *options)
+{
+    struct replay *r = host_alloc(sizeof *r);
+    r->allocator = caching_allocator_create(options);
+    r->spare = -1;
+    return r;
+}
+
+void replay_free(struct replay *r)
+{
+    if (!r)
+        return;
+    caching_allocator_free(r->allocator);
+    free(r->held);
+    free(r);
+}
+
+void replay_enter(struct replay *r, enum replay_moment moment)
+{
+    r->moment = moment;
+}
+
+static int tensor_add(struct replay *r)
+{
+    int number = r->spare;
+    if (number >= 0) {
+        r->spare = r->held[number].next;
+        return number;
+    }
+    if (r->count == r->room) {
+        r->room = r->room ? 2 * r->room : 1024;
+        r->held = host_resize(r->held, (size_t)r->room * sizeof *r->held);
+    }
+    return r->count++;
+}
+
+int replay_take(struct replay *r, double bytes, enum role role, int stream)
+{
+    if (bytes < 1)
+        return -1;
+    int block = caching_allocator_take(r->allocator, (int64_t)bytes, stream);
+    if (block < 0)
+        return -1;
+    int64_t before = r->peak.bytes, now = caching_allocator_figures(r->allocator).allocated_bytes;
+    int number = tensor_add(r);
+    r->held[number] = (struct held){block, role, (int64_t)bytes, -1};
+    r->by_role[role] += (int64_t)bytes;
+    if (now > before) {
+        r->peak.bytes = now;
+        r->peak.moment = r->moment;
+        for (int i = 0; i < ROLE_COUNT; i++)
+            r->peak.by_role[i] = r->by_role[i];
+    }
+    return number;
+}
+
+void replay_release(struct replay *r, int number)
+{
+    if (number < 0)
+        return;
+    struct held *tensor = &r->held[number];
+    caching_allocator_release(r->allocator, tensor->block);
+    r->by_role[tensor->role] -= tensor->bytes;
+    tensor->next = r->spare;
+    r->spare = number;
+}
+
+void replay_drop(struct replay *r, int *tensor)
+{
+    replay_release(r, *tensor);
+    *tensor = -1;
+}
+
+struct replay_peak replay_peak(const struct replay *r)
+{
+    return r->peak;
+}
+
+struct caching_allocator_figures replay_figures(const struct replay *r)
+{
+    return caching_allocator_figures(r->allocator);
+}

@@ -1,0 +1,47 @@
+/* Tensors of a training step, taken and given back one by one on the caching allocator's replica, with a role each: so the
+ * peak, its moment and who holds it come out of one replay. */
+#ifndef MEMPLAN_PLANNER_FRAMEWORKS_REPLAY_H
+#define MEMPLAN_PLANNER_FRAMEWORKS_REPLAY_H
+
+#include "model/program.h"
+#include "planner/frameworks/caching_allocator.h"
+
+/* When the peak is. */
+enum replay_moment {
+    REPLAY_START,
+    REPLAY_FIRST_FORWARD,
+    REPLAY_FIRST_BACKWARD,
+    REPLAY_FIRST_UPDATE,
+    REPLAY_FORWARD, /* of later steps */
+    REPLAY_BACKWARD,
+    REPLAY_UPDATE,
+    REPLAY_MOMENTS,
+};
+const char *replay_moment_name(enum replay_moment moment); /* "first forward", "later backward" */
+
+/* Streams of the allocator. */
+enum { REPLAY_COMPUTE, REPLAY_GATHER, REPLAY_REDUCE };
+
+struct replay_peak {
+    int64_t bytes;
+    int64_t by_role[ROLE_COUNT];
+    enum replay_moment moment;
+};
+
+struct replay;
+
+struct replay *replay_create(const struct caching_allocator_options *options);
+void replay_free(struct replay *replay); /* NULL is fine */
+
+void replay_enter(struct replay *replay, enum replay_moment moment);
+/* A number for replay_release(); nothing is taken for less than a byte, nor when memory is out: then it is -1, which
+ * replay_release() ignores. */
+int replay_take(struct replay *replay, double bytes, enum role role, int stream);
+void replay_release(struct replay *replay, int tensor);
+/* As replay_release(), and *tensor becomes -1. */
+void replay_drop(struct replay *replay, int *tensor);
+
+struct replay_peak replay_peak(const struct replay *replay);
+struct caching_allocator_figures replay_figures(const struct replay *replay);
+
+#endif

@@ -1,0 +1,154 @@
+/* A training job of any framework as predictions of memory need it: the model with what model/model.h lacks, the layout, and
+ * what the framework and its options decide. Whoever reads launch lines fills it (jobs/), or a table of measured cases
+ * (bench/score/): start from workload_default(), which knows each framework's own defaults, then set what is known. Counts
+ * that do not apply are 0 or 1. */
+#ifndef MEMPLAN_PLANNER_FRAMEWORKS_WORKLOAD_H
+#define MEMPLAN_PLANNER_FRAMEWORKS_WORKLOAD_H
+
+#include "base/error.h"
+#include "model/schedule.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whose modules compute. */
+enum workload_library {
+    WORKLOAD_MEGATRON,        /* Megatron-LM core with Transformer Engine */
+    WORKLOAD_MEGATRON_LEGACY, /* before 2024, and its forks: Megatron-DeepSpeed, Colossal's and others */
+    WORKLOAD_TRANSFORMERS,    /* Hugging Face modules, and code that looks like them */
+    WORKLOAD_TITAN,           /* torchtitan, torchtune: plain PyTorch written for training */
+    WORKLOAD_LLMC,            /* karpathy/llm.c: no PyTorch; everything is allocated at start */
+};
+
+/* Who has which states. */
+enum workload_sharding {
+    WORKLOAD_REPLICATED,            /* DDP, or one rank: gradients in tensors of their own and in buckets */
+    WORKLOAD_DISTRIBUTED_OPTIMIZER, /* Megatron's: masters and moments over dp */
+    WORKLOAD_ZERO1,                 /* DeepSpeed's */
+    WORKLOAD_ZERO2,
+    WORKLOAD_ZERO3,
+    WORKLOAD_FSDP1,
+    WORKLOAD_FSDP2,
+    WORKLOAD_SHARDINGS,
+};
+
+enum workload_recompute {
+    WORKLOAD_KEEPS_ALL,
+    WORKLOAD_CORE,         /* scores and softmax are made again (Megatron's selective) */
+    WORKLOAD_EVERY_SECOND, /* torchtitan's per-operation policy: attention and every second product are kept */
+    WORKLOAD_ALTERNATE,    /* every second layer keeps only its input */
+    WORKLOAD_FULL,         /* each layer keeps only its input */
+    WORKLOAD_EXPERTS,      /* of experts only the input */
+    WORKLOAD_EXPERTS_AND_NORMS,
+};
+
+enum workload_attention { WORKLOAD_EAGER, WORKLOAD_FUSED_SOFTMAX, WORKLOAD_FLASH };
+enum workload_norm {
+    WORKLOAD_NORM_FUSED, /* keeps its input */
+    WORKLOAD_NORM_WRITTEN, /* RMSNorm as modules write it: cast to fp32, square, mean, product, cast back, product */
+    WORKLOAD_NORM_COMPOSED, /* torch.nn.RMSNorm before its kernel (PyTorch 2.8): all of it in fp32 */
+};
+enum workload_gate {
+    WORKLOAD_GATE_FUSED,   /* SiLU and product in one kernel: their inputs are kept */
+    WORKLOAD_GATE_WRITTEN, /* SiLU's output too */
+};
+enum workload_loss {
+    WORKLOAD_LOSS_UPCAST,     /* logits.float(), then cross-entropy */
+    WORKLOAD_LOSS_PLAIN,      /* cross-entropy in the logits' own type */
+    WORKLOAD_LOSS_VOCABULARY, /* Megatron's vocabulary-parallel one */
+    WORKLOAD_LOSS_CHUNKED,    /* `loss_chunks` pieces of the logits are cast one after the other */
+    WORKLOAD_LOSS_FUSED,      /* no copy: the gradient replaces the logits, or these never exist as a whole */
+    WORKLOAD_LOSS_CLASSES,    /* a classifier: no logits to speak of */
+};
+enum workload_optimizer {
+    WORKLOAD_ADAM,
+    WORKLOAD_SGD,
+    WORKLOAD_SGD_MOMENTUM,
+    WORKLOAD_ADAFACTOR,
+    WORKLOAD_ADAM8,
+    WORKLOAD_PAGED_ADAM, /* its states live in host memory that the card pages in */
+    WORKLOAD_NO_OPTIMIZER,
+};
+enum workload_step { WORKLOAD_STEP_FUSED, WORKLOAD_STEP_FOREACH, WORKLOAD_STEP_LOOP };
+
+struct workload_model {
+    int64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab;
+    int64_t positions;   /* learned ones; 0: none */
+    int64_t token_types; /* BERT's segments */
+    bool encoder;        /* post-norm, as BERT */
+    bool gated, tied, rms_norm, bias, qkv_bias, qk_norm, pooler;
+    int64_t classes; /* of a classifier instead of the vocabulary */
+    int64_t experts, active_experts, expert_ffn, shared_ffn, dense_layers;
+    int64_t q_rank, kv_rank, rope_size, nope_size,
+        value_size;    /* multi-head latent attention; kv_rank 0: none */
+    double parameters; /* as stated elsewhere: scales what counting says; 0: counting is all there is */
+};
+
+struct workload {
+    struct workload_model model;
+    enum workload_library library;
+    enum workload_sharding sharding;
+
+    int64_t dp, tp, pp, cp, ep;
+    int64_t shard_ranks; /* that share one set of states: dp, or fewer (hybrid sharding) */
+    int64_t virtual_stages;
+    bool ulysses; /* cp by exchanging heads */
+    bool sequence_parallel;
+    bool v_shaped; /* two chunks a stage, back and forth */
+    enum schedule_kind schedule;
+    int64_t micro_batch, sequence, micro_batches;
+
+    int weight_bytes, compute_bytes; /* of an element: 4 and 2 is mixed precision with fp32 weights */
+    bool autocast;                   /* casts where weights are used, and norms run in fp32 */
+    int gradient_bytes;              /* of the sums that the optimizer reads */
+    int master_bytes;                /* 0: the weights are their own */
+    int moment_bytes;                /* of each of Adam's two; 1: 8-bit states */
+    int reduce_bytes;                /* of gradients on their way between ranks */
+    enum workload_optimizer optimizer;
+    enum workload_step step;
+    bool step_in_backward; /* the optimizer takes each gradient as it comes */
+    bool offload_optimizer, offload_weights;
+    bool
+        gradients_stay; /* zero_grad() fills with zeros: what PyTorch before 2.0 does (optimizer.py, set_to_none) */
+    bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
+
+    enum workload_recompute recompute;
+    bool inputs_offloaded; /* what recomputation starts from waits in host memory */
+    enum workload_attention attention;
+    enum workload_norm norm;
+    enum workload_gate gate;
+    enum workload_loss loss;
+    int64_t loss_chunks;
+    bool logits_held; /* the caller keeps them through backward (ModelOutput.logits) */
+    bool hidden_dropout, attention_dropout, embedding_dropout;
+    bool keys_expanded;                 /* K and V repeated for all query heads */
+    bool inputs_whole;                  /* with sequence parallelism, gathered inputs are kept */
+    bool compiled;                      /* torch.compile: elementwise chains are fused */
+    int64_t pads_heads_to;              /* attention pads odd head sizes to a multiple; 0: not */
+    bool reshards_after_forward;        /* FSDP, ZeRO-3: layers are gathered again for backward */
+    bool wraps_layers;                  /* FSDP units are layers; or the model is one */
+    int64_t bucket_bytes, gather_bytes; /* of collectives' buffers: 0 means none */
+
+    int64_t lora_rank; /* 0: all weights are trained */
+    int lora_matrices; /* of a layer that have an adapter: 2 for queries and values, 7 for all of a gated layer */
+    int frozen_bits; /* of frozen weights: 4, 8, 16 */
+
+    int64_t capacity_bytes; /* that the program sees; 0: unknown */
+    int64_t context_bytes;  /* of a CUDA context with the kernels that are loaded */
+    int64_t cublas_bytes;
+    bool expandable_segments;
+    int64_t max_split_bytes;
+};
+
+/* What the framework does where nothing else is said, for one rank and bf16. */
+struct workload workload_default(enum workload_library library, enum workload_sharding sharding);
+/* Fails on sizes that make no job; the message names the field. */
+int workload_check(const struct workload *workload, struct error *err);
+
+/* Parameters of one layer (with all experts or its share of them), of one vocabulary table, of the model. */
+double workload_layer_parameters(const struct workload *workload, int64_t layer);
+double workload_parameters(const struct workload *workload);
+/* Layers of stage `stage`, chunk `chunk`; the total over all is model.layers. */
+int64_t workload_chunk_layers(const struct workload *workload, int64_t stage, int64_t chunk);
+
+#endif
