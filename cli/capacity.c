@@ -149,6 +149,19 @@ int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *ou
     return strcmp(spec, "cuda") ? cluster_read_device(spec, ranks, out, err) : read_gpus(ranks, out, err);
 }
 
+struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks)
+{
+    enum { CARDS_PER_NODE = 8 };
+    int64_t per_node = device->card ? CARDS_PER_NODE : ranks;
+    return (struct cluster){
+        .nodes = (ranks + per_node - 1) / per_node,
+        .ranks_per_node = per_node,
+        .device = *device,
+        .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
+        .net_assumed = true,
+    };
+}
+
 static int check_device(const char *device, struct error *err)
 {
     if (!strcmp(device, "cpu") || !strcmp(device, "cuda"))

@@ -12,6 +12,10 @@
  * with the least memory counts, and a note says so. */
 int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
 
+/* A cluster of so many of it where nobody said how they are placed: cards eight to a node, as in DGX and HGX machines, CPU
+ * ranks all on one machine. */
+struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks);
+
 /* Sets the plan's device and capacity for a run on this machine, on which `ranks` of it are: `memory` bytes when given (> 0),
  * else what the plan says, else the rank's share of the machine. A GPU has what its driver has left, whatever the plan says.
  * With `automatic`, also chooses the cheapest recomputation that fits. */

@@ -56,9 +56,6 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
-/* As in DGX and HGX machines. */
-enum { CARDS_PER_NODE = 8 };
-
 /* A prediction and what it was made from. */
 struct question {
     struct plan plan;
@@ -211,13 +208,12 @@ static int predict(struct question *q, struct error *err)
 static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
 {
     struct cluster *c = &q->cluster;
+    struct rank_device found;
     const char *device = o->device ? o->device : q->plan.device;
     int64_t ranks = layout_ranks(&q->plan.layout);
-    *c = (struct cluster){.net_bytes_per_s = CLUSTER_NET_BYTES_PER_S, .net_assumed = true};
-    if (capacity_read_device(device, ranks, &c->device, err))
+    if (capacity_read_device(device, ranks, &found, err))
         return -1;
-    c->ranks_per_node = c->device.card ? CARDS_PER_NODE : ranks;
-    c->nodes = (ranks + c->ranks_per_node - 1) / c->ranks_per_node;
+    *c = capacity_assume_cluster(&found, ranks);
     if (o->memory > 0)
         c->device.capacity_bytes = o->memory;
     else if (!o->device && q->plan.capacity_bytes != INT64_MAX)

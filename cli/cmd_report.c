@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
+#include "cli/foretell.h"
 #include "cli/output.h"
 #include "reports/document.h"
 #include "reports/writers.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 
 struct report_options {
-    const char *output;
+    const char *output, *calibration;
     int64_t run, rank, step;
     bool json, quiet;
 };
@@ -24,6 +25,9 @@ static const struct option_spec options[] = {
      offsetof(struct report_options, rank)},
     {"step", 0, OPTION_COUNT, "N", NULL, "which step the timeline shows; default the last that was recorded",
      offsetof(struct report_options, step)},
+    {"calibration", 0, OPTION_TEXT, "FILE", NULL,
+     "calibration.json or run.db: measured times for the timeline of a plan",
+     offsetof(struct report_options, calibration)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct report_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct report_options, quiet)},
@@ -60,36 +64,44 @@ static int read_plan(const char *path, struct plan *plan, json_t **document, str
     return status;
 }
 
-static int report_pipeline(const char *path, const struct plan *plan, const struct pipeline *pipeline,
-                           const json_t *json, const struct output_choice *answer, struct error *err)
-{
-    struct arena *arena = arena_create();
-    struct candidates *candidates;
-    struct document document;
-    int status = candidates_from_json(json, path, plan->capacity_bytes, arena, &candidates, err);
-    if (!status) {
-        document_of_pipeline(pipeline, plan->device, plan->capacity_bytes, candidates, &answer->writer->needs,
-                             arena, &document);
-        status = output_document(&document, answer, err);
-    }
-    arena_free(arena);
-    return status;
-}
-
-static int report_plan(const char *path, const struct output_choice *answer, struct error *err)
-{
+/* A plan as it was read, and what it is read with. */
+struct planned {
+    const char *path, *calibration;
     struct plan plan;
     struct pipeline *pipeline;
     json_t *json;
-    if (read_plan(path, &plan, &json, err))
+};
+
+static int write_plan(const struct planned *p, const struct output_choice *answer, struct arena *arena,
+                      struct error *err)
+{
+    struct candidates *candidates;
+    struct timeline *timeline = NULL;
+    struct document document;
+    const struct document_needs *needs = &answer->writer->needs;
+    if (candidates_from_json(p->json, p->path, p->plan.capacity_bytes, arena, &candidates, err) ||
+        (needs->pictures && foretell_timeline(&p->plan, p->pipeline, p->calibration, arena, &timeline, err)))
         return -1;
-    int status = plan_pipeline(&plan, &pipeline, err);
+    struct document_plan plan = {p->pipeline, p->plan.device, p->plan.capacity_bytes, candidates, timeline};
+    document_of_plan(&plan, needs, arena, &document);
+    return output_document(&document, answer, err);
+}
+
+static int report_plan(const char *path, const char *calibration, const struct output_choice *answer,
+                       struct error *err)
+{
+    struct planned planned = {.path = path, .calibration = calibration};
+    if (read_plan(path, &planned.plan, &planned.json, err))
+        return -1;
+    int status = plan_pipeline(&planned.plan, &planned.pipeline, err);
     if (!status) {
-        status = report_pipeline(path, &plan, pipeline, json, answer, err);
-        pipeline_free(pipeline);
+        struct arena *arena = arena_create();
+        status = write_plan(&planned, answer, arena, err);
+        arena_free(arena);
+        pipeline_free(planned.pipeline);
     }
-    plan_clear(&plan);
-    json_decref(json);
+    plan_clear(&planned.plan);
+    json_decref(planned.json);
     return status;
 }
 
@@ -127,7 +139,7 @@ static int run(int argc, char **argv, struct error *err)
     log_set_quiet(o.quiet);
     if (output_choose(o.output, o.json, &answer, err))
         return -1;
-    return configuration_is_plan(operands[0]) ? report_plan(operands[0], &answer, err)
+    return configuration_is_plan(operands[0]) ? report_plan(operands[0], o.calibration, &answer, err)
                                               : report_run(operands[0], &o, &answer, err);
 }
 

@@ -1,5 +1,6 @@
 #include "reports/document.h"
 
+#include "reports/ranges.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
 
@@ -21,18 +22,15 @@ static const struct table_column step_columns[] = {
     {"step", TABLE_TEXT}, {"events", TABLE_COUNT}, {"highest", TABLE_BYTES}, ROLE_BYTES};
 static const struct table_column layer_columns[] = {
     {"layer", TABLE_TEXT}, {"in all", TABLE_BYTES}, ROLE_BYTES};
-static const struct table_column work_columns[] = {{"rank", TABLE_COUNT},
-                                                   {"stage", TABLE_TEXT},
-                                                   {"forward", TABLE_SECONDS},
-                                                   {"backward", TABLE_SECONDS},
-                                                   {"recompute", TABLE_SECONDS},
-                                                   {"optimizer", TABLE_SECONDS},
-                                                   {"communication", TABLE_SECONDS},
-                                                   {"waiting", TABLE_SECONDS},
-                                                   {"idle", TABLE_SECONDS},
-                                                   {"computing", TABLE_PERCENT}};
+static const struct table_column work_columns[] = {
+    {"rank", TABLE_TEXT},         {"stage", TABLE_TEXT},
+    {"forward", TABLE_SECONDS},   {"backward", TABLE_SECONDS},
+    {"weights", TABLE_SECONDS},   {"recompute", TABLE_SECONDS},
+    {"optimizer", TABLE_SECONDS}, {"communication", TABLE_SECONDS},
+    {"waiting", TABLE_SECONDS},   {"idle", TABLE_SECONDS},
+    {"computing", TABLE_PERCENT}};
 enum { WORK_COLUMNS = sizeof work_columns / sizeof *work_columns };
-_Static_assert(ROLE_COUNT == 8 && ACTIVITY_COUNT == 6, "the columns above name all of them");
+_Static_assert(ROLE_COUNT == 8 && ACTIVITY_COUNT == 7, "the columns above name all of them");
 
 /* Nothing is blank, which reads calmer than "0 B". */
 static void fill_roles(struct table_cell *cells, const int64_t by_role[ROLE_COUNT])
@@ -81,7 +79,8 @@ static void add_timeline(struct report *page, const struct timeline *timeline)
 {
     const struct timeline_step *first = &timeline->steps[0];
     const char *heading =
-        timeline->step_count == 1
+        timeline->foretold ? "What the stages will do in a step"
+        : timeline->step_count == 1
             ? arena_printf(page->arena, "What the ranks did in step %d", first->step)
             : arena_printf(page->arena, "What the ranks did in %lld steps", (long long)timeline->step_count);
     struct table *table = report_table(page, heading, work_columns, WORK_COLUMNS);
@@ -92,12 +91,13 @@ static void add_timeline(struct report *page, const struct timeline *timeline)
     for (int64_t i = 0; i < timeline->lane_count; i++) {
         const struct lane *lane = &timeline->lanes[i];
         struct table_cell cells[WORK_COLUMNS] = {
-            cell_whole(lane->rank),
+            cell_text(ranges_span(page->arena, lane->rank, lane->ranks)),
             cell_text(lane->stage < 0 ? "" : arena_printf(page->arena, "%lld", (long long)lane->stage))};
         for (int activity = 0; activity < ACTIVITY_COUNT; activity++)
             cells[2 + activity] = seconds_cell(lane->busy_ns[activity]);
-        int64_t computing = lane->busy_ns[ACTIVITY_FORWARD] + lane->busy_ns[ACTIVITY_BACKWARD] +
-                            lane->busy_ns[ACTIVITY_RECOMPUTE] + lane->busy_ns[ACTIVITY_OPTIMIZER];
+        int64_t computing = 0;
+        for (int activity = 0; activity < ACTIVITY_COMMUNICATION; activity++)
+            computing += lane->busy_ns[activity];
         cells[2 + ACTIVITY_COUNT] = seconds_cell(lane->idle_ns);
         cells[3 + ACTIVITY_COUNT] = cell_real(length ? (double)computing / (double)length : 0);
         table_add(table, cells);
@@ -194,16 +194,17 @@ int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step,
     return 0;
 }
 
-void document_of_pipeline(const struct pipeline *pipeline, const char *device, int64_t capacity_bytes,
-                          const struct candidates *candidates, const struct document_needs *needs,
-                          struct arena *arena, struct document *out)
+void document_of_plan(const struct document_plan *plan, const struct document_needs *needs,
+                      struct arena *arena, struct document *out)
 {
-    *out = (struct document){.arena = arena, .candidates = candidates};
-    out->breakdown = breakdown_of_pipeline(pipeline, device, capacity_bytes, arena);
+    *out = (struct document){.arena = arena, .candidates = plan->candidates};
+    out->breakdown = breakdown_of_pipeline(plan->pipeline, plan->device, plan->capacity_bytes, arena);
     if (needs->pictures) {
+        int64_t rank = out->breakdown.rank;
         out->memory = arena_array(arena, 1, sizeof *out->memory);
-        out->memory[out->memory_count++] = series_of_program(pipeline_of_rank(pipeline, out->breakdown.rank),
-                                                             out->breakdown.rank, needs->points, arena);
+        out->memory[out->memory_count++] =
+            series_of_program(pipeline_of_rank(plan->pipeline, rank), rank, needs->points, arena);
+        out->timeline = plan->timeline;
     }
     out->summary = breakdown_report(&out->breakdown, arena);
     out->page = make_page(out);

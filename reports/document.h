@@ -29,21 +29,29 @@ struct document {
     struct arena *arena;
     const struct comparison *comparison; /* NULL: of one run or one plan, all that follows */
     struct breakdown breakdown;          /* of a comparison zero, like all behind the page */
-    const struct report *summary;  /* the page of text */
-    const struct report *page;     /* all tables, each with its topic */
-    struct series **memory;        /* the shown rank's first; none where no events were recorded */
+    const struct report *summary;        /* the page of text */
+    const struct report *page;           /* all tables, each with its topic */
+    struct series **memory;              /* the shown rank's first; none where no events were recorded */
     int64_t memory_count;
-    const struct timeline *timeline;     /* NULL: none recorded */
+    const struct timeline *timeline;     /* NULL: none recorded, none foretold */
     const struct candidates *candidates; /* NULL: none given */
 };
 
 /* Everything lives as long as the arena. `rank` -1: the one with the highest peak; `step` of the timeline: see spans.h. */
-int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step, const struct document_needs *needs,
-                    struct arena *arena, struct document *out, struct error *err);
-/* `candidates` may be NULL. Borrows from the pipeline too. */
-void document_of_pipeline(const struct pipeline *pipeline, const char *device, int64_t capacity_bytes,
-                          const struct candidates *candidates, const struct document_needs *needs,
-                          struct arena *arena, struct document *out);
+int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step,
+                    const struct document_needs *needs, struct arena *arena, struct document *out,
+                    struct error *err);
+/* What there is to show of a plan. The document borrows all of it. */
+struct document_plan {
+    const struct pipeline *pipeline;
+    const char *device;                  /* a name, or NULL */
+    int64_t capacity_bytes;              /* INT64_MAX: none */
+    const struct candidates *candidates; /* NULL: none */
+    const struct timeline *timeline;     /* what spans_foretold() made, or NULL */
+};
+
+void document_of_plan(const struct document_plan *plan, const struct document_needs *needs,
+                      struct arena *arena, struct document *out);
 
 /* Borrows the comparison. */
 void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out);

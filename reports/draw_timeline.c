@@ -1,4 +1,4 @@
-/* What the ranks did in one step, a lane for each. A lane is drawn in cells of half a pixel: of all work in a cell, that which
+/* What the ranks did in one step, a lane for each; or what the stages of a plan will do. A lane is drawn in cells of half a pixel: of all work in a cell, that which
  * fills most of it is shown; so the picture has a size that does not depend on how many operations there were. */
 #include "base/units.h"
 #include "reports/draw.h"
@@ -63,6 +63,7 @@ static int64_t end_of_block(const struct picture *p, int64_t first)
     return end;
 }
 
+/* Blocks are strokes as wide as the lane is high: a third of what outlines would take. */
 static void draw_activity(const struct picture *p, double top, double height, enum activity activity)
 {
     struct text *out = p->sheet->out;
@@ -74,10 +75,11 @@ static void draw_activity(const struct picture *p, double top, double height, en
             continue;
         double width = (double)(end - first) / CELLS_PER_PIXEL;
         if (!any)
-            text_printf(out, "<path fill='url(#%swork-%s)' d='", p->sheet->prefix, activity_name(activity));
+            text_printf(out, "<path fill='none' stroke='url(#%swork-%s)' stroke-width='%.1f' d='",
+                        p->sheet->prefix, activity_name(activity), height);
         any = true;
-        text_printf(out, "M%.1f %.1fh%.1fv%.1fh-%.1fz", p->x.start + (double)first / CELLS_PER_PIXEL, top,
-                    width > 4 ? width - 0.7 : width, height, width > 4 ? width - 0.7 : width);
+        text_printf(out, "M%g %gh%g", p->x.start + (double)first / CELLS_PER_PIXEL, top + height / 2,
+                    width > 4 ? width - 0.7 : width);
     }
     if (any)
         text_add(out, "'/>\n");
@@ -91,7 +93,7 @@ static void number_blocks(const struct picture *p, double top, double height)
         const struct work_span *work = p->cells[first].work;
         end = end_of_block(p, first);
         double width = (double)(end - first) / CELLS_PER_PIXEL;
-        if (!work || work->micro_batch < 0 || work->activity > ACTIVITY_BACKWARD || width < 16)
+        if (!work || work->micro_batch < 0 || work->activity > ACTIVITY_WEIGHTS || width < 16)
             continue;
         snprintf(number, sizeof number, "%lld", (long long)work->micro_batch);
         draw_text(p->sheet, p->x.start + (double)first / CELLS_PER_PIXEL + width / 2, top + height / 2 + 3.5,
@@ -121,8 +123,11 @@ static void draw_names(const struct picture *p, int64_t index)
     if (index % every)
         return;
     bool wide = lane->stage >= 0 && p->x.start > 100;
-    snprintf(name, sizeof name, wide ? "rank %lld, stage %lld" : "rank %lld", (long long)lane->rank,
-             (long long)lane->stage);
+    if (p->timeline->foretold)
+        snprintf(name, sizeof name, "stage %lld", (long long)lane->stage);
+    else
+        snprintf(name, sizeof name, wide ? "rank %lld, stage %lld" : "rank %lld", (long long)lane->rank,
+                 (long long)lane->stage);
     draw_text(p->sheet, p->x.start - 8, lane_top(p, index) + p->lane_height / 2 + 2, ANCHOR_END, "soft small",
               name);
 }
@@ -160,8 +165,9 @@ int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
     if (p.cell_ns <= 0)
         p.cell_ns = 1;
     p.cells = host_alloc((size_t)p.cell_count * sizeof *p.cells);
-    draw_begin(sheet, (int)foot + BOTTOM, "timeline", "What each rank did, over time",
-               "The table says how long each rank spent on what.");
+    draw_begin(sheet, (int)foot + BOTTOM, "timeline",
+               timeline->foretold ? "What each stage will do, over time" : "What each rank did, over time",
+               "The table says how long each spends on what.");
     text_printf(sheet->out,
                 "<rect class='plot' x='%.0f' y='%d' width='%.0f' height='%.1f' data-lane='%.3f'/>\n", left,
                 TOP, p.x.end - left, foot - TOP, p.lane_height);

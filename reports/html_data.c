@@ -214,8 +214,9 @@ static int64_t least_ns(const struct timeline *t)
 
 static void add_lane(struct text *out, const struct timeline *t, const struct lane *lane, int64_t least)
 {
-    text_printf(out, "{\"rank\":%lld,\"stage\":%lld", (long long)lane->rank, (long long)lane->stage);
-    /* start (differences), length, activity, micro-batch, operations */
+    text_printf(out, "{\"rank\":%lld,\"ranks\":%lld,\"stage\":%lld", (long long)lane->rank,
+                (long long)lane->ranks, (long long)lane->stage);
+    /* start (differences), length, activity, micro-batch, operations (0: foretold, and not by operation) */
     struct list list = begin_list(out, "work");
     int64_t before = t->start_ns;
     for (int64_t i = 0; i < lane->stretch_count; i++) {
@@ -226,7 +227,7 @@ static void add_lane(struct text *out, const struct timeline *t, const struct la
         add(&list, work->end_ns - work->start_ns);
         add(&list, work->activity);
         add(&list, work->micro_batch);
-        add(&list, work->operations);
+        add(&list, t->foretold ? 0 : work->operations);
         before = work->start_ns;
     }
     end_list(&list);

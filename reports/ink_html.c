@@ -208,7 +208,8 @@ static const char *explain(const struct page *page, enum report_topic topic)
                    ? "Bars are measured; the upright line on each is what was predicted."
                    : NULL;
     case TOPIC_TIMELINE:
-        return "A lane for each rank. Numbers are micro-batches.";
+        return page->document->timeline->foretold ? page->document->timeline->foretold
+                                                  : "A lane for each rank. Numbers are micro-batches.";
     case TOPIC_CANDIDATES:
         return "Each dot is a configuration that fits, each cross one that does not. Down and to the left is "
                "better.";

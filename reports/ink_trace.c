@@ -42,10 +42,8 @@ static void add_metadata(struct trace *t, const char *what, int64_t rank, int tr
 }
 
 /* Perfetto sorts processes by this, not by their number. */
-static void add_rank(struct trace *t, int64_t rank, bool work)
+static void add_process(struct trace *t, int64_t rank, const char *name, bool work)
 {
-    char name[40];
-    snprintf(name, sizeof name, "rank %lld", (long long)rank);
     add_metadata(t, "process_name", rank, 0, name);
     text_printf(t->out,
                 ",\n{\"ph\":\"M\",\"pid\":%lld,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_"
@@ -53,6 +51,26 @@ static void add_rank(struct trace *t, int64_t rank, bool work)
                 (long long)rank, (long long)rank);
     for (int track = 0; work && track <= TRACK_EXCHANGE; track++)
         add_metadata(t, "thread_name", rank, track, track_names[track]);
+}
+
+static void add_rank(struct trace *t, int64_t rank, bool work)
+{
+    char name[40];
+    snprintf(name, sizeof name, "rank %lld", (long long)rank);
+    add_process(t, rank, name, work);
+}
+
+/* Of a plan the stages: all of their ranks do the same. */
+static void add_lane(struct trace *t, const struct lane *lane)
+{
+    char name[64];
+    if (lane->ranks == 1) {
+        add_rank(t, lane->rank, true);
+        return;
+    }
+    snprintf(name, sizeof name, "stage %lld, ranks %lld-%lld", (long long)lane->stage, (long long)lane->rank,
+             (long long)(lane->rank + lane->ranks - 1));
+    add_process(t, lane->rank, name, true);
 }
 
 static void add_pair(struct trace *t, int64_t rank, int track, const char *name, int64_t start_ns,
@@ -124,7 +142,7 @@ static void add_lane_steps(struct trace *t, const struct lane *lane)
     }
 }
 
-static void add_memory(struct trace *t, const struct series *series)
+static void add_memory(struct trace *t, const struct series *series, int64_t process)
 {
     bool held[ROLE_COUNT] = {false}; /* at any time: a counter has the same series in all its events */
     for (int64_t i = 0; i < series->point_count; i++)
@@ -132,8 +150,7 @@ static void add_memory(struct trace *t, const struct series *series)
             held[role] |= series->points[i].by_role[role] != 0;
     for (int64_t i = 0; i < series->point_count; i++) {
         const struct series_point *point = &series->points[i];
-        begin_event(t, "C", series->rank, 0,
-                    series->axis == SERIES_NANOSECONDS ? point->at : point->at * 1000);
+        begin_event(t, "C", process, 0, series->axis == SERIES_NANOSECONDS ? point->at : point->at * 1000);
         text_add(t->out, ",\"name\":\"memory\",\"args\":{");
         for (int role = 0, any = 0; role < ROLE_COUNT; role++)
             if (held[role]) {
@@ -143,6 +160,21 @@ static void add_memory(struct trace *t, const struct series *series)
             }
         text_add(t->out, "}}");
     }
+}
+
+/* A plan's memory has no clock, so it stands apart from what its stages do. */
+static void add_memory_of(struct trace *t, const struct document *d, const struct series *series)
+{
+    char name[64];
+    if (d->timeline && d->timeline->foretold) {
+        snprintf(name, sizeof name, "rank %lld, memory by operation", (long long)series->rank);
+        add_process(t, d->breakdown.ranks + series->rank, name, false);
+        add_memory(t, series, d->breakdown.ranks + series->rank);
+        return;
+    }
+    if (!d->timeline)
+        add_rank(t, series->rank, false);
+    add_memory(t, series, series->rank);
 }
 
 static int write_trace(const struct document *d, enum ink ink, struct text *out, struct error *err)
@@ -158,16 +190,13 @@ static int write_trace(const struct document *d, enum ink ink, struct text *out,
     text_add(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":");
     markup_add_json(out, d->page->title);
     if (d->memory_count && d->memory[0]->axis == SERIES_OPERATIONS)
-        text_add(out, ",\"time\":\"a microsecond stands for one operation of the plan\"");
+        text_add(out, ",\"time\":\"of memory, a microsecond stands for one operation of the plan\"");
     text_add(out, "},\"traceEvents\":[\n");
-    for (int64_t i = 0; i < d->memory_count; i++) {
-        if (!d->timeline)
-            add_rank(&trace, d->memory[i]->rank, false);
-        add_memory(&trace, d->memory[i]);
-    }
+    for (int64_t i = 0; i < d->memory_count; i++)
+        add_memory_of(&trace, d, d->memory[i]);
     for (int64_t i = 0; d->timeline && i < d->timeline->lane_count; i++) {
         const struct lane *lane = &d->timeline->lanes[i];
-        add_rank(&trace, lane->rank, true);
+        add_lane(&trace, lane);
         add_lane_steps(&trace, lane);
         add_stretches(&trace, lane);
         int64_t free_from[EXCHANGES] = {0};

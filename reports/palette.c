@@ -26,6 +26,8 @@ static const struct paint roles[ROLE_COUNT] = {
 static const struct paint activities[ACTIVITY_COUNT] = {
     [ACTIVITY_FORWARD] = {"#8fb0d3", 0, NULL},
     [ACTIVITY_BACKWARD] = {"#3f6291", 0, NULL},
+    [ACTIVITY_WEIGHTS] =
+        {"#3f6291", 6, "<path d='M0 3H6' stroke='#fff' stroke-opacity='.6' fill='none' stroke-width='1.6'/>"},
     [ACTIVITY_RECOMPUTE] = {"#8fb0d3", 6,
                             "<path d='M-2 2 2-2M0 6 6 0M4 8 8 4' stroke='#1f3557' stroke-opacity='.75' "
                             "fill='none' stroke-width='1.4'/>"},

@@ -22,6 +22,12 @@ const char *ranges_print(struct arena *arena, const int64_t *numbers, int64_t co
     return printed;
 }
 
+const char *ranges_span(struct arena *arena, int64_t first, int64_t count)
+{
+    return count > 1 ? arena_printf(arena, "%lld-%lld", (long long)first, (long long)(first + count - 1))
+                     : arena_printf(arena, "%lld", (long long)first);
+}
+
 const char *ranges_name(struct arena *arena, const char *thing, const int64_t *numbers, int64_t count)
 {
     return arena_printf(arena, "%s%s %s", thing, count == 1 ? "" : "s", ranges_print(arena, numbers, count));

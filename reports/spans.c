@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[ACTIVITY_COUNT] = {"forward",   "backward",      "recompute",
+static const char *const names[ACTIVITY_COUNT] = {"forward",   "backward",      "weights", "recompute",
                                                   "optimizer", "communication", "waiting"};
 
 const char *activity_name(enum activity activity)
@@ -187,13 +187,14 @@ static void measure_steps(struct timeline *timeline)
 }
 
 /* Busy by activity, and idle: what of the steps no span covers. */
-static void measure_lane(const struct timeline *timeline, struct lane *lane)
+static void measure_lane(const struct timeline *timeline, struct lane *lane, const struct work_span *spans,
+                         int64_t count)
 {
     for (int64_t i = 0; i < timeline->step_count; i++)
         lane->idle_ns += timeline->steps[i].end_ns - timeline->steps[i].start_ns;
     int64_t covered_to = INT64_MIN;
-    for (int64_t i = 0; i < lane->span_count; i++) {
-        const struct work_span *span = &lane->spans[i];
+    for (int64_t i = 0; i < count; i++) {
+        const struct work_span *span = &spans[i];
         int64_t from = span->start_ns > covered_to ? span->start_ns : covered_to;
         lane->busy_ns[span->activity] += span->end_ns - span->start_ns;
         if (span->end_ns > from)
@@ -259,7 +260,7 @@ int spans_of_run(struct store *store, int64_t run_id, const struct pipeline *pip
     }
     timeline->lanes = arena_array(arena, (size_t)timeline->lane_count, sizeof *timeline->lanes);
     for (int64_t i = 0; i < timeline->lane_count; i++)
-        timeline->lanes[i].rank = ranks[i].rank;
+        timeline->lanes[i] = (struct lane){.rank = ranks[i].rank, .ranks = 1};
     if (read_lanes(store, run_id, pipeline, step, arena, timeline, err))
         return -1;
     measure_steps(timeline);
@@ -267,7 +268,27 @@ int spans_of_run(struct store *store, int64_t run_id, const struct pipeline *pip
         return 0;
     settle_steps(timeline, arena);
     for (int64_t i = 0; i < timeline->lane_count; i++)
-        measure_lane(timeline, &timeline->lanes[i]);
+        measure_lane(timeline, &timeline->lanes[i], timeline->lanes[i].spans, timeline->lanes[i].span_count);
     *out = timeline;
     return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- plans */
+
+struct timeline *spans_foretold(struct lane *lanes, int64_t count, int64_t length_ns, const char *how,
+                                struct arena *arena)
+{
+    struct timeline *timeline = arena_alloc(arena, sizeof *timeline);
+    *timeline = (struct timeline){
+        .foretold = how,
+        .lanes = lanes,
+        .lane_count = count,
+        .steps = arena_array(arena, 1, sizeof *timeline->steps),
+        .step_count = 1,
+        .end_ns = length_ns,
+    };
+    timeline->steps[0] = (struct timeline_step){.end_ns = length_ns};
+    for (int64_t i = 0; i < count; i++)
+        measure_lane(timeline, &lanes[i], lanes[i].stretches, lanes[i].stretch_count);
+    return timeline;
 }

@@ -423,9 +423,10 @@ function startTimeline() {
     const at = (x - plot.getAttribute("x")) / plot.getAttribute("width") * timeline.length;
     const lane = timeline.lanes[Math.floor((y - plot.getAttribute("y")) / plot.getAttribute("data-lane"))];
     if (!lane || at < 0 || at > timeline.length) return;
-    const work = workAt(lane, at), who = `rank ${lane.rank}` + (lane.stage < 0 ? "" : `, stage ${lane.stage}`);
+    const work = workAt(lane, at), who = lane.ranks > 1 ? `stage ${lane.stage}, ranks ${lane.rank}–${lane.rank + lane.ranks - 1}`
+      : `rank ${lane.rank}` + (lane.stage < 0 ? "" : `, stage ${lane.stage}`);
     readout.textContent = `${who}, ${timeText(at)}: ` + (work ? timeline.activities[work.activity] + (work.micro < 0 ? "" : `, micro-batch ${work.micro}`) +
-      `, ${timeText(work.length)}, ${work.operations} operation${work.operations > 1 ? "s" : ""}` : "idle");
+      `, ${timeText(work.length)}` + (work.operations ? `, ${work.operations} operation${work.operations > 1 ? "s" : ""}` : "") : "idle");
   };
   addTip(document.getElementById("timeline"), "Point at a block to see what it is.");
   for (const svg of document.querySelectorAll("svg.timeline")) {

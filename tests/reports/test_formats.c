@@ -39,6 +39,21 @@ static const char candidates_text[] =
     "\"rejected\": [{\"dp\": 1, \"micro_batch\": 8, \"recompute\": \"none\", \"peak_bytes\": 9000000,"
     "\"step_seconds\": 0.3, \"reason\": \"too large\"}]}";
 
+/* Of its two stages: 3 s, of which the second waits for 1 s and the first for 0.5 s. */
+static struct timeline *foretell(struct arena *arena)
+{
+    static struct work_span first[] = {
+        {.end_ns = 1000000000, .activity = ACTIVITY_FORWARD},
+        {.start_ns = 1500000000, .end_ns = 2500000000, .activity = ACTIVITY_BACKWARD},
+        {.start_ns = 2500000000, .end_ns = 3000000000, .activity = ACTIVITY_WEIGHTS, .micro_batch = 1}};
+    static struct work_span second[] = {
+        {.start_ns = 1000000000, .end_ns = 3000000000, .activity = ACTIVITY_RECOMPUTE, .micro_batch = 1}};
+    struct lane *lanes = arena_array(arena, 2, sizeof *lanes);
+    lanes[0] = (struct lane){.ranks = 2, .stage = 0, .stretches = first, .stretch_count = 3};
+    lanes[1] = (struct lane){.rank = 2, .ranks = 2, .stage = 1, .stretches = second, .stretch_count = 1};
+    return spans_foretold(lanes, 2, 3000000000, "Foretold from made-up rates.", arena);
+}
+
 static struct sample open_plan_sample(void)
 {
     struct sample s = {.arena = arena_create()};
@@ -47,7 +62,8 @@ static struct sample open_plan_sample(void)
     s.pipeline = fixture_pipeline("gpt2-tiny", "selective",
                                   (struct layout){.dp = 2, .pp = 2, .micro_batch = 2, .global_batch = 16});
     ASSERT_OK(candidates_from_json(json, "plan.json", 4000000, s.arena, &candidates, &err));
-    document_of_pipeline(s.pipeline, "cpu", 4000000, candidates, &everything, s.arena, &s.document);
+    struct document_plan plan = {s.pipeline, "cpu", 4000000, candidates, foretell(s.arena)};
+    document_of_plan(&plan, &everything, s.arena, &s.document);
     json_decref(json);
     return s;
 }
@@ -71,6 +87,30 @@ static struct text write_as(const struct sample *s, const char *name)
 }
 
 /* --------------------------------------------------------------------------------------------------------- suffixes */
+
+/* Every forecast must reach the page, its data and the picture: which stage, how long, and where it comes from. */
+TEST(formats_foretold,
+     "a plan's page, picture, tables and trace show what its stages will do: 1 of 3 s idle on the second")
+{
+    struct sample s = open_plan_sample();
+    struct text page = write_as(&s, "x.html"), picture = write_as(&s, "x.svg"),
+                tables = write_as(&s, "x.csv"), trace = write_as(&s, "x.trace.json");
+    ASSERT_INT(s.document.timeline->lanes[0].idle_ns, 500000000);
+    ASSERT_INT(s.document.timeline->lanes[1].idle_ns, 1000000000);
+    ASSERT_INT(s.document.timeline->lanes[0].busy_ns[ACTIVITY_WEIGHTS], 500000000);
+    ASSERT(strstr(page.data, "Foretold from made-up rates."));
+    ASSERT(strstr(page.data, "\"timeline\":{\"length\":3000000000,"));
+    ASSERT(
+        strstr(page.data, "{\"rank\":2,\"ranks\":2,\"stage\":1,\n\"work\":[1000000000,2000000000,3,1,0]}"));
+    ASSERT(strstr(picture.data, ">stage 1</text>") && strstr(picture.data, "url(#work-weights)"));
+    ASSERT(strstr(tables.data, "0-1,0,1,1,0.5,,,,,0.5,0.833333333\r\n2-3,1,,,,2,,,,1,0.666666667\r\n"));
+    ASSERT(strstr(trace.data, "stage 1, ranks 2-3") && strstr(trace.data, "recompute, micro-batch 1"));
+    text_free(&page);
+    text_free(&picture);
+    text_free(&tables);
+    text_free(&trace);
+    close_sample(&s);
+}
 
 TEST(writers_suffix,
      "a file's suffix chooses the format, the longest that it has; another is refused with the list")
@@ -173,12 +213,15 @@ static void check_trace_peak(const struct sample *s, const char *trace)
     json_t *json = json_loads(trace, 0, NULL), *event, *value;
     size_t i;
     const char *key;
-    int64_t highest = 0;
+    const struct document *d = &s->document;
+    /* Beside a forecast the memory has a process of its own, behind those of all ranks. */
+    int64_t highest = 0, process = d->breakdown.rank;
+    process += d->timeline && d->timeline->foretold ? d->breakdown.ranks : 0;
     json_array_foreach(json_object_get(json, "traceEvents"), i, event)
     {
         int64_t sum = 0;
         if (strcmp(json_string_value(json_object_get(event, "ph")), "C") ||
-            json_whole(event, "pid") != s->document.breakdown.rank)
+            json_whole(event, "pid") != process)
             continue;
         json_object_foreach(json_object_get(event, "args"), key, value) sum += json_integer_value(value);
         highest = sum > highest ? sum : highest;

@@ -47,7 +47,7 @@ TEST_SLOW(report_large, "a million events of 64 ranks are text in under 1 s, a p
         double seconds;
         int64_t bytes;
     } limits[] = {{"out.txt", 1, 1 << 20},  {"out.json", 1, 1 << 20}, {"out.html", 5, 10000000},
-                  {"out.svg", 10, 1 << 20}, {"out.csv", 10, 1 << 20}, {"out.trace.json", 10, 200 << 20}};
+                  {"out.svg", 10, 2 << 20}, {"out.csv", 10, 1 << 20}, {"out.trace.json", 10, 200 << 20}};
     char folder[64], database[128], out[128];
     if (!getenv("MEMPLAN"))
         SKIP("MEMPLAN names no program; make test sets it");

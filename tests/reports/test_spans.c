@@ -63,7 +63,7 @@ TEST(
     ASSERT_INT(timeline->start_ns, 2000000);
     ASSERT_INT(timeline->end_ns, 2800000);
     const struct lane *lane = &timeline->lanes[0];
-    static const int64_t busy_us[ACTIVITY_COUNT] = {250, 100, 50, 100, 300, 300};
+    static const int64_t busy_us[ACTIVITY_COUNT] = {250, 100, 0, 50, 100, 300, 300};
     for (int activity = 0; activity < ACTIVITY_COUNT; activity++)
         ASSERT_INT(lane->busy_ns[activity], 1000 * busy_us[activity]);
     ASSERT_INT(lane->idle_ns, 0);
