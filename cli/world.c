@@ -17,8 +17,7 @@ static int count_ranks_here(struct world *world, struct error *err)
     char mine[BYTES] = "", *all = host_alloc((size_t)comm_size(world->comm) * BYTES);
     struct comm_span part = {mine, HOST_WORDS}, full = {all, (int64_t)HOST_WORDS * comm_size(world->comm)};
     gethostname(mine, BYTES - 1);
-    int status = comm_start_all_gather(world->comm, &part, &full, 1, DTYPE_I32, NULL, err) ||
-                 comm_wait(world->comm, err);
+    int status = comm_all_gather(world->comm, &part, &full, 1, DTYPE_I32, err);
     for (int rank = 0; !status && rank < comm_size(world->comm); rank++)
         world->ranks_here += !strcmp(all + (size_t)rank * BYTES, mine);
     free(all);
@@ -92,11 +91,7 @@ static int read_plan(const char *text, struct plan *plan, struct error *err)
 int world_share(const struct world *world, void *data, int64_t bytes, struct error *err)
 {
     struct comm_span span = {data, bytes / WORD};
-    if (!world->comm)
-        return 0;
-    if (comm_start_broadcast(world->comm, &span, 1, DTYPE_I32, 0, NULL, err))
-        return -1;
-    return comm_wait(world->comm, err);
+    return world->comm ? comm_broadcast(world->comm, &span, 1, DTYPE_I32, 0, err) : 0;
 }
 
 int world_share_plan(const struct world *world, struct plan *plan, struct error *err)

@@ -37,9 +37,11 @@ static struct job *job_create(enum job_kind kind, const struct comm_span *spans,
     return job;
 }
 
-/* Owns `job` from here on. */
+/* Owns `job` from here on; NULL: it was refused, with a message. */
 static int start(struct comm *comm, struct job *job, int64_t *ticket, struct error *err)
 {
+    if (!job)
+        return -1;
     pthread_mutex_lock(&comm->family->lock);
     int status = family_check(comm->family, err);
     if (status) {
@@ -100,56 +102,68 @@ static int check_peer(const struct comm *comm, enum job_kind kind, int peer, str
                      comm->size, comm->size - 1);
 }
 
-int comm_start_all_reduce(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
-                          enum comm_reduction reduction, int64_t *ticket, struct error *err)
+/* What makes jobs of calls; NULL and a message where the call is wrong. */
+
+static struct job *all_reduce_job(const struct comm_span *spans, int count, enum dtype dtype,
+                                  enum comm_reduction reduction, struct error *err)
 {
     int64_t total;
     if (check_reducible(JOB_ALL_REDUCE, dtype, err) ||
         count_elements(JOB_ALL_REDUCE, spans, count, &total, err))
-        return -1;
+        return NULL;
     struct job *job = job_create(JOB_ALL_REDUCE, spans, NULL, count, dtype);
     job->reduction = reduction;
     job->count = total;
-    return start(comm, job, ticket, err);
+    return job;
 }
 
-static int start_parts(struct comm *comm, enum job_kind kind, const struct comm_span *full,
-                       const struct comm_span *parts, int count, enum dtype dtype, int64_t *ticket,
-                       struct error *err)
+static struct job *parts_job(const struct comm *comm, enum job_kind kind, const struct comm_span *full,
+                             const struct comm_span *parts, int count, enum dtype dtype, struct error *err)
 {
     int64_t total;
-    if (count_elements(kind, full, count, &total, err) || check_parts(comm, kind, full, parts, count, err))
-        return -1;
+    if ((kind == JOB_REDUCE_SCATTER && check_reducible(kind, dtype, err)) ||
+        count_elements(kind, full, count, &total, err) || check_parts(comm, kind, full, parts, count, err))
+        return NULL;
     struct job *job = job_create(kind, full, parts, count, dtype);
     job->count = total / comm->size;
-    return start(comm, job, ticket, err);
+    return job;
+}
+
+static struct job *broadcast_job(const struct comm *comm, const struct comm_span *spans, int count,
+                                 enum dtype dtype, int root, struct error *err)
+{
+    int64_t total;
+    if (check_peer(comm, JOB_BROADCAST, root, err) ||
+        count_elements(JOB_BROADCAST, spans, count, &total, err))
+        return NULL;
+    struct job *job = job_create(JOB_BROADCAST, spans, NULL, count, dtype);
+    job->peer = root;
+    job->count = total;
+    return job;
+}
+
+int comm_start_all_reduce(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
+                          enum comm_reduction reduction, int64_t *ticket, struct error *err)
+{
+    return start(comm, all_reduce_job(spans, count, dtype, reduction, err), ticket, err);
 }
 
 int comm_start_reduce_scatter(struct comm *comm, const struct comm_span *full, const struct comm_span *parts,
                               int count, enum dtype dtype, int64_t *ticket, struct error *err)
 {
-    if (check_reducible(JOB_REDUCE_SCATTER, dtype, err))
-        return -1;
-    return start_parts(comm, JOB_REDUCE_SCATTER, full, parts, count, dtype, ticket, err);
+    return start(comm, parts_job(comm, JOB_REDUCE_SCATTER, full, parts, count, dtype, err), ticket, err);
 }
 
 int comm_start_all_gather(struct comm *comm, const struct comm_span *parts, const struct comm_span *full,
                           int count, enum dtype dtype, int64_t *ticket, struct error *err)
 {
-    return start_parts(comm, JOB_ALL_GATHER, full, parts, count, dtype, ticket, err);
+    return start(comm, parts_job(comm, JOB_ALL_GATHER, full, parts, count, dtype, err), ticket, err);
 }
 
 int comm_start_broadcast(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
                          int root, int64_t *ticket, struct error *err)
 {
-    int64_t total;
-    if (check_peer(comm, JOB_BROADCAST, root, err) ||
-        count_elements(JOB_BROADCAST, spans, count, &total, err))
-        return -1;
-    struct job *job = job_create(JOB_BROADCAST, spans, NULL, count, dtype);
-    job->peer = root;
-    job->count = total;
-    return start(comm, job, ticket, err);
+    return start(comm, broadcast_job(comm, spans, count, dtype, root, err), ticket, err);
 }
 
 static int start_message(struct comm *comm, enum job_kind kind, const struct comm_span *span,
@@ -228,12 +242,42 @@ int comm_wait(struct comm *comm, struct error *err)
     return wait_until_done(comm, 0, err);
 }
 
-int comm_barrier(struct comm *comm, struct error *err)
+/* As start(), until it is done. */
+static int finish(struct comm *comm, struct job *job, struct error *err)
 {
     int64_t ticket;
-    if (start(comm, job_create(JOB_BARRIER, NULL, NULL, 0, DTYPE_F32), &ticket, err))
-        return -1;
-    return wait_until_done(comm, ticket, err);
+    if (job)
+        job->awaited = true;
+    return start(comm, job, &ticket, err) || wait_until_done(comm, ticket, err) ? -1 : 0;
+}
+
+int comm_all_reduce(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
+                    enum comm_reduction reduction, struct error *err)
+{
+    return finish(comm, all_reduce_job(spans, count, dtype, reduction, err), err);
+}
+
+int comm_reduce_scatter(struct comm *comm, const struct comm_span *full, const struct comm_span *parts,
+                        int count, enum dtype dtype, struct error *err)
+{
+    return finish(comm, parts_job(comm, JOB_REDUCE_SCATTER, full, parts, count, dtype, err), err);
+}
+
+int comm_all_gather(struct comm *comm, const struct comm_span *parts, const struct comm_span *full, int count,
+                    enum dtype dtype, struct error *err)
+{
+    return finish(comm, parts_job(comm, JOB_ALL_GATHER, full, parts, count, dtype, err), err);
+}
+
+int comm_broadcast(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype, int root,
+                   struct error *err)
+{
+    return finish(comm, broadcast_job(comm, spans, count, dtype, root, err), err);
+}
+
+int comm_barrier(struct comm *comm, struct error *err)
+{
+    return finish(comm, job_create(JOB_BARRIER, NULL, NULL, 0, DTYPE_F32), err);
 }
 
 void comm_abort(struct comm *comm, const char *reason)
@@ -274,11 +318,8 @@ enum { CHOICE_WORDS = sizeof(struct choice) / sizeof(int32_t) };
 
 static int exchange_choices(struct comm *comm, struct choice mine, struct choice *all, struct error *err)
 {
-    int64_t ticket;
     struct comm_span part = {&mine, CHOICE_WORDS}, full = {all, (int64_t)CHOICE_WORDS * comm->size};
-    if (comm_start_all_gather(comm, &part, &full, 1, DTYPE_I32, &ticket, err))
-        return -1;
-    return wait_until_done(comm, ticket, err);
+    return comm_all_gather(comm, &part, &full, 1, DTYPE_I32, err);
 }
 
 static int by_key(const void *left, const void *right)

@@ -37,7 +37,7 @@ int comm_open_threads(int size, struct comm **out, struct error *err);
 enum comm_launch {
     COMM_LAUNCH_FAILED = -1, /* yes, but they cannot be connected; err says why */
     COMM_LAUNCH_NONE,        /* no: ranks are up to the caller; *out is NULL */
-    COMM_LAUNCH_OPENED,      /* yes: *out is this process's rank among all, over MPI. At most once in a process. */
+    COMM_LAUNCH_OPENED, /* yes: *out is this process's rank among all, over MPI. At most once in a process. */
 };
 enum comm_launch comm_open_launched(struct comm **out, struct error *err);
 
@@ -64,14 +64,25 @@ int comm_start_all_reduce(struct comm *comm, const struct comm_span *spans, int 
 /* Each span of `full`, a multiple of comm_size() long, is divided into equal consecutive parts, and part r of it is rank r's:
  * parts[i] receives the sum of part comm_rank() of every rank's full[i]. It may be that very place or one apart. What else
  * is in `full` stays. F32, F64 or BF16; all ranks cut alike. */
-int comm_start_reduce_scatter(struct comm *comm, const struct comm_span *full, const struct comm_span *parts, int count,
-                              enum dtype dtype, int64_t *ticket, struct error *err);
+int comm_start_reduce_scatter(struct comm *comm, const struct comm_span *full, const struct comm_span *parts,
+                              int count, enum dtype dtype, int64_t *ticket, struct error *err);
 /* The way back: part r of full[i] receives parts[i] of rank r, of any type. */
-int comm_start_all_gather(struct comm *comm, const struct comm_span *parts, const struct comm_span *full, int count,
-                          enum dtype dtype, int64_t *ticket, struct error *err);
+int comm_start_all_gather(struct comm *comm, const struct comm_span *parts, const struct comm_span *full,
+                          int count, enum dtype dtype, int64_t *ticket, struct error *err);
 /* The spans of rank `root` are copied to all, of any type. */
-int comm_start_broadcast(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype, int root,
-                         int64_t *ticket, struct error *err);
+int comm_start_broadcast(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
+                         int root, int64_t *ticket, struct error *err);
+
+/* The same, started and waited for in one: for what is needed at once. Ranks that are threads save the way over their
+ * workers. */
+int comm_all_reduce(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype,
+                    enum comm_reduction reduction, struct error *err);
+int comm_reduce_scatter(struct comm *comm, const struct comm_span *full, const struct comm_span *parts,
+                        int count, enum dtype dtype, struct error *err);
+int comm_all_gather(struct comm *comm, const struct comm_span *parts, const struct comm_span *full, int count,
+                    enum dtype dtype, struct error *err);
+int comm_broadcast(struct comm *comm, const struct comm_span *spans, int count, enum dtype dtype, int root,
+                   struct error *err);
 
 /* A message from one rank to another, or to itself. The first send to a peer with a tag in [0, COMM_TAG_MAX] meets the
  * peer's first receive with that tag, and so on; messages wait for each other and for nothing else. A send may stay
@@ -101,7 +112,7 @@ void comm_abort(struct comm *comm, const char *reason);
  * process knows, two seconds at most. False while the group lives. */
 bool comm_failed_first(struct comm *comm);
 
-/* Seconds that this rank's worker spent inside collectives, and that its caller spent waiting, for messages too: with
+/* Seconds that this rank or its worker spent inside collectives, and that its caller spent waiting, for messages too: with
  * collectives alone, the share of communication hidden behind computation is 1 - waited / busy. Reset to zero by the call. */
 void comm_times(struct comm *comm, double *busy_s, double *waited_s);
 

@@ -1,5 +1,6 @@
 /* Ranks as threads of one process. In a group, each rank has a worker that carries out its collectives in order, so the rank
- * can compute meanwhile; it starts with the first collective, since many groups carry only messages. The workers meet twice:
+ * can compute meanwhile; it starts when it is first needed, since many groups carry only messages, or only what is waited for
+ * at once, which the rank's own thread carries out when its worker has nothing before it. The workers meet twice:
  * first to know that every rank's data is there, then, after each has done its share in the memory of all, to know that
  * every share is done.
  *
@@ -175,6 +176,7 @@ static void run_collective(struct thread_rank *self, struct job *job)
 {
     struct group *group = self->group;
     int rank = self->comm.rank;
+    job->begun = true;
     group->jobs[rank] = job;
     if (!meet(self)) {
         if (!check_same(self)) {
@@ -187,12 +189,13 @@ static void run_collective(struct thread_rank *self, struct job *job)
     job_finish(&self->comm, job);
 }
 
-static struct job *first_collective(const struct comm *comm)
+/* NULL: there is none, or the one before it is under way. */
+static struct job *next_collective(const struct comm *comm)
 {
     struct job *job = comm->jobs;
     while (job && job_is_message(job))
         job = job->next;
-    return job;
+    return job && !job->begun ? job : NULL;
 }
 
 static void *work(void *context)
@@ -201,7 +204,7 @@ static void *work(void *context)
     pthread_mutex_lock(&self->comm.family->lock);
     for (;;) {
         struct job *job;
-        while (!(job = first_collective(&self->comm)) && !self->closing)
+        while (!(job = next_collective(&self->comm)) && !self->closing)
             pthread_cond_wait(&self->work, &self->comm.family->lock);
         if (!job)
             break;
@@ -213,6 +216,22 @@ static void *work(void *context)
     return NULL;
 }
 
+/* On the caller's thread, which waits anyway, unless the worker has something to do before. Another of the caller's threads
+ * may start more meanwhile. */
+static bool run_here(struct thread_rank *self, struct job *job)
+{
+    if (!job->awaited || next_collective(&self->comm) != job)
+        return false;
+    int64_t start_ns = clock_ns();
+    run_collective(self, job);
+    int64_t spent_ns = clock_ns() - start_ns;
+    self->comm.busy_ns += spent_ns;
+    self->comm.waited_ns += spent_ns;
+    if (next_collective(&self->comm))
+        pthread_cond_signal(&self->work);
+    return true;
+}
+
 /* Alone there is nobody to wait for, and so no worker. */
 static int start_collective(struct thread_rank *self, struct job *job, struct error *err)
 {
@@ -220,6 +239,8 @@ static int start_collective(struct thread_rank *self, struct job *job, struct er
         run_collective(self, job);
         return 0;
     }
+    if (run_here(self, job))
+        return 0;
     int code = self->has_worker ? 0 : pthread_create(&self->worker, NULL, work, self);
     if (code) {
         job_finish(&self->comm, job);

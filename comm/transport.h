@@ -25,12 +25,14 @@ struct job {
     struct job *next;
     int64_t ticket;
     bool begun; /* the transport's mark */
+    bool
+        awaited; /* the caller does nothing else until it is done, so it may be done on the caller's thread */
     enum job_kind kind;
     enum dtype dtype;
     enum comm_reduction reduction;
     int peer; /* of a message; root of a broadcast */
     int tag;
-    int64_t count;                        /* elements of the whole vector, or of one rank's parts */
+    int64_t count;                         /* elements of the whole vector, or of one rank's parts */
     const struct comm_span *spans, *parts; /* copies; `parts` only where there are some */
     struct comm_span copies[];
 };
@@ -40,9 +42,9 @@ struct job {
 struct family {
     pthread_mutex_t lock;
     bool stopped;
-    struct error why;      /* the first reason given */
-    int stopper;           /* the rank of the world that gave it; -1: none in this process or known to it */
-    struct comm *members;  /* open, in this process */
+    struct error why;     /* the first reason given */
+    int stopper;          /* the rank of the world that gave it; -1: none in this process or known to it */
+    struct comm *members; /* open, in this process */
 };
 
 /* A group to be opened: the same on all of its ranks, but for `rank`. */
@@ -125,6 +127,7 @@ struct job_header {
 };
 struct job_header job_header(const struct job *job);
 /* 0 when rank 0's `first` and `other` agree, else -1 with a message that names both. */
-int job_header_check(const struct job_header *first, const struct job_header *other, int rank, struct error *err);
+int job_header_check(const struct job_header *first, const struct job_header *other, int rank,
+                     struct error *err);
 
 #endif

@@ -146,7 +146,7 @@ static int open_writer(struct writing *w, const char *folder, struct error *err)
                  safetensors_reserve(w->writer, err);
     }
     if (!status && w->comm)
-        status = comm_start_broadcast(w->comm, &span, 1, DTYPE_I32, 0, NULL, err) || comm_wait(w->comm, err);
+        status = comm_broadcast(w->comm, &span, 1, DTYPE_I32, 0, err);
     if (!status && !writes_first(w)) {
         snprintf(path, sizeof path, "%s/%s", folder, w->name);
         status = safetensors_join(path, entries, count, &note, 1, &w->writer, err);

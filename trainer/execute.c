@@ -324,8 +324,7 @@ static int read_validation_loss(struct executor *e, double *loss, struct error *
     struct comm *pipeline = e->parts.groups.pipeline;
     struct placed t = program_scalar(e->parts.program, SCALAR_LOSS);
     struct comm_span span = {call_address(e, &t), 1};
-    if (pipeline &&
-        (comm_start_all_reduce(pipeline, &span, 1, t.dtype, COMM_SUM, NULL, err) || comm_wait(pipeline, err)))
+    if (pipeline && comm_all_reduce(pipeline, &span, 1, t.dtype, COMM_SUM, err))
         return -1;
     *loss = executor_read_scalar(e, SCALAR_LOSS);
     return 0;

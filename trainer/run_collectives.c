@@ -2,15 +2,6 @@
  * for; after backward over the others. */
 #include "trainer/call.h"
 
-/* Not left to run beside what follows, which needs the results. */
-static int combine_now(struct comm *group, const struct comm_span *spans, int count, enum dtype dtype,
-                       enum comm_reduction reduction, struct error *err)
-{
-    if (comm_start_all_reduce(group, spans, count, dtype, reduction, NULL, err))
-        return -1;
-    return comm_wait(group, err);
-}
-
 static enum dtype gradient_dtype(const struct executor *e)
 {
     return wide_dtype(precision_dtype(e->parts.program->layout.precision));
@@ -33,18 +24,14 @@ int run_all_gather(const struct call *c, struct error *err)
 {
     struct comm *group = c->e->parts.groups.tensor;
     int count = list_sequences(c->e, &c->in[0], &c->out[0]);
-    if (comm_start_all_gather(group, c->e->pieces, c->e->spans, count, c->in[0].dtype, NULL, err))
-        return -1;
-    return comm_wait(group, err);
+    return comm_all_gather(group, c->e->pieces, c->e->spans, count, c->in[0].dtype, err);
 }
 
 int run_reduce_scatter(const struct call *c, struct error *err)
 {
     struct comm *group = c->e->parts.groups.tensor;
     int count = list_sequences(c->e, &c->out[0], &c->in[0]);
-    if (comm_start_reduce_scatter(group, c->e->spans, c->e->pieces, count, c->in[0].dtype, NULL, err))
-        return -1;
-    return comm_wait(group, err);
+    return comm_reduce_scatter(group, c->e->spans, c->e->pieces, count, c->in[0].dtype, err);
 }
 
 int run_combine_partial(const struct call *c, struct error *err)
@@ -52,7 +39,7 @@ int run_combine_partial(const struct call *c, struct error *err)
     struct comm *group = c->e->parts.groups.tensor;
     struct comm_span span = {call_out(c, 0), placed_elements(&c->out[0])};
     enum comm_reduction reduction = c->s->kind == OP_MAX_PARTIAL ? COMM_MAX : COMM_SUM;
-    return combine_now(group, &span, 1, c->out[0].dtype, reduction, err);
+    return comm_all_reduce(group, &span, 1, c->out[0].dtype, reduction, err);
 }
 
 /* All parameters of a bucket in one state, whole and padded, and this replica's piece of each. Returns how many. */
@@ -124,7 +111,7 @@ int run_reduce_norms(const struct call *c, struct error *err)
                     e->spans[count++] =
                         executor_own(e, i, block->tensors[op->outputs[slot]].parameter, STATE_GRADIENT);
     }
-    return combine_now(e->parts.groups.tensor, e->spans, count, gradient_dtype(e), COMM_SUM, err);
+    return comm_all_reduce(e->parts.groups.tensor, e->spans, count, gradient_dtype(e), COMM_SUM, err);
 }
 
 /* The embedding and its copy on another stage. */
@@ -139,14 +126,14 @@ int run_reduce_tied(const struct call *c, struct error *err)
             if (name.part == PART_EMBED && name.id == PARAM_WTE)
                 e->spans[count++] = executor_own(e, i, k, STATE_GRADIENT);
         }
-    return combine_now(e->parts.groups.embedding, e->spans, count, gradient_dtype(e), COMM_SUM, err);
+    return comm_all_reduce(e->parts.groups.embedding, e->spans, count, gradient_dtype(e), COMM_SUM, err);
 }
 
 int run_reduce_squares(const struct call *c, struct error *err)
 {
     struct placed t = program_scalar(c->e->parts.program, SCALAR_SQUARE_SUM);
     struct comm_span span = {call_address(c->e, &t), 1};
-    return combine_now(c->e->parts.groups.norm, &span, 1, t.dtype, COMM_SUM, err);
+    return comm_all_reduce(c->e->parts.groups.norm, &span, 1, t.dtype, COMM_SUM, err);
 }
 
 int run_receive(const struct call *c, struct error *err)

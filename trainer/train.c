@@ -403,9 +403,7 @@ static int share_usage(struct run_state *run, struct error *err)
     int64_t words = sizeof(struct device_usage) / dtype_bytes(DTYPE_I32);
     struct device_usage mine = run->result->usage[comm_rank(world)];
     struct comm_span part = {&mine, words}, full = {run->result->usage, words * run->result->ranks};
-    if (comm_start_all_gather(world, &part, &full, 1, DTYPE_I32, NULL, err))
-        return -1;
-    return comm_wait(world, err);
+    return comm_all_gather(world, &part, &full, 1, DTYPE_I32, err);
 }
 
 /* This process is one rank; the others are processes too. */

@@ -72,14 +72,18 @@ static void every_all_reduce(struct comm *comm, void *data, struct record *recor
             unsigned char *bytes = data;
             struct comm_span spans[2] = {{bytes, cut}, {bytes + cut * dtype_bytes(dtype), counts[c] - cut}};
             fill(data, counts[c], dtype, comm_rank(comm));
-            must(comm_start_all_reduce(comm, spans, 2, dtype, which % 2 ? COMM_MAX : COMM_SUM, NULL, &why),
-                 &why);
-            must(comm_wait(comm, &why), &why);
+            enum comm_reduction reduction = which % 2 ? COMM_MAX : COMM_SUM;
+            if (c % 2)
+                must(comm_all_reduce(comm, spans, 2, dtype, reduction, &why), &why);
+            else
+                must(comm_start_all_reduce(comm, spans, 2, dtype, reduction, NULL, &why) ||
+                         comm_wait(comm, &why),
+                     &why);
             keep(record, data, (size_t)(counts[c] * dtype_bytes(dtype)));
         }
 }
 
-/* Three spans, in place and then with parts elsewhere. */
+/* Three spans, with parts elsewhere and then in place and at once. */
 static void every_parts_call(struct comm *comm, void *data, struct record *record)
 {
     static const int64_t part_counts[] = {1, 0, 9001};
@@ -95,9 +99,15 @@ static void every_parts_call(struct comm *comm, void *data, struct record *recor
                                           part_counts[i]};
         }
         fill(data, at - (float *)data, DTYPE_F32, rank);
-        must(comm_start_reduce_scatter(comm, full, parts, 3, DTYPE_F32, NULL, &why), &why);
-        must(comm_start_all_gather(comm, parts, full, 3, DTYPE_F32, NULL, &why), &why);
-        must(comm_wait(comm, &why), &why);
+        if (in_place)
+            must(comm_reduce_scatter(comm, full, parts, 3, DTYPE_F32, &why) ||
+                     comm_all_gather(comm, parts, full, 3, DTYPE_F32, &why),
+                 &why);
+        else
+            must(comm_start_reduce_scatter(comm, full, parts, 3, DTYPE_F32, NULL, &why) ||
+                     comm_start_all_gather(comm, parts, full, 3, DTYPE_F32, NULL, &why) ||
+                     comm_wait(comm, &why),
+                 &why);
         keep(record, data, (size_t)(at - (float *)data) * sizeof *at);
     }
     free(elsewhere);
@@ -109,8 +119,11 @@ static void every_broadcast(struct comm *comm, void *data, struct record *record
     for (int root = 0; root < comm_size(comm); root++) {
         struct comm_span span = {data, COUNT};
         fill(data, COUNT, DTYPE_F32, comm_rank(comm));
-        must(comm_start_broadcast(comm, &span, 1, DTYPE_F32, root, NULL, &why), &why);
-        must(comm_wait(comm, &why), &why);
+        if (root % 2)
+            must(comm_broadcast(comm, &span, 1, DTYPE_F32, root, &why), &why);
+        else
+            must(comm_start_broadcast(comm, &span, 1, DTYPE_F32, root, NULL, &why) || comm_wait(comm, &why),
+                 &why);
         keep(record, data, COUNT * sizeof(float));
     }
 }

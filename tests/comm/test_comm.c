@@ -358,6 +358,70 @@ TEST(comm_close_early, "a rank that goes on after another closed is told so inst
     comm_close(ranks[0].comm);
 }
 
+/* Of two vectors the first is left to run and the second needed at once; odd ranks start and wait for each. Rank r of n holds
+ * r + step, whose sum is n (n - 1) / 2 + n step. */
+static void *reduce_at_once(void *context)
+{
+    enum { COUNT = 3000, STEPS = 400 };
+    struct rank *self = context;
+    int size = comm_size(self->comm);
+    static float values[MAX_RANKS][2][COUNT];
+    float(*mine)[COUNT] = values[self->rank];
+    for (int step = 0; step < STEPS && !self->status; step++) {
+        for (int i = 0; i < COUNT; i++)
+            mine[0][i] = mine[1][i] = (float)(self->rank + step);
+        struct comm_span first = {mine[0], COUNT}, second = {mine[1], COUNT};
+        self->status = comm_start_all_reduce(self->comm, &first, 1, DTYPE_F32, COMM_SUM, NULL, &self->err);
+        if (self->rank % 2)
+            self->status |= comm_wait(self->comm, &self->err) || reduce(self, mine[1], COUNT, DTYPE_F32);
+        else
+            self->status |= comm_all_reduce(self->comm, &second, 1, DTYPE_F32, COMM_SUM, &self->err) ||
+                            comm_wait(self->comm, &self->err) || comm_barrier(self->comm, &self->err);
+        if (self->rank % 2)
+            self->status |= comm_barrier(self->comm, &self->err);
+        float sum = (float)(size * (size - 1) / 2 + size * step);
+        for (int i = 0; i < COUNT && !self->status; i++)
+            if (mine[0][i] != sum || mine[1][i] != sum)
+                self->status = error_set(&self->err, "step %d, element %d: %g and %g, not %g", step, i,
+                                         (double)mine[0][i], (double)mine[1][i], (double)sum);
+    }
+    return NULL;
+}
+
+TEST(comm_at_once, "what a rank waits for at once keeps its place behind what was left to run")
+{
+    for (int size = 1; size <= 4; size++) {
+        struct rank ranks[MAX_RANKS];
+        ranks_open(size, ranks);
+        ranks_run(size, ranks, reduce_at_once);
+        for (int rank = 0; rank < size; rank++)
+            ASSERT_MSG(!ranks[rank].status, "%d ranks: %s", size, ranks[rank].err.text);
+        ranks_close(size, ranks);
+    }
+}
+
+static void *wait_for_late(void *context)
+{
+    struct rank *self = context;
+    float value = 1;
+    struct comm_span span = {&value, 1};
+    if (self->rank == 1)
+        usleep(50 * 1000);
+    self->status = comm_all_reduce(self->comm, &span, 1, DTYPE_F32, COMM_SUM, &self->err);
+    return NULL;
+}
+
+TEST(comm_times_at_once, "nothing is hidden of what is waited for at once: busy as long as waited")
+{
+    struct rank ranks[MAX_RANKS];
+    ranks_open(2, ranks);
+    ranks_run(2, ranks, wait_for_late);
+    double busy_s, waited_s;
+    comm_times(ranks[0].comm, &busy_s, &waited_s);
+    ASSERT_MSG(busy_s > 0.03 && busy_s == waited_s, "busy %g s, waited %g", busy_s, waited_s);
+    ranks_close(2, ranks);
+}
+
 static void *reduce_while_busy(void *context)
 {
     struct rank *self = context;
