@@ -233,7 +233,8 @@ int64_t stages_peak(const struct stages *stages, int64_t stage, int64_t layers, 
 struct partial {
     struct pile pile;
     double seconds;
-    int place, parent; /* in the order of options; in the list of partials */
+    int option, place; /* of its lowest layer; the first in the order of options that may lie below */
+    int parent;        /* in the list of partials */
 };
 
 struct choosing {
@@ -385,12 +386,22 @@ static bool pile_is_covered(const struct partial *a, const struct partial *b)
            a->pile.backward <= b->pile.backward && a->pile.weight <= b->pile.weight;
 }
 
+static bool tries_orders(const struct choosing *c)
+{
+    return c->fitting.stages->layout.schedule == SCHEDULE_ZB_H1;
+}
+
+/* Some milliseconds; where all orders are tried there is less to be had from trying more. */
+static int most_partials(const struct choosing *c)
+{
+    return tries_orders(c) ? 1000 : 4000;
+}
+
 static void add_partial(struct choosing *c, struct partial p, int64_t left)
 {
-    enum { MOST_PARTIALS = 4000 }; /* some milliseconds */
     if (c->cut || is_hopeless(c, &p, left))
         return;
-    c->cut = c->count == MOST_PARTIALS;
+    c->cut = c->count == most_partials(c);
     for (int i = c->level; i < c->count; i++)
         if (pile_is_covered(&c->partials[i], &p))
             return;
@@ -410,7 +421,7 @@ static void take_over(struct choosing *c, int partial)
     c->best_s = p->seconds;
     c->best_peak = peak;
     for (; p->parent >= 0; p = &c->partials[p->parent])
-        c->best[at++] = c->fitting.costs->order[p->place];
+        c->best[at++] = p->option;
 }
 
 /* Exact: all sets for each layer, level by level from the top, without what another partial beats in every respect: whatever
@@ -430,10 +441,9 @@ static void search_choice(struct choosing *c)
             for (int place = c->partials[i].place; place < costs->option_count; place++) {
                 const struct cost_option *option = &costs->options[costs->order[place]];
                 const struct partial *above = &c->partials[i];
-                add_partial(c,
-                            (struct partial){pile_on(option->pile, above->pile),
-                                             above->seconds + option->seconds, place, i},
-                            layers - done);
+                struct partial longer = {pile_on(option->pile, above->pile), above->seconds + option->seconds,
+                                         costs->order[place], tries_orders(c) ? 0 : place, i};
+                add_partial(c, longer, layers - done);
             }
         begin = end;
     }

@@ -7,8 +7,7 @@
  *
  * Proof: with d_l the most that layer l needs beyond what it keeps, a pass peaks at the largest of (kept by layers up to l) +
  * d_l. Of two neighbours, the one with the larger d below gives max(K + a + d_a, K + a + b + d_b), which is at most K + a + b +
- * d_a and so no more than the other order's. With backward in two halves there are three such peaks, and the order is only a
- * rule that we keep. */
+ * d_a and so no more than the other order's. With backward in two halves there are three such peaks, and all orders are tried. */
 #ifndef MEMPLAN_PLANNER_STAGES_H
 #define MEMPLAN_PLANNER_STAGES_H
 
