@@ -57,8 +57,8 @@ int schedule_shape_check(const struct schedule_shape *shape, struct error *err)
                          chunks, MOST_CHUNKS);
     if (micro_batches > MOST_PAIRS / chunks)
         return error_set(err,
-                         "%lld micro-batches on --virtual-stages %lld are more than %d passes per stage and "
-                         "step; use a larger --micro-batch",
+                         "%lld micro-batches in %lld chunks per stage are more than %d passes; use a larger "
+                         "--micro-batch",
                          micro_batches, chunks, MOST_PAIRS);
     if (shape->kind == SCHEDULE_INTERLEAVED)
         return check_interleaved(shape, err);

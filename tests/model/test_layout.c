@@ -78,7 +78,7 @@ TEST(layout_refusals, "each layout that cannot be names the option and a way out
     refuse("gpt2-124m", (struct layout){.pp = INT64_MAX}, "--pp");
     refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = INT64_MAX}, "--virtual-stages");
     refuse("gpt2-124m", (struct layout){.micro_batch = 1, .global_batch = 1LL << 40},
-           "are more than 4194304 passes per stage and step; use a larger --micro-batch");
+           "are more than 4194304 passes; use a larger --micro-batch");
 }
 
 /* gpt2-124m has 12 layers. */
