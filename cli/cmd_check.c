@@ -31,7 +31,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_HEADING, .help = "What the launch does not say"},
     {"set", 0, OPTION_TEXT, "NAME=VALUE,...", NULL,
      "variables of the script, set outside of it: NODES=4,GPUS=8", offsetof(struct check_options, set)},
-    {"with", 0, OPTION_TEXT, "OPTIONS", NULL, "further options of the program: '--seq-length 4096'",
+    {"with", 0, OPTION_TEXT, "OPTIONS", NULL, "further options of the program: --with='--seq-length 4096'",
      offsetof(struct check_options, with)},
     {"model", 0, OPTION_TEXT, "MODEL", NULL,
      "a model folder, a config.json, or a preset of `memplan describe --list`",
@@ -53,7 +53,7 @@ static const struct command_spec spec = {
              "and what "
              "matters and is missing is asked for. Exit status 0: it fits; 1: it does not.",
     .examples =
-        {"memplan check examples/launch/megatron-gpt-7b.sh --device h100-80g",
+        {"memplan check examples/launch/megatron-llama2-70b-slurm.sh --device h100-80g",
          "memplan check --explain -- torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --bf16"},
     .options = options,
     .min_operands = 1,

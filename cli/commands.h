@@ -14,7 +14,7 @@ struct command {
 };
 
 extern const struct command command_describe, command_predict, command_plan, command_profile, command_train,
-    command_report, command_compare, command_calibrate, command_export, command_env;
+    command_report, command_compare, command_calibrate, command_check, command_export, command_env;
 
 enum { COMMAND_OPERANDS = 4 }; /* no command takes more */
 

@@ -12,7 +12,7 @@
 
 static const struct command *const commands[] = {
     &command_describe, &command_predict, &command_plan,      &command_profile, &command_train,
-    &command_report,   &command_compare, &command_calibrate, &command_export,  &command_env,
+    &command_report,   &command_compare, &command_calibrate, &command_check, &command_export,  &command_env,
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

@@ -218,6 +218,7 @@ static int apply_overrides(struct training_job *job, struct error *err)
     }
     if (whole_heads)
         m->kv_heads = m->heads;
+    snprintf(m->name, sizeof m->name, "%.40s, changed", m->type);
     if (m->heads > 0)
         m->head_size = m->hidden / m->heads;
     if (m->norm == JOB_LAYER_NORM && m->hidden > 0 && m->hidden < 1 << 20)
@@ -242,7 +243,11 @@ static int read_model(struct training_job *job, const struct job_files *files, s
         job_note(job, FACT_MISSING, option, source,
                  "there is no such folder here; give --model FOLDER with its config.json, or the name of a "
                  "preset");
-    return status < 0 ? -1 : job->model_known ? apply_overrides(job, err) : 0;
+    if (status)
+        return status < 0 ? -1 : 0;
+    if (s->model_name && !strcmp(s->model_name, "gpt2"))
+        job->model.hidden_dropout = job->model.attention_dropout = 0.1;
+    return apply_overrides(job, err);
 }
 
 /* ---- the rest ---- */
@@ -341,8 +346,16 @@ static void read_precision(struct training_job *job)
                      : s->bf16    ? JOB_AUTOCAST_BF16
                      : s->fp16    ? JOB_AUTOCAST_FP16
                                   : JOB_FP32;
+    bool shards = job->shards.sharding == JOB_FSDP1 || job->shards.sharding == JOB_FSDP2;
+    if (bf16_weights && shards && (s->bf16 || s->fp16) && !job->adapter.rank) {
+        /* accelerate/utils/fsdp_utils.py, and Accelerator.prepare_model() for FSDP1 */
+        job->precision = s->bf16 ? JOB_AUTOCAST_BF16 : JOB_AUTOCAST_FP16;
+        job_note(job, FACT_DERIVED, "weights", "fp32",
+                 "under FSDP, accelerate raises them when mixed precision is on");
+    }
     if (s->dtype && !strcmp(s->dtype, "auto"))
         job->precision = !strcmp(job->model.counted_dtype, "BF16") ? JOB_PURE_BF16 : job->precision;
+    job->gradients_fp32 = job->precision != JOB_PURE_BF16;
 }
 
 static int read_deepspeed(struct training_job *job, const struct job_files *files, struct error *err)

@@ -185,7 +185,7 @@ void job_require(struct training_job *job, int64_t value, const char *option, co
 {
     if (!value && !job_was_given(job, option))
         job_note(job, FACT_MISSING, option, "?",
-                 arena_printf(job->facts.arena, "nothing says it; give --with '%s %s'", option, example));
+                 arena_printf(job->facts.arena, "nothing says it; give --with='%s %s'", option, example));
 }
 
 int job_split_ranks(struct training_job *job, struct error *err)

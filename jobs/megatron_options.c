@@ -375,7 +375,7 @@ static void read_recomputation(struct training_job *job)
         r->layers = 1;
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_NONE)
         job_note(job, FACT_MISSING, "--recompute-method", "?",
-                 "Megatron-LM refuses full recomputation without; give --with '--recompute-method uniform'");
+                 "Megatron-LM refuses full recomputation without; give --with='--recompute-method uniform'");
 }
 
 static void read_kernels(struct training_job *job)
@@ -440,7 +440,7 @@ static int read_deepspeed(struct training_job *job, const struct job_files *file
         job->shards.sharding = JOB_ZERO1 + s->zero_stage - 1;
     if (!s->deepspeed_config) {
         job_note(job, FACT_MISSING, "--deepspeed-config", "?",
-                 "--deepspeed wants it; give --with '--deepspeed-config FILE'");
+                 "--deepspeed wants it; give --with='--deepspeed-config FILE'");
         return 0;
     }
     return deepspeed_read(job, s->deepspeed_config, files, err);
@@ -454,10 +454,14 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     if (setting_read_words(&table, job, &launch->arguments, NULL, err))
         return -1;
     job->framework = s->deepspeed ? JOB_MEGATRON_DEEPSPEED : JOB_MEGATRON;
+    if (s->deepspeed && !job_was_given(job, "--transformer-impl")) {
+        s->implementation = "local";
+        job_note(job, FACT_DERIVED, "--transformer-impl", "local", fork_table.framework);
+    }
     if (setting_defaults(s->deepspeed ? &fork_table : &table, job, err))
         return -1;
     job->precision = s->bf16 ? JOB_BF16 : s->fp16 ? JOB_FP16 : JOB_FP32;
-    job->gradients_fp32 = job->gradients_fp32 || s->bf16; /* arguments.py: bf16 accumulates in fp32 */
+    job->gradients_fp32 = job->gradients_fp32 || !s->fp16; /* arguments.py: bf16 accumulates in fp32 */
     if (s->no_pipeline)
         job->layout.pp = 1;
     job->shards.sharding = s->torch_fsdp2 || s->custom_fsdp ? JOB_FSDP2

@@ -145,7 +145,7 @@ static const char *how_to_give(struct training_job *job, const char *name, const
     struct arena *arena = job->facts.arena;
     if (value->name)
         return arena_printf(arena, "%s; give --set %s=VALUE", value->unknown, value->name);
-    return arena_printf(arena, "%s; give --with '%s VALUE'", value->unknown, name);
+    return arena_printf(arena, "%s; give --with='%s VALUE'", value->unknown, name);
 }
 
 static void note_unknown(const struct setting_table *table, struct training_job *job, const char *name,

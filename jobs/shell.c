@@ -232,6 +232,23 @@ static int assign_array(struct parser *p, struct variable *v, const char *from, 
     }
 }
 
+/* `old`: what stands before it, NULL: nothing. */
+static int assign_text(struct parser *p, struct variable *v, const struct glyphs *old, struct span value)
+{
+    struct glyphs text = {0};
+    if (old)
+        text = *old;
+    text.room = 0; /* others may hold the old text */
+    if (shell_expand(p->scope, value.from, value.end, value.line, SHELL_WORD, 0, &text, p->err))
+        return -1;
+    /* Of "${ARRAY[@]}" one value is made; it is cut where it is used. */
+    for (int i = 0; i < text.count; i++)
+        if (text.list[i].flags & GLYPH_BREAK)
+            text.list[i].flags = 0;
+    shell_append_value(p->scope, v, stripped(text));
+    return 0;
+}
+
 static int assign(struct parser *p, struct span s)
 {
     const char *value = s.end;
@@ -251,29 +268,17 @@ static int assign(struct parser *p, struct span s)
         return -1;
     if (v->fixed)
         return 0;
+    /* The old value stands until the new one is complete: A="$A more". */
+    struct variable fresh = {.name = v->name};
     bool array = value < s.end && *value == '(';
-    if (!append || (array && !v->array)) {
-        v->count = 0;
-        v->array = false;
-    }
-    if (array)
-        return assign_array(p, v, value + 1, s.end - 1, s.line);
-    struct glyphs text = {0};
-    if (append && v->count)
-        text = v->values[0];
-    text.room = 0; /* the old text stays as it is: others may hold it */
-    if (shell_expand(scope, value, s.end, s.line, SHELL_WORD, 0, &text, p->err))
-        return -1;
-    /* Between ( ) of an array and in quotes blanks are kept; a value is cut where it is used. */
-    for (int i = 0; i < text.count; i++)
-        if (text.list[i].flags & GLYPH_BREAK)
-            text.list[i].flags = 0;
-    text = stripped(text);
-    if (!v->count)
-        shell_append_value(scope, v, text);
-    else
-        v->values[0] = text;
-    return 0;
+    if (append && array && v->array)
+        for (int i = 0; i < v->count; i++)
+            shell_append_value(scope, &fresh, v->values[i]);
+    int status = array ? assign_array(p, &fresh, value + 1, s.end - 1, s.line)
+                       : assign_text(p, &fresh, append && v->count ? &v->values[0] : NULL,
+                                     (struct span){value, s.end, s.line});
+    *v = fresh;
+    return status;
 }
 
 /* ---- Slurm ---- */
@@ -790,7 +795,7 @@ static bool skip_function_name(struct parser *p, const char *stop)
     const char *at = stop;
     while (at < p->end && (*at == ' ' || *at == '\t'))
         at++;
-    if (at == p->at || at == p->end || *at != '(')
+    if (at == p->at || at[-1] == '=' || at == p->end || *at != '(')
         return false;
     for (at++; at < p->end && (*at == ' ' || *at == '\t');)
         at++;

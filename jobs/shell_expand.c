@@ -338,7 +338,7 @@ static int add_parameter(const struct expansion *e, const struct parameter *p)
     if (p->special)
         return add_arguments(e, p->name, p->line);
     if (!p->values)
-        return add_unset(e, p->name, p->length, p->from, p->op == p->end ? p->end : p->end + 1, p->line);
+        return add_unset(e, p->name, p->length, p->from, p->end + (p->from[1] == '{'), p->line);
     return add_values(e, p->values, p->count, p->separate, p->line);
 }
 

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Feeds every parser of jobs/ with libFuzzer, under the address and undefined-behaviour sanitizers, leaks included, starting from
+# the examples: FUZZ_SECONDS each (5). A crash, a hang of ten seconds or a leak fails it, and leaves what did it in FUZZ_FOLDER.
+#
+#     FUZZ_SECONDS=600 make check-fuzz
+set -u
+
+seconds=${FUZZ_SECONDS:-5}
+folder=${FUZZ_FOLDER:-${BUILD:-build}/fuzz}
+examples=examples/launch
+compiler=$(command -v clang || true)
+passed=0 failed=0
+
+finish() {
+    echo "$passed passed, $failed failed, $1 skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+probe() {
+    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
+        "$compiler" -x c -fsanitize=fuzzer,address -o "$folder/probe" - 2>/dev/null
+}
+
+# build TARGET
+build() {
+    "$compiler" -g -O1 -std=c11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. \
+        -DFUZZ_TARGET="fuzz_$1" -o "$folder/$1" tests/jobs/fuzz_targets.c jobs/*.c \
+        base/{arena,error,text,file,json,units,options}.c model/{model,presets,parameters}.c -ljansson -lm
+}
+
+# fuzz TARGET SEEDS...
+fuzz() {
+    local target=$1 corpus="$folder/$1.corpus" log="$folder/$1.log"
+    shift
+    mkdir -p "$corpus"
+    for seed in "$@"; do
+        cp "$seed" "$corpus/seed-$(cksum <"$seed" | cut -d ' ' -f 1)"
+    done
+    if build "$target" >"$log" 2>&1 &&
+        "$folder/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 -max_len=16000 \
+            -artifact_prefix="$folder/$target." "$corpus" >"$log" 2>&1; then
+        echo "ok    $target: $(grep -o 'DONE.*' "$log" | tr -s ' ')"
+        ((passed += 1))
+    else
+        echo "FAIL  $target: see $log"
+        grep -E 'ERROR|error:|SUMMARY' "$log" | head -n 5
+        ((failed += 1))
+    fi
+}
+
+mkdir -p "$folder"
+if [ -z "$compiler" ] || ! probe; then
+    echo "skip  fuzz: no clang with libFuzzer; the unit tests feed the parsers mutated examples"
+    finish 1
+fi
+fuzz script $examples/*.sh
+fuzz launch $examples/*.sh
+fuzz deepspeed $examples/*.json
+fuzz toml $examples/*.toml
+fuzz yaml $examples/*.yaml
+fuzz config $examples/models/*/config.json
+fuzz weights $examples/*.json
+finish 0

@@ -1,0 +1,17 @@
+/* One function for each parser of jobs/, which takes any bytes: the libFuzzer targets of check_fuzz.sh, and what test_fuzz.c
+ * feeds mutated examples to. Whatever comes, it must come back. */
+#ifndef MEMPLAN_TESTS_JOBS_FUZZ_TARGETS_H
+#define MEMPLAN_TESTS_JOBS_FUZZ_TARGETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int fuzz_script(const uint8_t *bytes, size_t count);    /* a launch script, to a training job */
+int fuzz_launch(const uint8_t *bytes, size_t count);    /* words of a launch line, one a line */
+int fuzz_deepspeed(const uint8_t *bytes, size_t count); /* DeepSpeed's JSON */
+int fuzz_toml(const uint8_t *bytes, size_t count);      /* torchtitan's TOML */
+int fuzz_yaml(const uint8_t *bytes, size_t count);      /* accelerate's YAML */
+int fuzz_config(const uint8_t *bytes, size_t count);    /* config.json */
+int fuzz_weights(const uint8_t *bytes, size_t count);   /* the header of a safetensors file */
+
+#endif

@@ -1,0 +1,157 @@
+/* Models from config.json against what their publishers count: the numbers of parameters of the Hugging Face model cards, which
+ * are sums over the safetensors files. */
+#include "jobs/job_model.h"
+
+#include "tests/test.h"
+
+#include <string.h>
+
+static int read_model(const char *config, struct job_model *out, struct error *err)
+{
+    json_t *object = json_loads(config, 0, NULL);
+    ASSERT(object);
+    int status = job_model_from_config(object, "models/Some-1B/config.json", out, err);
+    json_decref(object);
+    return status;
+}
+
+static void assert_parameters(const char *config, int64_t expected)
+{
+    struct job_model model;
+    struct error err = {0};
+    ASSERT_OK(read_model(config, &model, &err));
+    ASSERT_STR(model.name, "Some-1B");
+    ASSERT_INT(job_model_parameters(&model), expected);
+}
+
+static void assert_refused(const char *config, const char *message)
+{
+    struct job_model model;
+    struct error err = {0};
+    ASSERT_INT(read_model(config, &model, &err), -1);
+    ASSERT_HAS(err.text, message);
+}
+
+TEST(job_model_dense, "dense models have their published number of parameters")
+{
+    assert_parameters(
+        "{\"model_type\":\"gpt2\",\"n_layer\":12,\"n_embd\":768,\"n_head\":12,\"vocab_size\":50257}",
+        124439808);
+    /* Llama-3.1-8B */
+    assert_parameters(
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"num_attention_heads\":32,"
+        "\"num_key_value_heads\":8,\"intermediate_size\":14336,\"vocab_size\":128256}",
+        8030261248);
+    /* Qwen2-0.5B: biases of q, k, v; tied */
+    assert_parameters(
+        "{\"model_type\":\"qwen2\",\"num_hidden_layers\":24,\"hidden_size\":896,\"num_attention_heads\":14,"
+        "\"num_key_value_heads\":2,\"intermediate_size\":4864,\"vocab_size\":151936,\"tie_word_embeddings\":"
+        "true}",
+        494032768);
+    /* Qwen3-0.6B: norms of q and k, heads wider than hidden / heads */
+    assert_parameters(
+        "{\"model_type\":\"qwen3\",\"num_hidden_layers\":28,\"hidden_size\":1024,\"num_attention_heads\":16,"
+        "\"num_key_value_heads\":8,\"head_dim\":128,\"intermediate_size\":3072,\"vocab_size\":151936,"
+        "\"tie_word_embeddings\":true}",
+        596049920);
+    /* pythia-160m */
+    assert_parameters("{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":12,\"hidden_size\":768,\"num_"
+                      "attention_heads\":12,"
+                      "\"intermediate_size\":3072,\"vocab_size\":50304}",
+                      162322944);
+}
+
+TEST(job_model_bert, "BERT's parameters with the head that its architecture has")
+{
+#define BERT_BASE                                                                                            \
+    "\"model_type\":\"bert\",\"num_hidden_layers\":12,\"hidden_size\":768,\"num_attention_heads\":12,"       \
+    "\"intermediate_size\":3072,\"vocab_size\":30522"
+    assert_parameters("{\"architectures\":[\"BertModel\"]," BERT_BASE "}", 109482240);
+    assert_parameters("{\"architectures\":[\"BertForMaskedLM\"]," BERT_BASE "}", 109514298);
+}
+
+TEST(job_model_experts,
+     "mixtures of experts have their published number of parameters, and fewer that a token meets")
+{
+    struct job_model model;
+    struct error err = {0};
+    /* Mixtral-8x7B: 46.7B, of which 12.9B */
+    ASSERT_OK(read_model(
+        "{\"model_type\":\"mixtral\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"num_attention_heads\":"
+        "32,"
+        "\"num_key_value_heads\":8,\"intermediate_size\":14336,\"vocab_size\":32000,\"num_local_experts\":8,"
+        "\"num_experts_per_tok\":2}",
+        &model, &err));
+    ASSERT_INT(job_model_parameters(&model), 46702792704);
+    ASSERT_INT(job_model_active_parameters(&model), 12879925248);
+    /* Qwen1.5-MoE-A2.7B: shared experts with a gate */
+    assert_parameters(
+        "{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":24,\"hidden_size\":2048,\"num_attention_heads\":"
+        "16,"
+        "\"num_key_value_heads\":16,\"intermediate_size\":5632,\"vocab_size\":151936,\"num_experts\":60,"
+        "\"num_experts_per_tok\":4,\"moe_intermediate_size\":1408,\"shared_expert_intermediate_size\":5632}",
+        14315784192);
+    /* Qwen3-30B-A3B */
+    assert_parameters(
+        "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":48,\"hidden_size\":2048,\"num_attention_heads\":"
+        "32,"
+        "\"num_key_value_heads\":4,\"head_dim\":128,\"intermediate_size\":6144,\"vocab_size\":151936,"
+        "\"num_experts\":128,\"num_experts_per_tok\":8,\"moe_intermediate_size\":768}",
+        30532122624);
+    /* DeepSeek-V2-Lite: latent attention, a dense first layer, two shared experts */
+    assert_parameters("{\"model_type\":\"deepseek_v2\",\"num_hidden_layers\":27,\"hidden_size\":2048,\"num_"
+                      "attention_heads\":16,"
+                      "\"num_key_value_heads\":16,\"intermediate_size\":10944,\"vocab_size\":102400,\"n_"
+                      "routed_experts\":64,"
+                      "\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,\"n_shared_experts\":2,"
+                      "\"first_k_dense_replace\":1,"
+                      "\"q_lora_rank\":null,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_"
+                      "dim\":64,\"v_head_dim\":128}",
+                      15706484224);
+    /* DeepSeek-V3 without its layer for further tokens: 671B */
+    assert_parameters("{\"model_type\":\"deepseek_v3\",\"num_hidden_layers\":61,\"hidden_size\":7168,\"num_"
+                      "attention_heads\":128,"
+                      "\"num_key_value_heads\":128,\"intermediate_size\":18432,\"vocab_size\":129280,\"n_"
+                      "routed_experts\":256,"
+                      "\"num_experts_per_tok\":8,\"moe_intermediate_size\":2048,\"n_shared_experts\":1,"
+                      "\"first_k_dense_replace\":3,"
+                      "\"q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_"
+                      "dim\":64,\"v_head_dim\":128}",
+                      671026419200);
+}
+
+TEST(job_model_ours,
+     "what memplan's own description can say, it says with as many parameters; else it names why not")
+{
+    struct job_model model;
+    struct model plain;
+    struct error err = {0};
+    const char *why;
+    ASSERT_OK(read_model(
+        "{\"model_type\":\"mistral\",\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":100}",
+        &model, &err));
+    ASSERT(job_model_to_model(&model, &plain, &why));
+    ASSERT_OK(model_check(&plain, &err));
+    ASSERT_INT(model_parameters(&plain), job_model_parameters(&model));
+    model.experts.count = 8;
+    ASSERT(!job_model_to_model(&model, &plain, &why));
+    ASSERT_STR(why, "a mixture of experts");
+}
+
+TEST(job_model_refusals, "configurations that cannot be are refused by name")
+{
+    assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known");
+    assert_refused("{\"hidden_size\":1}", "model_type");
+    assert_refused("{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_embd\":8,\"n_head\":2,\"vocab_size\":9}",
+                   "layers is 0; it must be between 1 and 100000");
+    assert_refused(
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":3,\"intermediate_size\":96,\"vocab_size\":100}",
+        "3 key/value heads do not divide 8 heads");
+    assert_refused("{\"model_type\":\"mixtral\",\"num_hidden_layers\":100000,\"hidden_size\":1048576,\"num_"
+                   "attention_heads\":64,"
+                   "\"intermediate_size\":16777216,\"vocab_size\":100,\"num_local_experts\":60000,\"num_"
+                   "experts_per_tok\":2}",
+                   "more than 63 bits count");
+}

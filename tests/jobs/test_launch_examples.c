@@ -1,0 +1,251 @@
+/* Every script of examples/launch/ as memplan understands it, against a page in golden/. GOLDEN_UPDATE=1 writes them anew: read
+ * the difference before committing it. */
+#include "jobs/jobs.h"
+
+#include "base/text.h"
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FOLDER "examples/launch/"
+
+enum { MOST_SCRIPTS = 64, LEAST_SCRIPTS = 20 };
+
+static const char *const precisions[] = {"fp32",          "bf16",          "fp16",
+                                         "autocast bf16", "autocast fp16", "pure bf16"};
+static const char *const shardings[] = {
+    "replicated", "distributed optimizer", "zero 1", "zero 2", "zero 3", "fsdp1", "fsdp2"};
+static const char *const granularities[] = {"none", "selective", "full"};
+static const char *const kernels[] = {"default", "eager", "sdpa", "flash", "flex"};
+
+static void dump_model(const struct training_job *job, struct text *out)
+{
+    const struct job_model *m = &job->model;
+    text_printf(out,
+                "model: %s, layers %lld hidden %lld heads %lld kv %lld head %lld ffn %lld vocab %lld "
+                "positions %lld\n",
+                m->name, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+                (long long)m->kv_heads, (long long)m->head_size, (long long)m->ffn, (long long)m->vocab,
+                (long long)m->max_seq_len);
+    text_printf(
+        out,
+        "  %s, gated %d, tied %d, biases %d%d%d, experts %lld of %lld (ffn %lld, shared %lld), latent %lld\n",
+        m->norm == JOB_RMS_NORM ? "RMSNorm" : "LayerNorm", m->gated, m->tied, m->qkv_bias, m->proj_bias,
+        m->ffn_bias, (long long)m->experts.active, (long long)m->experts.count, (long long)m->experts.ffn,
+        (long long)m->experts.shared_ffn, (long long)m->latent.kv_rank);
+    text_printf(out, "  adapter rank %lld on %s, weights of %lld bits\n", (long long)job->adapter.rank,
+                job->adapter.targets ? job->adapter.targets : "nothing", (long long)job->adapter.weight_bits);
+}
+
+static void dump(const struct training_job *job, struct text *out)
+{
+    const struct job_layout *l = &job->layout;
+    text_printf(out, "%s, started by %s: nodes %lld x %lld, ranks %lld\n", job_framework_name(job->framework),
+                job->launch.launchers ? job->launch.launchers : "python", (long long)job->launch.nodes,
+                (long long)job->launch.processes_per_node, (long long)job->launch.ranks);
+    dump_model(job, out);
+    text_printf(out,
+                "layout: dp %lld (%lld x %lld) tp %lld pp %lld cp %lld ep %lld, virtual stages %lld, "
+                "sequence parallel %d\n",
+                (long long)l->dp, (long long)l->dp_replicate, (long long)l->dp_shard, (long long)l->tp,
+                (long long)l->pp, (long long)l->cp, (long long)l->ep, (long long)l->virtual_stages,
+                l->sequence_parallel);
+    text_printf(out, "batch: micro %lld, accumulated %lld, global %lld, sequence %lld\n",
+                (long long)job->batch.micro, (long long)job->batch.accumulation, (long long)job->batch.global,
+                (long long)job->batch.sequence);
+    text_printf(
+        out, "memory: %s, %s, gradients fp32 %d, offload %d %d, recompute %s, attention %s, optimizer %s\n",
+        precisions[job->precision], shardings[job->shards.sharding], job->gradients_fp32,
+        job->shards.offload_optimizer, job->shards.offload_parameters,
+        granularities[job->recompute.granularity], kernels[job->kernels.attention],
+        job->optimizer.name ? job->optimizer.name : "?");
+    for (int i = 0; i < job->facts.count; i++) {
+        const struct fact *f = &job->facts.list[i];
+        text_printf(out, "%-10s %s = %s <- %s\n", fact_kind_name(f->kind), f->name, f->value, f->origin);
+    }
+}
+
+static void check_example(const char *name)
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct text page = {0};
+    char *wanted;
+    size_t length;
+    const char *golden = arena_printf(arena, "tests/jobs/golden/%.*s.txt", (int)strlen(name) - 3, name);
+    struct jobs_request request = {.script = arena_printf(arena, FOLDER "%s", name)};
+    ASSERT_MSG(!jobs_read(&request, arena, &job, &err), "%s: %s", name, err.text);
+    dump(&job, &page);
+    if (getenv("GOLDEN_UPDATE"))
+        ASSERT_OK(text_write(&page, golden, &err));
+    ASSERT_OK(text_read_file(golden, 1 << 20, &wanted, &length, &err));
+    ASSERT_STR(page.data, wanted);
+    free(wanted);
+    text_free(&page);
+    arena_free(arena);
+}
+
+TEST(launch_examples, "each launch script of the examples is understood as its golden page says")
+{
+    DIR *folder = opendir(FOLDER);
+    int scripts = 0;
+    ASSERT(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *end = strrchr(entry->d_name, '.');
+        if (!end || strcmp(end, ".sh"))
+            continue;
+        check_example(entry->d_name);
+        scripts++;
+    }
+    closedir(folder);
+    ASSERT(scripts >= LEAST_SCRIPTS && scripts <= MOST_SCRIPTS);
+}
+
+/* ---- launch lines ---- */
+
+static struct arena *arena;
+
+static int read_line(const char *line, struct training_job *job, struct error *err)
+{
+    enum { MOST = 100 };
+    static const char *words[MOST];
+    arena = arena_create();
+    struct jobs_request request = {.command = words};
+    char *state = NULL, *copy = arena_strdup(arena, line);
+    for (char *word = strtok_r(copy, " ", &state); word; word = strtok_r(NULL, " ", &state))
+        words[request.command_count++] = word;
+    return jobs_read(&request, arena, job, err);
+}
+
+static const struct fact *find_fact(const struct training_job *job, const char *name)
+{
+    for (int i = 0; i < job->facts.count; i++)
+        if (!strcmp(job->facts.list[i].name, name))
+            return &job->facts.list[i];
+    ck_abort_msg("there is no fact %s", name);
+}
+
+#define TINY                                                                                                 \
+    "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "               \
+    "--max-position-embeddings "                                                                             \
+    "32 --micro-batch-size 1 --vocab-size 100"
+
+static void assert_ranks(const char *launcher, int64_t ranks, int64_t nodes)
+{
+    struct training_job job;
+    struct error err = {0};
+    char line[1000];
+    snprintf(line, sizeof line, "%s " TINY, launcher);
+    ASSERT_OK(read_line(line, &job, &err));
+    ASSERT_MSG(job.launch.ranks == ranks && job.launch.nodes == nodes, "%s: %lld ranks on %lld nodes",
+               launcher, (long long)job.launch.ranks, (long long)job.launch.nodes);
+    arena_free(arena);
+}
+
+TEST(launch_ranks, "each launcher says how many ranks there are, one inside the other too")
+{
+    assert_ranks("python", 1, 1);
+    assert_ranks("torchrun --nproc_per_node=8 --nnodes=4", 32, 4);
+    assert_ranks("torchrun --nproc-per-node 4", 4, 1);
+    assert_ranks("torchrun --nnodes 1:3 --nproc_per_node 2", 6, 3);
+    assert_ranks("python3 -u -m torch.distributed.run --nproc_per_node 2", 2, 1);
+    assert_ranks("python -m torch.distributed.launch --nproc_per_node=8 --nnodes 2 --node_rank 0", 16, 2);
+    assert_ranks("srun -N 2 --ntasks-per-node=8 python -u", 16, 2);
+    assert_ranks("srun -n 16 --nodes=2 python", 16, 2);
+    assert_ranks("srun -N 4 torchrun --nnodes 4 --nproc-per-node 8", 32, 4);
+    assert_ranks("mpirun -np 16 -npernode 8 -x PATH -mca btl tcp python", 16, 2);
+    assert_ranks("mpirun -n 8 --map-by ppr:4:node python", 8, 2);
+    assert_ranks("deepspeed --num_nodes=2 --num_gpus=8 --master_port 9", 16, 2);
+    assert_ranks("accelerate launch --num_processes 8 --num_machines 2 --mixed_precision bf16", 8, 2);
+    assert_ranks("numactl -N 0 singularity exec --nv image.sif torchrun --nproc_per_node 2", 2, 1);
+}
+
+TEST(launch_unknown, "an option that nothing knows is listed, with what it may have meant")
+{
+    struct training_job job;
+    struct error err = {0};
+    ASSERT_OK(read_line("torchrun " TINY " --micro-batch-sise 2 --made-up a b --lr 1", &job, &err));
+    ASSERT_INT(find_fact(&job, "--made-up")->kind, FACT_UNKNOWN);
+    ASSERT_STR(find_fact(&job, "--made-up")->value, "a,b");
+    ASSERT_HAS(find_fact(&job, "--micro-batch-sise")->origin, "did you mean --micro-batch-size?");
+    ASSERT_INT(find_fact(&job, "--lr")->kind, FACT_IRRELEVANT);
+    ASSERT_INT(job_count(&job, FACT_MISSING), 0);
+    arena_free(arena);
+}
+
+TEST(launch_missing, "what matters and is not given is missing, with the option that gives it")
+{
+    struct training_job job;
+    struct error err = {0};
+    ASSERT_OK(read_line("torchrun pretrain_gpt.py --num-layers 2 --bf16", &job, &err));
+    static const char *const names[] = {"--hidden-size", "--num-attention-heads", "--vocab-size",
+                                        "--micro-batch-size", "--seq-length"};
+    for (int i = 0; i < 5; i++)
+        ASSERT_INT(find_fact(&job, names[i])->kind, FACT_MISSING);
+    ASSERT_HAS(find_fact(&job, "--hidden-size")->origin, "--with='--hidden-size 4096'");
+    arena_free(arena);
+    ASSERT_OK(read_line("deepspeed run_clm.py --model_name_or_path no/such-model", &job, &err));
+    ASSERT_INT(find_fact(&job, "ranks")->kind, FACT_MISSING);
+    ASSERT_HAS(find_fact(&job, "--model_name_or_path")->origin, "--model FOLDER");
+    arena_free(arena);
+}
+
+static void assert_refused(const char *line, const char *message)
+{
+    struct training_job job;
+    struct error err = {0};
+    ASSERT_INT(read_line(line, &job, &err), -1);
+    ASSERT_HAS(err.text, message);
+    arena_free(arena);
+}
+
+TEST(launch_refusals, "launches that no framework would start are refused in one sentence")
+{
+    assert_refused("torchrun --nproc_per_node 8 " TINY " --tensor-model-parallel-size 3",
+                   "8 ranks are no multiple of tensor 3");
+    assert_refused("torchrun --nproc_per_node 8 " TINY " --global-batch-size 12",
+                   "no multiple of micro-batch 1 x 8");
+    assert_refused("torchrun " TINY " --num-layers two",
+                   "--num-layers is \"two\"; it must be a whole number");
+    assert_refused("torchrun " TINY " --hidden-size", "--hidden-size has no value");
+    assert_refused("torchrun --nproc_per_node 8", "no Python program in this launch");
+    assert_refused("torchrun serve.py --port 1", "options of none of the frameworks");
+}
+
+TEST(launch_script_choices, "of several launches in a script one is chosen by its line")
+{
+    static const char script[] = "torchrun " TINY "\ntorchrun --nproc_per_node 2 " TINY "\n";
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    arena = arena_create();
+    ASSERT_INT(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err), -1);
+    ASSERT_HAS(err.text, "it starts several jobs, on lines 1, 2; choose one: --line 2");
+    request.line = 2;
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.launch.ranks, 2);
+    arena_free(arena);
+}
+
+TEST(launch_set, "a variable that is set outside of the script is asked for by name, and given with --set")
+{
+    static const char script[] = "torchrun --nproc_per_node $GPUS " TINY " --num-layers $LAYERS\n";
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    arena = arena_create();
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_HAS(find_fact(&job, "--num-layers")->origin, "give --set LAYERS=VALUE");
+    ASSERT_HAS(find_fact(&job, "--nproc_per_node")->origin, "give --set GPUS=N");
+    const struct shell_variable set[] = {{"LAYERS", "6"}, {"GPUS", "4"}};
+    request.set = set;
+    request.set_count = 2;
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.model.layers, 6);
+    ASSERT_INT(job.launch.ranks, 4);
+    ASSERT_INT(job_count(&job, FACT_MISSING), 0);
+    arena_free(arena);
+}

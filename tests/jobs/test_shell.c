@@ -1,0 +1,209 @@
+/* Scripts read without a shell: what bash would make of each is in the comment or plain from the line. */
+#include "jobs/shell.h"
+
+#include "base/text.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+static struct arena *arena;
+static struct shell_script script;
+
+static int read_script(const char *text, struct error *err)
+{
+    static const char *const arguments[] = {"one", "2 words"};
+    static const struct shell_variable given[] = {{"GIVEN", "16"}};
+    struct shell_input input = {.text = text,
+                                .length = strlen(text),
+                                .file = "run.sh",
+                                .first_line = 1,
+                                .given = given,
+                                .given_count = 1,
+                                .arguments = arguments,
+                                .argument_count = 2};
+    arena = arena_create();
+    return shell_read(&input, arena, &script, err);
+}
+
+/* The words of the last command, each in brackets, with a ? before what is unknown. */
+static void assert_words(const char *text, const char *expected)
+{
+    struct error err = {0};
+    struct text got = {0};
+    ASSERT_OK(read_script(text, &err));
+    ASSERT(script.command_count > 0);
+    const struct words *w = &script.commands[script.command_count - 1].words;
+    for (int i = 0; i < w->count; i++)
+        text_printf(&got, "%s[%s]", w->list[i].unknown ? "?" : "", w->list[i].text);
+    ASSERT_STR(got.data, expected);
+    text_free(&got);
+    arena_free(arena);
+}
+
+static void assert_refused(const char *text, const char *message)
+{
+    struct error err = {0};
+    ASSERT_INT(read_script(text, &err), -1);
+    ASSERT_HAS(err.text, message);
+    arena_free(arena);
+}
+
+TEST(shell_words, "words are cut at blanks, and quotes and backslashes are taken away")
+{
+    assert_words("run a 'b  c' \"d  e\" f\\ g h'i'\"j\"", "[run][a][b  c][d  e][f g][hij]");
+    assert_words("run '' \"\" a", "[run][][][a]");
+    assert_words("run a \\\n   b # c\n", "[run][a][b]");
+    assert_words("run 'a\\b' \"a\\b\\$\\\"\" a\\b a#b", "[run][a\\b][a\\b$\"][ab][a#b]");
+}
+
+TEST(shell_variables, "variables are replaced, and cut at blanks where they are not quoted")
+{
+    assert_words("A=1\nrun $A ${A}x \"$A\" '$A'", "[run][1][1x][1][$A]");
+    assert_words("A='x  y'\nrun $A \"$A\"", "[run][x][y][x  y]");
+    assert_words("A=\nrun $A \"$A\" b", "[run][][b]");
+    assert_words("A=1; A=2; A+=3\nrun $A", "[run][23]");
+    assert_words("A='-x 1'\nA=\"$A -y 2\"\nrun $A", "[run][-x][1][-y][2]");
+    assert_words("export A=4 B=5\nrun $A $B", "[run][4][5]");
+    assert_words("A=1 run $A", "[run]?[$A]"); /* set for the command, which does not see it in its words */
+    assert_words("A=\"-x 1 \\\n  -y 2\"\nrun $A", "[run][-x][1][-y][2]");
+}
+
+TEST(shell_defaults, "defaults, alternatives, lengths and trimmed ends of variables")
+{
+    assert_words("A=1\nrun ${A:-2} ${B:-3} ${B-4} ${A:+5} ${B:+6} ${B:-\"7 8\"}", "[run][1][3][4][5][7 8]");
+    assert_words("A=\nrun ${A:-2} \"${A-3}\"", "[run][2][]");
+    assert_words("A=abc\nrun ${#A}", "[run][3]");
+    assert_words("A=/x/y.tar.gz\nrun ${A##*/} ${A%.gz} ${A%%.*} ${A#/x}",
+                 "[run][y.tar.gz][/x/y.tar][/x/y][/y.tar.gz]");
+}
+
+TEST(shell_arrays, "arrays keep their elements whole, and grow")
+{
+    assert_words("A=(a \"b c\" d)\nrun \"${A[@]}\"", "[run][a][b c][d]");
+    assert_words("A=(a \"b c\")\nrun ${A[@]} ${A[1]} $A ${#A[@]}", "[run][a][b][c][b][c][a][2]");
+    assert_words("A=(\n  a  # one\n  b\n)\nA+=(c)\nrun \"${A[@]}\"", "[run][a][b][c]");
+    assert_words("A=()\nrun x \"${A[@]}\" ${A[@]}", "[run][x]");
+    assert_words("A=(a)\nA=(\"${A[@]}\" b)\nrun \"${A[@]}\"", "[run][a][b]");
+    assert_words("A=(\"\" x)\nrun \"${A[@]}\"", "[run][][x]");
+}
+
+TEST(shell_arithmetic_values, "arithmetic is worked out, with the precedence of C")
+{
+    assert_words("A=8\nrun $((A * 4 + 2)) $(($A/3)) $((2 ** 3 ** 2)) $(( (1+2) * -3 )) $((7 % 4 << 1))",
+                 "[run][34][2][512][-9][6]");
+    assert_words("run $((GIVEN / 2 == 8)) $((1 < 2 && 3 > 4))", "[run][1][0]");
+    assert_words("run $((9223372036854775807 + 1)) $((1 / 0))",
+                 "[run]?[$((9223372036854775807 + 1))]?[$((1 / 0))]");
+}
+
+TEST(shell_unknown, "what depends on something that is not executed or not set is unknown, and says why")
+{
+    struct error err = {0};
+    assert_words("run $UNSET \"$(date)\" `date` $?", "[run]?[$UNSET]?[$(date)]?[`date`]?[$?]");
+    assert_words("A=$(nproc)\nB=$((A * 2))\nrun $B", "[run]?[$((A * 2))]");
+    ASSERT_OK(read_script("if [ -f x ]; then\n  A=1\nfi\nrun $A", &err));
+    const struct word *word = &script.commands[0].words.list[1];
+    ASSERT_STR(word->unknown, "$A is set inside an if on line 2");
+    ASSERT_STR(word->name, "A");
+    arena_free(arena);
+}
+
+TEST(shell_given, "what the caller gives replaces what the script says")
+{
+    assert_words("GIVEN=3\nif x; then GIVEN=4; fi\nrun $GIVEN", "[run][16]");
+    assert_words("run \"$1\" \"$2\" $# $3 \"$@\"", "[run][one][2 words][2][one][2 words]");
+    assert_words("shift\nrun \"$1\"", "[run][2 words]");
+}
+
+TEST(shell_blocks, "blocks are walked over once; commands inside say so")
+{
+    struct error err = {0};
+    ASSERT_OK(read_script(
+        "f() { run a; }\nfor i in 1 2; do run $i; done\ncase $1 in a|b) run b;; *) run c;; esac\n"
+        "while true; do run d; done\nif a; then run e; elif b; then run f; else run g; fi\nrun h\n",
+        &err));
+    static const char *const inside[] = {"a function", "a loop", "a case", "a case", "a loop", "an if"};
+    int found = 0;
+    for (int i = 0; i < script.command_count; i++)
+        if (!strcmp(script.commands[i].words.list[0].text, "run") && found < 6) {
+            ASSERT(script.commands[i].inside);
+            ASSERT_STR(script.commands[i].inside, inside[found++]);
+        }
+    ASSERT(!script.commands[script.command_count - 1].inside);
+    arena_free(arena);
+}
+
+TEST(shell_conditions, "an assignment behind && or || may not have happened")
+{
+    assert_words("[ -z \"$A\" ] && A=1\nrun $A", "[run]?[$A]");
+    assert_words("[[ -z \"$A\" && b ]] || A=1\nrun $A", "[run]?[$A]");
+    assert_words("cd x && A=1 && run $A", "[run][1]");
+    assert_words("((A++))\nB=2\nrun $B", "[run][2]");
+}
+
+TEST(shell_here, "here-documents that a script writes to files are kept, with their variables")
+{
+    struct error err = {0};
+    ASSERT_OK(read_script(
+        "A=3\ncat <<EOF > \"$A.json\"\n{\"a\": $A, \"b\": \"\\$x\"}\nEOF\ncat > q <<'E'\n$A\nE\nrun\n",
+        &err));
+    ASSERT_INT(script.file_count, 2);
+    ASSERT_STR(script.files[0].name, "3.json");
+    ASSERT_STR(script.files[0].text, "{\"a\": 3, \"b\": \"$x\"}\n");
+    ASSERT_STR(script.files[1].text, "$A\n");
+    arena_free(arena);
+}
+
+TEST(shell_redirections, "redirections and pipes are no words")
+{
+    assert_words("run a > x 2>&1 b < y &> z", "[run][a][b]");
+    assert_words("run a 2>/dev/null | tee x", "[tee][x]");
+}
+
+TEST(shell_inner, "the script of bash -c is read like the rest, behind what starts it")
+{
+    assert_words("N=4\nsrun -l bash -c \"torchrun --n $N x.py\"", "[srun][-l][torchrun][--n][4][x.py]");
+    assert_words("N=4\nsrun bash -lc 'torchrun --n $N x.py'", "[srun][torchrun][--n][4][x.py]");
+}
+
+TEST(shell_batch, "#SBATCH lines say what Slurm's variables will be")
+{
+    assert_words(
+        "#SBATCH --nodes=4 --ntasks-per-node=8\n#SBATCH --gres=gpu:a100:8\nrun $SLURM_NNODES $SLURM_NTASKS "
+        "$SLURM_GPUS_ON_NODE",
+        "[run][4][32][8]");
+}
+
+TEST(shell_lines, "each word knows the line that it was written on")
+{
+    struct error err = {0};
+    ASSERT_OK(read_script("A=(\n--x 1\n--y\n)\nrun \"${A[@]}\" z", &err));
+    static const int lines[] = {5, 2, 2, 3, 5};
+    for (int i = 0; i < 5; i++)
+        ASSERT_INT(script.commands[0].words.list[i].line, lines[i]);
+    arena_free(arena);
+}
+
+TEST(shell_refusals, "what no shell would read is refused with its line")
+{
+    assert_refused("a\nrun 'b", "run.sh:2: ' is not closed");
+    assert_refused("run \"a", "run.sh:1: \" is not closed");
+    assert_refused("run ${a", "run.sh:1: $ is not closed");
+    assert_refused("A=(a b", "an array's ( is not closed");
+    assert_refused("fi", "\"fi\" closes nothing");
+    assert_refused("if a; then b", "ends inside a block");
+    assert_refused("cat <<EOF > x\na", "a here-document does not end");
+}
+
+TEST(shell_growth, "variables that double without end are refused, and not for long")
+{
+    struct text text = {0};
+    struct error err = {0};
+    text_add(&text, "A=xxxxxxxx\n");
+    for (int i = 0; i < 64; i++)
+        text_add(&text, "A=$A$A\n");
+    ASSERT_INT(read_script(text.data, &err), -1);
+    ASSERT_HAS(err.text, "grow without end");
+    arena_free(arena);
+    text_free(&text);
+}
