@@ -160,7 +160,7 @@ static const struct rule rules[] = {
     {"recompute", "full", RECOMPUTE, WORKLOAD_FULL},
     {"recompute", "per-op SAC", RECOMPUTE, WORKLOAD_EVERY_SECOND},
     {"recompute", "selective op", RECOMPUTE, WORKLOAD_EVERY_SECOND},
-    {"recompute", "SAC of 2024-03", RECOMPUTE, WORKLOAD_ALTERNATE},
+    {"recompute", "SAC of 2024-03", RECOMPUTE, WORKLOAD_EVERY_SECOND},
     {"recompute", "attention core", RECOMPUTE, WORKLOAD_CORE},
     {"recompute", "moe_act", RECOMPUTE, WORKLOAD_EXPERTS},
     {"recompute", "layernorm", RECOMPUTE, WORKLOAD_EXPERTS_AND_NORMS},
@@ -185,7 +185,7 @@ static const struct rule rules[] = {
     {"fused_ce", "chunked", LOSS, WORKLOAD_LOSS_CHUNKED},
     {"fused_ce", "yes", LOSS, WORKLOAD_LOSS_FUSED},
     {"fused_ce", "fused", LOSS, WORKLOAD_LOSS_FUSED},
-    {"fused_ce", "compiled", NOTHING, 0},
+    {"fused_ce", "compiled", COMPILED, 1},
     {"fused_ce", "2 classes", LOSS, WORKLOAD_LOSS_CLASSES},
     {"fused_ce", "unknown", NOTHING, 0},
 
@@ -199,6 +199,8 @@ static const struct rule rules[] = {
 
     {"gpu_type", "V100", CONTEXT_MIB,
      1343}, /* HF's model_memory_anatomy.md: kernels loaded at once, before CUDA 11.7 */
+    {"framework", "llm.c", CONTEXT_MIB,
+     896}, /* its own log (pull request 309): context, cuBLAS, cuDNN and NCCL */
     {"gpu_type", "H100", CUBLAS_MIB, 32},
     {"gpu_type", "H200", CUBLAS_MIB, 32},
     {"gpu_type", "GH200", CUBLAS_MIB, 32},
@@ -458,6 +460,10 @@ static void read_model(struct measured_case *c)
     m->head_size = whole(model, "head_dim", m->heads ? m->hidden / m->heads : 0);
     m->ffn = whole(model, "ffn", 0);
     m->vocab = whole(model, "vocab", 0);
+    if (!m->vocab && m->layers > 1) {
+        m->vocab = 32000; /* of LLaMA and those like it */
+        text_printf(&c->assumed, "vocab %lld; ", (long long)m->vocab);
+    }
     m->tied = truth(model, "tied");
     m->bias = truth(model, "bias");
     m->qkv_bias = text_of(c->record, "model.bias") && strcmp(text_of(c->record, "model.bias"), "true");
@@ -500,7 +506,13 @@ static void read_layout(struct measured_case *c)
                   : strstr(c->framework, "torchtune") ? assume(c, "seq_len", 512)
                                                       : 1;
     int64_t global = number_in(c->record, "global_batch", 0);
-    w->micro_batches = global ? max_i64(global / (w->dp * w->micro_batch), 1) : 2 * w->pp;
+    w->micro_batches = global ? max_i64(global / (w->dp * w->micro_batch), 1) : w->pp > 1 ? 2 * w->pp : 1;
+    const char *batch = json_string_value(json_object_get(c->record, "micro_batch"));
+    if (batch && strstr(batch, "local batch") &&
+        w->pp > 1) { /* torchtitan cuts it into sequences for a pipeline */
+        w->micro_batches = w->micro_batch;
+        w->micro_batch = 1;
+    }
     double memory_gib = json_number_value(json_object_get(c->record, "gpu_mem_gib"));
     w->capacity_bytes = (int64_t)(memory_gib * (1LL << 30));
 }

@@ -47,7 +47,15 @@ static double head_alone(const struct measured_case *c)
         return NAN;
     double e = w.compute_bytes, table = e * (double)(w.model.hidden * w.model.vocab);
     double ends = 2 * e * (double)w.model.hidden * layer_tokens(&w);
-    return 3 * table + ends + 3 * loss_bytes(&w, named ? ELEMENT_COMPUTE : ELEMENT_FP32);
+    double half = loss_bytes(&w, ELEMENT_COMPUTE), whole = loss_bytes(&w, ELEMENT_FP32);
+    if (named)
+        return 3 * table + ends + 3 * half;
+    /* The loss layer alone: gradients of input and weight, or what the loss has at its peak. */
+    if (w.loss == WORKLOAD_LOSS_FUSED)
+        return table + ends / 2;
+    if (w.loss == WORKLOAD_LOSS_CHUNKED)
+        return table + ends / 2 + whole + half / (double)w.loss_chunks;
+    return w.compiled ? half + whole + half : 3 * whole + half;
 }
 
 /* The tensor that a message named, by the note of the row. */

@@ -78,6 +78,10 @@ const struct layer_rule layer_rules[] = {
      PAPER ": input of the projection"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
      "Linear's result, a partial sum"},
+    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
+     "llm.c, train_gpt2.cu of 2024-04: attproj"},
+    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
+     "llm.c, train_gpt2.cu of 2024-04: fcproj"},
     {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
     {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
@@ -134,8 +138,8 @@ const struct layer_rule layer_rules[] = {
      LIFE_KEPT, KEEP_CORE, MATRIX_NONE, "as SiLU"},
     {"experts' gated", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
      MATRIX_DOWN, "as gated"},
-    {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
-     MATRIX_NONE, "Megatron-LM moe/token_dispatcher.py: weighted by probabilities when they return"},
+    {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, 0, MATRIX_NONE,
+     "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept"},
     {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED,
      LIFE_KEPT, EVERY, MATRIX_NONE, "as gate and up"},
     {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED, LIFE_KEPT,
@@ -164,20 +168,24 @@ const struct loss_rule loss_forward_rules[] = {
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN | VOCABULARY | CHUNKED, 0, LIFE_LAYER,
      "Linear's result"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, FUSED, 0, LIFE_KEPT, "llm.c: the gradient replaces them"},
-    {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF, LIFE_LAYER, "logits.float()"},
-    {"log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, 0, LIFE_KEPT, HOOKS ": log_softmax keeps its result"},
+    {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF | IF_NOT_COMPILED, LIFE_LAYER,
+     "logits.float()"},
+    {"log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_NOT_COMPILED, LIFE_KEPT,
+     HOOKS ": log_softmax keeps its result"},
     {"log-softmax", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN, 0, LIFE_KEPT, HOOKS},
     {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, VOCABULARY, IF_LEGACY, LIFE_LAYER,
      "Megatron-LM cross_entropy.py before core 0.8: the largest is subtracted into a copy"},
     {"softmax", ELEMENT_FP32, WIDTH_VOCAB, VOCABULARY, 0, LIFE_KEPT,
      "Megatron-LM cross_entropy.py: exp and division in place"},
     {"a chunk in fp32", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_LAYER, "torchtune ChunkedCrossEntropy"},
-    {"log-softmax of all chunks", ELEMENT_FP32, WIDTH_VOCAB, CHUNKED, 0, LIFE_KEPT, "as log-softmax"},
+    {"log-softmax of all chunks", ELEMENT_FP32, WIDTH_VOCAB, CHUNKED, IF_NOT_COMPILED, LIFE_KEPT,
+     "as log-softmax"},
 };
 const int loss_forward_count = sizeof loss_forward_rules / sizeof *loss_forward_rules;
 
 const struct loss_rule loss_backward_rules[] = {
-    {"gradient of log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, 0, LIFE_NEXT, "nll_loss_backward"},
+    {"gradient of log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_NOT_COMPILED, LIFE_NEXT,
+     "nll_loss_backward"},
     {"gradient of fp32 logits", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF, LIFE_NEXT,
      "log_softmax_backward"},
     {"gradient of log-softmax", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN, 0, LIFE_NEXT, "nll_loss_backward"},
@@ -195,7 +203,7 @@ unsigned layer_conditions(const struct workload *w, bool experts)
 {
     const struct workload_model *m = &w->model;
     bool megatron = w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
-    bool fused = w->norm == WORKLOAD_NORM_FUSED || !m->rms_norm;
+    bool fused = w->norm == WORKLOAD_NORM_FUSED || !m->rms_norm || w->compiled;
     bool scores = w->attention != WORKLOAD_FLASH;
     unsigned c = m->encoder ? IF_ENCODER : IF_PRE_NORM;
     c |= fused ? IF_NORM_FUSED : IF_INPUT_NOT_SAVED;
@@ -210,12 +218,14 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     c |= w->hidden_dropout ? IF_DROPOUT : 0;
     c |= experts ? IF_EXPERTS : IF_DENSE;
     c |= m->gated ? IF_GATED : IF_PLAIN;
-    c |= w->gate == WORKLOAD_GATE_WRITTEN ? IF_GATE_WRITTEN : 0;
+    c |= w->gate == WORKLOAD_GATE_WRITTEN && !w->compiled ? IF_GATE_WRITTEN : 0;
     c |= m->shared_ffn ? IF_SHARED : 0;
     c |= m->kv_rank ? IF_LATENT : 0;
     c |= w->library == WORKLOAD_TITAN && w->sequence_parallel && w->tp > 1 ? IF_SCATTERED : 0;
     c |= m->qk_norm ? IF_QK_NORM : 0;
     c |= w->autocast ? IF_CAST : 0;
+    c |= w->compiled ? IF_COMPILED : IF_NOT_COMPILED;
+    c |= w->library == WORKLOAD_LLMC ? IF_LLMC : 0;
     c |= w->compute_bytes == 2 ? IF_HALF : 0;
     c |= megatron ? IF_MEGATRON : 0;
     c |= w->library == WORKLOAD_MEGATRON_LEGACY ? IF_LEGACY : 0;

@@ -69,6 +69,9 @@ enum {
     IF_LEGACY = 1 << 22,
     IF_MEGATRON = 1 << 23,
     IF_QK_NORM = 1 << 25,
+    IF_COMPILED = 1 << 27,
+    IF_NOT_COMPILED = 1 << 28,
+    IF_LLMC = 1 << 29,
     IF_SCATTERED = 1 << 26,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
     IF_INPUT_NOT_SAVED = 1 << 24, /* no norm keeps the layer's input */
 };

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "planner/frameworks/layer_rules.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,8 +129,10 @@ static void end_units(struct rank *rank)
 static void scale_units(struct rank *rank)
 {
     double counted = workload_parameters(rank->w), stated = rank->w->model.parameters;
+    /* Counts that are published leave out a table of the vocabulary, or have it twice. */
+    double table = (double)(rank->w->model.vocab * rank->w->model.hidden);
     double scale = stated > 0 ? stated / counted : 1;
-    if (scale > 0.98 && scale < 1.02)
+    if (fabs(stated - counted) < 1.1 * table + 0.02 * counted)
         return;
     for (int64_t u = 0; u < rank->layers; u++)
         for (int t = 0; t < UNIT_TENSORS; t++)
@@ -216,11 +219,11 @@ static void take_moments(struct rank *rank)
         take_states(rank, w->moment_bytes);
         return;
     case WORKLOAD_ADAM8: {
-        /* bitsandbytes keeps those of embeddings in fp32 (GlobalOptimManager, nn.StableEmbedding). */
+        /* Transformers' Trainer asks bitsandbytes to keep those of embeddings in fp32 (GlobalOptimManager). */
         struct unit *embed = &rank->units[rank->layers];
         for (int moment = 0; moment < 2; moment++) {
             take_states(rank, 1 + 4.0 / 2048);
-            keep(rank, 3 * unit_elements(embed), ROLE_OPTIMIZER);
+            keep(rank, w->library == WORKLOAD_TRANSFORMERS ? 3 * unit_elements(embed) : 0, ROLE_OPTIMIZER);
         }
         return;
     }
@@ -258,6 +261,10 @@ static void take_start(struct rank *rank)
     keep(rank, (double)w->cublas_bytes, ROLE_WORKSPACE);
     if (has_buffer(w))
         keep(rank, w->gradient_bytes * all_elements(rank), ROLE_GRADIENT);
+    /* Seen in Megatron's golden logs of pipelines, and not where there is one stage: a 16-bit gradient of the head stays. */
+    if (w->library == WORKLOAD_MEGATRON && w->pp > 1 && rank->stage == w->pp - 1)
+        keep(rank, w->compute_bytes * (double)(w->model.vocab * w->model.hidden) / (double)w->tp,
+             ROLE_GRADIENT);
     take_states(rank, w->master_bytes);
     switch (w->sharding) {
     case WORKLOAD_REPLICATED:
@@ -450,7 +457,8 @@ static void layer_forward(struct rank *rank, int64_t local, int *kept, bool agai
         if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0)
             continue;
         int tensor = replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, REPLAY_COMPUTE);
-        bool stays = again ? rule->life == LIFE_KEPT : layer_rule_kept(w, rule, layer);
+        bool stays =
+            again ? rule->life == LIFE_KEPT : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
         pass_time(rank, &temporaries);
         if (stays) {
             kept[i] = tensor;
@@ -754,6 +762,24 @@ static void rank_close(struct rank *rank)
     replay_free(rank->r);
 }
 
+/* V-Half (Qi et al. 2024, "Pipeline parallelism with controllable memory"): two chunks a stage, of which the first stage has
+ * both ends of the model. In all p + 2 passes of a chunk are kept, half of what 1F1B keeps. */
+static struct schedule *v_half(int64_t pp, int64_t micro_batches)
+{
+    int64_t ahead = min_i64(pp + 1, micro_batches);
+    struct schedule *s = host_alloc(sizeof *s + (size_t)(4 * micro_batches) * sizeof s->items[0]);
+    for (int64_t m = 0; m < ahead; m++)
+        s->items[s->count++] = (struct schedule_item){SCHEDULE_FORWARD, 0, (int)m};
+    for (int64_t m = 0; m < micro_batches; m++) {
+        s->items[s->count++] = (struct schedule_item){SCHEDULE_FORWARD, 1, (int)m};
+        s->items[s->count++] = (struct schedule_item){SCHEDULE_BACKWARD, 1, (int)m};
+        s->items[s->count++] = (struct schedule_item){SCHEDULE_BACKWARD, 0, (int)m};
+        if (m + ahead < micro_batches)
+            s->items[s->count++] = (struct schedule_item){SCHEDULE_FORWARD, 0, (int)(m + ahead)};
+    }
+    return s;
+}
+
 static void run_step(struct rank *rank, int step, const struct schedule *schedule,
                      struct workload_memory *out)
 {
@@ -801,7 +827,9 @@ static int replay_stage(const struct workload *w, int64_t stage, int64_t capacit
     struct caching_allocator_options options = {.capacity_bytes = capacity,
                                                 .max_split_bytes = w->max_split_bytes,
                                                 .expandable_segments = w->expandable_segments};
-    if (schedule_shape_check(&shape, err) || schedule_create(&shape, stage, &schedule, err))
+    if (w->v_shaped)
+        schedule = v_half(w->pp, shape.micro_batches);
+    else if (schedule_shape_check(&shape, err) || schedule_create(&shape, stage, &schedule, err))
         return -1;
     struct rank rank = {.w = w, .stage = stage, .micro_batches = shape.micro_batches, .prefetched = -1};
     rank.r = replay_create(&options);
@@ -826,6 +854,24 @@ static int replay_stage(const struct workload *w, int64_t stage, int64_t capacit
     return 0;
 }
 
+/* llm.c takes everything at start, in as many pieces as there are kinds, so its figure is a sum: gradients of activations are
+ * two buffers for all layers (train_gpt2.cu, fill_in_grad_act_sizes()), 4 C and C wide. */
+static void llmc_memory(const struct workload *w, struct workload_memory *out)
+{
+    struct rank rank = {.w = w};
+    double hidden = hidden_bytes(&rank), kept = 2 * hidden;
+    const struct loss_rule logits = {.element = ELEMENT_COMPUTE, .width = WIDTH_VOCAB};
+    for (int64_t layer = 0; layer < w->model.layers; layer++)
+        kept += layer_kept_bytes(w, layer);
+    double states = (w->weight_bytes + w->gradient_bytes +
+                     (w->master_bytes + 2 * w->moment_bytes) /
+                         (w->sharding == WORKLOAD_REPLICATED ? 1.0 : (double)w->dp)) *
+                    workload_parameters(w);
+    out->states_bytes = (int64_t)states;
+    out->peak.bytes = (int64_t)(states + kept + loss_rule_bytes(w, &logits) + 5 * hidden);
+    out->first_allocated_bytes = out->first_reserved_bytes = out->reserved_bytes = out->peak.bytes;
+}
+
 /* Of each communicator: prediction.c has the readings. */
 static int64_t nccl_bytes(const struct workload *w)
 {
@@ -837,10 +883,15 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
                           struct error *err)
 {
     *out = (struct workload_memory){0};
-    if (workload_check(w, err) || replay_stage(w, stage, 0, out, err))
+    if (workload_check(w, err))
+        return -1;
+    if (w->library == WORKLOAD_LLMC)
+        llmc_memory(w, out);
+    else if (replay_stage(w, stage, 0, out, err))
         return -1;
     out->context_bytes = w->context_bytes;
-    out->nccl_bytes = nccl_bytes(w);
+    out->nccl_bytes =
+        w->library == WORKLOAD_LLMC ? 0 : nccl_bytes(w); /* it is in the reading of its context */
     out->device_bytes = out->reserved_bytes + out->context_bytes + out->nccl_bytes;
     if (!w->capacity_bytes || out->device_bytes <= w->capacity_bytes)
         return 0;
