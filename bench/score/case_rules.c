@@ -46,6 +46,8 @@ enum decision {
     POSITIONS,
     QK_NORM,
     ENCODER,
+    LOGITS_HELD,
+    FROZEN_BITS,
     LOSS_HELD, /* and the caller keeps the logits */
     GRADIENTS_STAY,
     STAGE_LAST,
@@ -78,6 +80,7 @@ static const struct rule rules[] = {
     {"source", "(2023 text)", GRADIENTS_STAY, 1},
     {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
     {"source", "golden values", STAGE_LAST, 1},
+    {"source", "(2024-03", LOGITS_HELD, 4}, /* torchtitan's train.py had no `del pred` yet */
     {"source", "", NOTHING, 0},
 
     {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
@@ -219,6 +222,7 @@ static const struct rule rules[] = {
     {"model.mla", "", NOTHING, 0},
     {"model.qk_norm", "", QK_NORM, 1},
     {"model.name", "BERT", ENCODER, 1},
+    {"model.name", "QLoRA", FROZEN_BITS, 4},
     {"model.name", "", NOTHING, 0},
     {"model.moe", "", NOTHING, 0}, /* its numbers are read apart */
 };
@@ -283,11 +287,17 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case LOSS:
         w->loss = (enum workload_loss)value;
-        w->logits_held = false;
+        w->logits_held = 0;
+        break;
+    case LOGITS_HELD:
+        w->logits_held = value;
+        break;
+    case FROZEN_BITS:
+        w->frozen_bits = value;
         break;
     case LOSS_HELD:
         w->loss = (enum workload_loss)value;
-        w->logits_held = true;
+        w->logits_held = 2;
         break;
     case COMPILED:
         w->compiled = value;
@@ -507,6 +517,8 @@ static void read_layout(struct measured_case *c)
                                                       : 1;
     int64_t global = number_in(c->record, "global_batch", 0);
     w->micro_batches = global ? max_i64(global / (w->dp * w->micro_batch), 1) : w->pp > 1 ? 2 * w->pp : 1;
+    if (!global && w->pp > 1)
+        text_printf(&c->assumed, "%lld micro-batches; ", (long long)w->micro_batches);
     const char *batch = json_string_value(json_object_get(c->record, "micro_batch"));
     if (batch && strstr(batch, "local batch") &&
         w->pp > 1) { /* torchtitan cuts it into sequences for a pipeline */

@@ -50,7 +50,10 @@ const struct layer_rule layer_rules[] = {
      PAPER ": K of QK'"},
     {"projected values", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, KEEP_SECOND,
      MATRIX_NONE, "repeat_kv"},
-    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE, PAPER ": V"},
+    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_EXPANDED, LIFE_KEPT, EVERY, MATRIX_NONE,
+     PAPER ": V"},
+    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_NOT_EXPANDED, LIFE_KEPT, EVERY | KEEP_SECOND,
+     MATRIX_NONE, PAPER ": V; the third product of a layer"},
     {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, 0, MATRIX_NONE,
      "bmm's result"},
     {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
@@ -165,8 +168,11 @@ const int layer_rule_count = sizeof layer_rules / sizeof *layer_rules;
 
 /* "logits" live until the end of forward, or are held through backward. */
 const struct loss_rule loss_forward_rules[] = {
-    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN | VOCABULARY | CHUNKED, 0, LIFE_LAYER,
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN | VOCABULARY, 0, LIFE_LAYER, "Linear's result"},
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | CHUNKED, IF_NOT_COMPILED, LIFE_LAYER,
      "Linear's result"},
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | CHUNKED, IF_COMPILED, LIFE_KEPT,
+     "Wijmans et al. 2024, table 1: compiled, the cast and log-softmax are made again"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, FUSED, 0, LIFE_KEPT, "llm.c: the gradient replaces them"},
     {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF | IF_NOT_COMPILED, LIFE_LAYER,
      "logits.float()"},
@@ -210,7 +216,7 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     if (!fused)
         c |= w->norm == WORKLOAD_NORM_WRITTEN ? IF_NORM_WRITTEN : IF_NORM_COMPOSED;
     c |= !m->positions && !m->encoder && !megatron && !w->compiled ? IF_ROTARY : 0;
-    c |= w->keys_expanded && m->kv_heads != m->heads ? IF_EXPANDED : 0;
+    c |= w->keys_expanded && m->kv_heads != m->heads ? IF_EXPANDED : IF_NOT_EXPANDED;
     c |= scores ? IF_SCORES : IF_FLASH;
     c |= w->attention == WORKLOAD_EAGER ? IF_EAGER : 0;
     c |= w->attention == WORKLOAD_EAGER && !megatron ? IF_SEPARATE : 0;
@@ -284,7 +290,7 @@ static double width_of(const struct workload *w, enum layer_width width)
     }
 }
 
-static double element_bytes(const struct workload *w, enum layer_element element)
+static int element_bytes(const struct workload *w, enum layer_element element)
 {
     switch (element) {
     case ELEMENT_FP32:
@@ -309,6 +315,11 @@ double layer_rule_bytes(const struct workload *w, const struct layer_rule *rule)
                  (w->sequence_parallel && rule->split == SPLIT_INPUT && !w->inputs_whole);
     return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) /
            (double)(split ? w->tp : 1);
+}
+
+int loss_rule_element(const struct workload *w, const struct loss_rule *rule)
+{
+    return element_bytes(w, rule->element);
 }
 
 double loss_rule_bytes(const struct workload *w, const struct loss_rule *rule)

@@ -66,7 +66,8 @@ enum {
     IF_CAST = 1 << 19,     /* autocast */
     IF_HALF = 1 << 20,     /* compute in 16 bits */
     IF_SEPARATE = 1 << 21, /* queries, keys and values are copied to be laid out by heads */
-    IF_LEGACY = 1 << 22,
+    IF_LEGACY = 1 << 30,
+    IF_NOT_EXPANDED = 1 << 22,
     IF_MEGATRON = 1 << 23,
     IF_QK_NORM = 1 << 25,
     IF_COMPILED = 1 << 27,
@@ -121,6 +122,7 @@ extern const int loss_forward_count, loss_backward_count;
 
 unsigned layer_conditions(const struct workload *workload, bool experts);
 double layer_rule_bytes(const struct workload *workload, const struct layer_rule *rule);
+int loss_rule_element(const struct workload *workload, const struct loss_rule *rule); /* its bytes */
 double loss_rule_bytes(const struct workload *workload, const struct loss_rule *rule);
 /* Of tokens on one rank, before any split over tensor-parallel ranks. */
 double layer_tokens(const struct workload *workload);

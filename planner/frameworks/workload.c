@@ -41,7 +41,7 @@ struct workload workload_default(enum workload_library library, enum workload_sh
                 : library == WORKLOAD_LLMC ? WORKLOAD_LOSS_FUSED
                                            : WORKLOAD_LOSS_UPCAST,
         .loss_chunks = 8,
-        .logits_held = library == WORKLOAD_TRANSFORMERS,
+        .logits_held = library == WORKLOAD_TRANSFORMERS ? 2 : 0, /* ModelOutput.logits */
         .inputs_whole = library == WORKLOAD_TITAN,
         /* repeat_kv; Megatron-LM's transformer.py before core: key_layer.repeat_interleave() */
         .keys_expanded = library != WORKLOAD_MEGATRON,

@@ -119,7 +119,7 @@ struct workload {
     enum workload_gate gate;
     enum workload_loss loss;
     int64_t loss_chunks;
-    bool logits_held; /* the caller keeps them through backward (ModelOutput.logits) */
+    int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */
     bool hidden_dropout, attention_dropout, embedding_dropout;
     bool keys_expanded;                 /* K and V repeated for all query heads */
     bool inputs_whole;                  /* with sequence parallelism, gathered inputs are kept */

@@ -569,7 +569,7 @@ static void head_forward(struct rank *rank, struct pass *pass)
         int tensor = replay_take(rank->r, loss_rule_bytes(w, rule), ROLE_ACTIVATION, REPLAY_COMPUTE);
         if (rule->life == LIFE_KEPT)
             pass->ends[end++] = tensor;
-        else if (w->logits_held && pass->ends[END_LOGITS] < 0)
+        else if (w->logits_held == loss_rule_element(w, rule) && pass->ends[END_LOGITS] < 0)
             pass->ends[END_LOGITS] = tensor;
         else
             temporaries.tensors[temporaries.count++] = tensor;
