@@ -87,20 +87,24 @@ void breakdown_add_facts(struct report *report, const struct breakdown *b)
         report_fact(report, "arena", "%s", units_format_bytes(b->arena_bytes, bytes));
 }
 
-void breakdown_add_moment(struct report *report, const struct breakdown *b)
+const char *breakdown_moment_text(const struct breakdown_moment *moment, struct arena *arena)
 {
-    const struct breakdown_moment *moment = &b->moment;
     char where[96] = "";
+    if (!moment->operation)
+        return NULL;
     if (moment->micro_batch >= 0)
         snprintf(where, sizeof where, ", micro-batch %lld", (long long)moment->micro_batch);
     if (moment->step >= 0)
         snprintf(where + strlen(where), sizeof where - strlen(where), ", step %lld", (long long)moment->step);
-    if (!moment->operation)
-        report_remark(report, "What makes the peak",
-                      "What lives for the whole run; no operation adds to it.");
-    else
-        report_remark(report, "What makes the peak", "%s%s%s: %s%s", moment->phase,
-                      moment->part ? " of " : "", moment->part ? moment->part : "", moment->operation, where);
+    return arena_printf(arena, "%s%s%s: %s%s", moment->phase, moment->part ? " of " : "",
+                        moment->part ? moment->part : "", moment->operation, where);
+}
+
+void breakdown_add_moment(struct report *report, const struct breakdown *b)
+{
+    const char *text = breakdown_moment_text(&b->moment, report->arena);
+    report_remark(report, "What makes the peak", "%s",
+                  text ? text : "What lives for the whole run; no operation adds to it.");
 }
 
 /* ----------------------------------------------------------------------------------------------------------- layers */
@@ -372,7 +376,7 @@ static json_t *tensors_list(const struct breakdown *b)
     return list;
 }
 
-static json_t *moment_object(const struct breakdown_moment *moment)
+json_t *breakdown_moment_to_json(const struct breakdown_moment *moment)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "phase", jsonfile_string(moment->phase), "part",
                      jsonfile_string(moment->part), "operation", jsonfile_string(moment->operation),
@@ -433,7 +437,7 @@ json_t *breakdown_to_json(const struct breakdown *b)
     json_object_set_new(object, "peak_bytes", json_integer(b->peak_bytes));
     json_object_set_new(object, "arena_bytes", json_integer(b->arena_bytes));
     json_object_set_new(object, "by_role", roles_object(b->by_role));
-    json_object_set_new(object, "peak_at", b->detailed ? moment_object(&b->moment) : json_null());
+    json_object_set_new(object, "peak_at", b->detailed ? breakdown_moment_to_json(&b->moment) : json_null());
     json_object_set_new(object, "layers", layers_list(b));
     json_object_set_new(object, "largest_tensors", tensors_list(b));
     json_object_set_new(object, b->measured ? "by_rank" : "stages",

@@ -89,6 +89,10 @@ int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct a
 int breakdown_read_gpu(struct store *store, struct arena *arena, struct breakdown *breakdown, struct error *err);
 void breakdown_add_gpu_keys(json_t *object, const struct breakdown *breakdown);
 
+/* "backward of layer 0: attention, step 3"; NULL outside all operations. And the same as keys, a new reference. */
+const char *breakdown_moment_text(const struct breakdown_moment *moment, struct arena *arena);
+json_t *breakdown_moment_to_json(const struct breakdown_moment *moment);
+
 /* What layer -1 stands for: "embedding, head"; of a stage that may have neither "outside layers". */
 const char *breakdown_outside(bool staged);
 

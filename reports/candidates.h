@@ -14,10 +14,10 @@
 struct candidate {
     int64_t dp, tp, pp, micro_batch;
     const char *recompute;
-    int64_t peak_bytes, arena_bytes;
+    int64_t peak_bytes, arena_bytes;                                       /* 0: the search did not get that far */
     double step_seconds, recompute_seconds, exposed_communication_seconds; /* NAN: unknown */
     bool fits, chosen;
-    const char *reason; /* why it was rejected; NULL: it fits */
+    const char *reason; /* why it was rejected, as too large or too slow; NULL: it was not */
 };
 
 struct candidates {
@@ -26,6 +26,9 @@ struct candidates {
     struct candidate *rows; /* what fits, fastest first; then what does not, the nearest first */
     int64_t count;
 };
+
+/* What it takes of a rank, as far as that is known: the arena, else the peak, else 0. */
+int64_t candidates_bytes(const struct candidate *candidate);
 
 /* NULL in *out when the document has no alternatives. Everything lives as long as the arena. */
 int candidates_from_json(const json_t *document, const char *where, int64_t capacity_bytes, struct arena *arena,

@@ -8,6 +8,7 @@
 #include "base/role.h"
 #include "model/pipeline.h"
 #include "profiler/store.h"
+#include "reports/breakdown.h"
 #include "reports/report.h"
 
 #include <stdbool.h>
@@ -20,7 +21,7 @@ struct compare_row {
     int64_t measured_bytes;  /* of two runs: what the second one measured */
 };
 
-/* What changed between two runs on one rank. */
+/* What changed on one rank. */
 struct compare_change {
     const char *name; /* NULL: a whole layer */
     int64_t layer;    /* -1: of no layer */
@@ -40,11 +41,19 @@ struct comparison {
     int64_t max_error_bytes;
     double max_error_fraction;
 
-    /* Run against run, on the rank where the second is highest; most changed first. Empty when a run recorded no events. */
+    /* On the rank where the second run is highest (of a plan: the first that needs most), most changed first. Empty when a run
+     * recorded no events, or a plan and its run agree. */
     int64_t changed_rank;
     bool staged; /* the second run had several stages */
     struct compare_change *layers, *tensors;
     int64_t layer_count, tensor_count;
+
+    /* Likewise, whether the change moved the peak: to another operation, of whatever step. */
+    bool located; /* both moments are known */
+    bool moved;
+    struct breakdown_moment first_moment, second_moment;
+    int64_t arrived_bytes, left_bytes; /* of tensors alive at the second's peak only, at the first's only */
+    int64_t arrived, left;             /* how many */
 };
 
 /* Everything lives as long as the arena. Both refuse a run whose ranks have no final figures. The first holds each rank

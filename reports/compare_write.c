@@ -26,6 +26,11 @@ static const struct table_column change_columns[] = {{"", TABLE_TEXT},
                                                      {"before", TABLE_BYTES},
                                                      {"after", TABLE_BYTES},
                                                      {"change", TABLE_CHANGE}};
+static const struct table_column missed_columns[] = {{"", TABLE_TEXT},
+                                                     {"role", TABLE_TEXT},
+                                                     {"predicted", TABLE_BYTES},
+                                                     {"measured", TABLE_BYTES},
+                                                     {"error", TABLE_CHANGE}};
 
 /* An error is positive where too much was predicted; a change where the second run holds more. */
 static int64_t difference_of(const struct comparison *c, int64_t first, int64_t second)
@@ -190,21 +195,56 @@ static void add_changes(struct report *report, const struct comparison *c, const
 {
     if (count == 0)
         return;
-    struct table *table = report_table(report, heading, change_columns, 5);
+    struct table *table = report_table(report, heading, c->runs ? change_columns : missed_columns, 5);
     int64_t *layers = arena_array(report->arena, (size_t)count, sizeof *layers), left_out = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t equal = collect_layers(changes, count, i, layers);
         if (equal && table->row_count == MOST_CHANGES)
             left_out += equal;
         else if (equal)
-            table_add(table, (struct table_cell[]){
-                                 cell_text(change_name(report->arena, c, &changes[i], layers, equal)),
-                                 cell_text(role_name(changes[i].role)), cell_whole(changes[i].before_bytes),
-                                 cell_whole(changes[i].after_bytes),
-                                 cell_whole(changes[i].after_bytes - changes[i].before_bytes)});
+            table_add(table,
+                      (struct table_cell[]){
+                          cell_text(change_name(report->arena, c, &changes[i], layers, equal)),
+                          cell_text(role_name(changes[i].role)), cell_whole(changes[i].before_bytes),
+                          cell_whole(changes[i].after_bytes),
+                          cell_whole(difference_of(c, changes[i].before_bytes, changes[i].after_bytes))});
     }
     if (left_out)
-        report_remark(report, NULL, "%lld more changed less.", (long long)left_out);
+        report_remark(report, NULL, "%lld more %s less.", (long long)left_out,
+                      c->runs ? "changed" : "differ");
+}
+
+/* "3 tensors, 24.00 KiB" */
+static const char *count_tensors(struct arena *arena, int64_t count, int64_t bytes)
+{
+    char size[UNITS_TEXT];
+    return arena_printf(arena, "%lld tensor%s, %s", (long long)count, count == 1 ? "" : "s",
+                        units_format_bytes(bytes, size));
+}
+
+static void add_peaks(struct report *report, const struct comparison *c, const char *rank)
+{
+    struct arena *arena = report->arena;
+    if (!c->located)
+        return;
+    const char *first = breakdown_moment_text(&c->first_moment, arena),
+               *second = breakdown_moment_text(&c->second_moment, arena);
+    const char *heading =
+        arena_printf(arena, c->runs ? "Whether the peak moved, %s" : "Where the peak was, %s", rank);
+    first = first ? first : "outside all operations";
+    second = second ? second : "outside all operations";
+    if (!c->moved)
+        report_remark(report, heading, c->runs ? "No: it is still at %s." : "As predicted: %s.", second);
+    else if (c->runs)
+        report_remark(report, heading, "Yes. Before: %s. After: %s.", first, second);
+    else
+        report_remark(report, heading, "Predicted: %s. Measured: %s.", first, second);
+    if (c->arrived)
+        report_remark(report, NULL, "Alive at the peak of %s, and not at that of %s: %s.", c->second,
+                      c->first, count_tensors(arena, c->arrived, c->arrived_bytes));
+    if (c->left)
+        report_remark(report, NULL, "Alive at the peak of %s, and not at that of %s: %s.", c->first,
+                      c->second, count_tensors(arena, c->left, c->left_bytes));
 }
 
 struct report *compare_report(const struct comparison *c, struct arena *arena)
@@ -225,9 +265,10 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
         report_remark(report, NULL, "%s", c->remark);
     add_ranks(report, c);
     const char *rank = arena_printf(arena, "on rank %lld", (long long)c->changed_rank);
-    add_changes(report, c, arena_printf(arena, "Layers that changed, %s", rank), c->layers, c->layer_count);
-    add_changes(report, c, arena_printf(arena, "Tensors that changed, %s", rank), c->tensors,
-                c->tensor_count);
+    const char *what = c->runs ? "that changed" : "that differ";
+    add_peaks(report, c, rank);
+    add_changes(report, c, arena_printf(arena, "Layers %s, %s", what, rank), c->layers, c->layer_count);
+    add_changes(report, c, arena_printf(arena, "Tensors %s, %s", what, rank), c->tensors, c->tensor_count);
     return report;
 }
 
@@ -265,10 +306,15 @@ json_t *compare_to_json(const struct comparison *c)
         "{s:s, s:s, s:s, s:o, s:I, s:f, s:o}", "kind", c->runs ? "runs" : "plan and run", "first", c->first,
         "second", c->second, "remark", jsonfile_string(c->remark), "max_error_bytes",
         (json_int_t)c->max_error_bytes, "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
-    if (c->runs) {
-        json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));
-        json_object_set_new(object, "changed_layers", changes_list(c->layers, c->layer_count));
-        json_object_set_new(object, "changed_tensors", changes_list(c->tensors, c->tensor_count));
+    json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));
+    json_object_set_new(object, "changed_layers", changes_list(c->layers, c->layer_count));
+    json_object_set_new(object, "changed_tensors", changes_list(c->tensors, c->tensor_count));
+    json_object_set_new(object, "peak_moved", c->located ? json_boolean(c->moved) : json_null());
+    if (c->located) {
+        json_object_set_new(object, "first_peak_at", breakdown_moment_to_json(&c->first_moment));
+        json_object_set_new(object, "second_peak_at", breakdown_moment_to_json(&c->second_moment));
+        json_object_set_new(object, "arrived_bytes", json_integer(c->arrived_bytes));
+        json_object_set_new(object, "left_bytes", json_integer(c->left_bytes));
     }
     return object;
 }

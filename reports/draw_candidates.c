@@ -24,8 +24,8 @@ static void draw_candidate(const struct sheet *sheet, const struct candidate *ro
 static void name_chosen(const struct sheet *sheet, const struct candidate *row, double x, double y)
 {
     char text[96];
-    bool right = x > sheet->width - 190;
-    snprintf(text, sizeof text, "chosen: dp %lld, micro-batch %lld", (long long)row->dp,
+    bool narrow = sheet->width<600, right = x> sheet->width - (narrow ? 80 : 190);
+    snprintf(text, sizeof text, narrow ? "chosen" : "chosen: dp %lld, micro-batch %lld", (long long)row->dp,
              (long long)row->micro_batch);
     draw_text(sheet, x + (right ? -16 : 16), y - 9, right ? ANCHOR_END : ANCHOR_START, "mark-text", text);
 }
@@ -65,7 +65,7 @@ int draw_candidates(const struct sheet *sheet, const struct candidates *candidat
     bool limited = candidates->capacity_bytes != INT64_MAX;
     for (int64_t i = 0; i < candidates->count; i++) {
         const struct candidate *row = &candidates->rows[i];
-        most_bytes = fmax(most_bytes, (double)row->arena_bytes);
+        most_bytes = fmax(most_bytes, (double)candidates_bytes(row));
         most_ns = fmax(most_ns, row->step_seconds * 1e9);
     }
     if (limited && (double)candidates->capacity_bytes < 2 * most_bytes)
@@ -79,7 +79,9 @@ int draw_candidates(const struct sheet *sheet, const struct candidates *candidat
         draw_capacity(sheet, &x, candidates->capacity_bytes);
     for (int64_t i = candidates->count - 1; i >= 0; i--) {
         const struct candidate *row = &candidates->rows[i];
-        double at = scale_at(&x, (double)row->arena_bytes), up = scale_at(&y, row->step_seconds * 1e9);
+        if (!candidates_bytes(row) || isnan(row->step_seconds))
+            continue;
+        double at = scale_at(&x, (double)candidates_bytes(row)), up = scale_at(&y, row->step_seconds * 1e9);
         draw_candidate(sheet, row, i, at, up);
         if (row->chosen)
             name_chosen(sheet, row, at, up);

@@ -25,7 +25,9 @@ TEST(compare_plan_golden,
     check_golden(compare_report(&c, arena), INK_ASCII, "compare_plan.txt");
     const struct program *program = plan->stages[0];
     json_t *json = compare_to_json(&c), *rows = json_object_get(json, "rows");
-    check_keys(json, "kind first second remark max_error_bytes max_error_fraction rows");
+    check_keys(json,
+               "kind first second remark max_error_bytes max_error_fraction rows changed_rank changed_layers "
+               "changed_tensors peak_moved");
     ASSERT_INT(json_whole(json, "max_error_bytes"), 4096);
     ASSERT_NEAR(json_real_value(json_object_get(json, "max_error_fraction")),
                 4096.0 / (double)(program->peak_bytes + 4096), 1e-12);
@@ -223,7 +225,13 @@ TEST(compare_runs_golden, "one run against another: what changed by role, by lay
     json_t *json = compare_to_json(&c), *tensors = json_object_get(json, "changed_tensors");
     check_keys(json,
                "kind first second remark max_error_bytes max_error_fraction rows changed_rank changed_layers "
-               "changed_tensors");
+               "changed_tensors peak_moved first_peak_at second_peak_at arrived_bytes left_bytes");
+    /* The logits are new at the peak; bytes of no tensor were there before only. */
+    ASSERT(json_is_true(json_object_get(json, "peak_moved")));
+    ASSERT_INT(c.arrived, 1);
+    ASSERT_INT(json_whole(json, "arrived_bytes"), 8192);
+    ASSERT_INT(c.left, 1);
+    ASSERT_INT(json_whole(json, "left_bytes"), 1024);
     ASSERT_INT(json_array_size(tensors), 4);
     ASSERT_INT(json_whole(json_array_get(tensors, 0), "after_bytes"), 24576);
     json_decref(json);
@@ -232,6 +240,7 @@ TEST(compare_runs_golden, "one run against another: what changed by role, by lay
     ASSERT_OK(compare_runs(store, 1, store, 1, arena, &c, &err));
     ASSERT_INT(c.max_error_bytes, 0);
     ASSERT_INT(c.tensor_count + c.layer_count, 0);
+    ASSERT(c.located && !c.moved && c.arrived == 0 && c.left == 0);
     ASSERT_INT(c.row_count, RUN_RANKS * ROLE_COUNT);
     store_close(store);
     arena_free(arena);
