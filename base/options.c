@@ -15,7 +15,7 @@
 
 enum { PAGE_COLUMNS = 80, HELP_COLUMN = 26, LONGEST_WORD = 63, ALL_NAMES = 256 };
 
-static bool is_end(const struct option_spec *option)
+bool options_is_end(const struct option_spec *option)
 {
     return !option->name && !option->letter && option->kind != OPTION_HEADING;
 }
@@ -128,7 +128,7 @@ static int read_value(const struct option_spec *option, const char *word, const 
 
 static const struct option_spec *find_letter(const struct command_spec *command, char letter)
 {
-    for (const struct option_spec *option = command->options; !is_end(option); option++)
+    for (const struct option_spec *option = command->options; !options_is_end(option); option++)
         if (option->letter == letter)
             return option;
     return NULL;
@@ -137,7 +137,7 @@ static const struct option_spec *find_letter(const struct command_spec *command,
 static const struct option_spec *find_name(const struct command_spec *command, const char *name,
                                            size_t length)
 {
-    for (const struct option_spec *option = command->options; !is_end(option); option++)
+    for (const struct option_spec *option = command->options; !options_is_end(option); option++)
         if (option->name && strlen(option->name) == length && !memcmp(option->name, name, length))
             return option;
     return NULL;
@@ -149,7 +149,7 @@ static int unknown_option(const struct command_spec *command, const char *word, 
         return error_set(err, "unknown option %s; write -%c %s", word, word[1], word + 2);
     const char *names[ALL_NAMES] = {"help"};
     int count = 1;
-    for (const struct option_spec *option = command->options; !is_end(option); option++)
+    for (const struct option_spec *option = command->options; !options_is_end(option); option++)
         if (option->name && count < ALL_NAMES - 1)
             names[count++] = option->name;
     char typed[LONGEST_WORD + 2];
@@ -328,7 +328,7 @@ void options_help(const struct command_spec *command, struct text *out)
     add_wrapped(out, command->about, 0, 0, "");
     text_add(out, "\noptions\n");
     add_option(out, &help);
-    for (const struct option_spec *option = command->options; !is_end(option); option++)
+    for (const struct option_spec *option = command->options; !options_is_end(option); option++)
         if (option->kind == OPTION_HEADING)
             text_printf(out, "\n%s\n", option->help);
         else

@@ -24,10 +24,11 @@ struct option_spec {
     const char *name; /* long name without dashes: "micro-batch" */
     char letter;      /* one-letter form, or 0 */
     enum option_kind kind;
-    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags; NULL shows the choices */
-    const char *choices;  /* OPTION_CHOICE only: "none|selective|full" */
-    const char *help;     /* a phrase; may name the default */
-    size_t offset;        /* of the field in the struct that options_parse() fills */
+    const char
+        *argument; /* what the value is called in help: "BYTES"; NULL for flags; NULL shows the choices */
+    const char *choices; /* OPTION_CHOICE only: "none|selective|full" */
+    const char *help;    /* a phrase; may name the default */
+    size_t offset;       /* of the field in the struct that options_parse() fills */
 };
 
 struct command_spec {
@@ -43,11 +44,14 @@ struct command_spec {
 /* Parses argv[1..argc) into `target` (fields not named stay as they are) and `operands` (room for `argc`). Accepts
  * --name value, --name=value, -o value, "--". An unknown option names the nearest known one. Returns the number of
  * operands, or -1 with err set. *help is set to true when --help or -h was given (and parsing stops there). */
-int options_parse(const struct command_spec *command, int argc, char **argv, void *target, const char **operands,
-                  bool *help, struct error *err);
+int options_parse(const struct command_spec *command, int argc, char **argv, void *target,
+                  const char **operands, bool *help, struct error *err);
 
 /* Appends the help page; 80 columns; ends with the two examples. */
 void options_help(const struct command_spec *command, struct text *out);
+
+/* Is this the entry that ends a table? For other readers of tables. */
+bool options_is_end(const struct option_spec *option);
 
 /* The entry of `names` (NULL-terminated) nearest to `word` by edit distance, or NULL when nothing is near. */
 const char *options_nearest(const char *word, const char *const *names);

@@ -14,7 +14,13 @@ struct command {
 };
 
 extern const struct command command_describe, command_predict, command_plan, command_profile, command_train,
-    command_report, command_compare, command_calibrate, command_check, command_export, command_env;
+    command_report, command_compare, command_watch, command_calibrate, command_check, command_export,
+    command_env, command_help;
+
+/* In the order of the list, NULL at the end. */
+extern const struct command *const commands_all[];
+/* NULL when there is none of that name; err then names the nearest. */
+const struct command *command_find(const char *name, struct error *err);
 
 enum { COMMAND_OPERANDS = 4 }; /* no command takes more */
 

@@ -73,3 +73,15 @@ advice() { tr '\n' ' ' <"$1" | sed -n 's/.* try \(--[^(]*\) (needs.*/\1/p' | sed
 # shellcheck disable=SC2034 # for the cases
 tiny_config='{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 256, "n_positions": 64}'
 
+
+# completes SCRIPT LINE WORDS: what bash offers at the end of a line, with that script; words split as bash does.
+completes() {
+    local offers
+    offers=$(PATH=$(dirname "$MEMPLAN"):$PATH bash -c 'source "./$1"
+        read -r -a COMP_WORDS <<<"${2//=/ = }"
+        [[ $2 == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _memplan
+        echo "${COMPREPLY[*]}"' - "$1" "$2")
+    [ "$offers" = "$3" ] || ! echo "$2: $offers" >&2
+}
