@@ -2,13 +2,12 @@
  * library of its own: only a run over MPI needs MPI. */
 #include "comm/comm.h"
 
+#include "base/library.h"
 #include "comm/comm_mpi.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Variables that a launcher gives to every process of a run, and only to those. */
 static const struct launcher {
@@ -37,39 +36,14 @@ static int check_srun(struct error *err)
                      tasks);
 }
 
-/* MPI loads parts of itself that look for its symbols among the global ones. */
-static void *load(const char *path)
-{
-    return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-}
-
-/* Looks beside the program, where the build puts it; in ../lib, where it is installed; where the system looks. */
-static void *find_library(void)
-{
-    const char *named = getenv("MEMPLAN_MPI_LIBRARY");
-    if (named)
-        return load(named);
-    static const char *const places[] = {"", "/../lib"};
-    char program[4096];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        char path[sizeof program + 64];
-        snprintf(path, sizeof path, "%.*s%s/" COMM_MPI_LIBRARY, (int)(slash - program), program, places[i]);
-        if (access(path, R_OK) == 0)
-            return load(path);
-    }
-    return load(COMM_MPI_LIBRARY);
-}
-
 enum comm_launch comm_open_launched(struct comm **out, struct error *err)
 {
     *out = NULL;
     const char *launcher = find_launcher();
     if (!launcher)
         return check_srun(err) ? COMM_LAUNCH_FAILED : COMM_LAUNCH_NONE;
-    void *library = find_library();
+    /* MPI loads parts of itself that look for its symbols among the global ones. */
+    void *library = library_open(COMM_MPI_LIBRARY, "MEMPLAN_MPI_LIBRARY", RTLD_NOW | RTLD_GLOBAL);
     void *symbol = library ? dlsym(library, COMM_MPI_SYMBOL) : NULL;
     if (!symbol) {
         error_set(

@@ -1,45 +1,19 @@
 /* Finds and loads the CUDA back end's library, and asks it what the GPUs of this machine hold. */
 #include "device/cuda_library.h"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Left to what grows after the context is there and is in nobody's ledger: code of kernels, loaded when they first run, and
  * the memory behind their stacks, which when full is 264 MiB on a card of 132 multiprocessors (x 2048 threads x 1 KiB).
  * Chosen from those figures, not measured. */
 static const int64_t margin_bytes = 512LL << 20;
 
-static void *load(const char *path)
-{
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
-static void *find_library(void)
-{
-    const char *named = getenv("MEMPLAN_CUDA_LIBRARY");
-    if (named)
-        return load(named);
-    static const char *const places[] = {"", "/../lib"};
-    char program[4096];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        char path[sizeof program + 64];
-        snprintf(path, sizeof path, "%.*s%s/" CUDA_LIBRARY_FILE, (int)(slash - program), program, places[i]);
-        if (access(path, R_OK) == 0)
-            return load(path);
-    }
-    return load(CUDA_LIBRARY_FILE);
-}
-
 static int load_library(const struct cuda_library **out, struct error *err)
 {
-    void *handle = find_library();
+    void *handle = library_open(CUDA_LIBRARY_FILE, "MEMPLAN_CUDA_LIBRARY", RTLD_NOW | RTLD_LOCAL);
     const struct cuda_library *library = handle ? dlsym(handle, CUDA_LIBRARY_SYMBOL) : NULL;
     if (!library)
         return error_set(
