@@ -9,7 +9,7 @@
 struct calibrate_options {
     const char *output;
     int64_t run;
-    bool json, quiet;
+    bool all, json, quiet;
 };
 
 static const struct option_spec options[] = {
@@ -18,6 +18,8 @@ static const struct option_spec options[] = {
      offsetof(struct calibrate_options, output)},
     {"run", 0, OPTION_POSITIVE, "ID", NULL, "which run of the database; default the latest",
      offsetof(struct calibrate_options, run)},
+    {"all", 0, OPTION_FLAG, NULL, NULL, "all runs of the database together",
+     offsetof(struct calibrate_options, all)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "the calibration on stdout",
      offsetof(struct calibrate_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct calibrate_options, quiet)},
@@ -69,7 +71,9 @@ static int run(int argc, char **argv, struct error *err)
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     struct calibration calibration;
-    if (speed_fit(operands[0], o.run, line, &calibration, err))
+    if (o.all && o.run)
+        return error_set(err, "--all and --run both say which runs count; give one of them");
+    if (speed_fit(operands[0], o.all ? SPEED_ALL_RUNS : o.run, line, &calibration, err))
         return -1;
     int status = write_answer(&calibration, &o, err);
     calibration_clear(&calibration);

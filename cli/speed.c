@@ -6,19 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A rank's threads are those that `train` gives it: an equal share of the cores. */
-static int fit_store(struct store *store, int64_t run_id, struct calibration *out, struct error *err)
+static int fit_all(struct store *store, struct calibration *out, struct error *err)
 {
     struct arena *arena = arena_create();
-    struct store_run run;
-    int status = store_read_run(store, run_id, arena, &run, err);
-    if (!status) {
-        int cores = machine_speed_cores();
-        out->threads = run.ranks < cores ? cores / run.ranks : 1;
-        status = calibration_fit(store, run_id, out, err);
-    }
+    struct store_run *runs;
+    int64_t count;
+    int status = store_read_runs(store, arena, &runs, &count, err);
+    if (!status && !count)
+        status = error_set(err, "there is no run in it; record one with `memplan profile`");
+    for (int64_t i = 0; !status && i < count; i++)
+        status = calibration_fit(store, runs[i].run_id, machine_speed_cores(), out, err);
     arena_free(arena);
     return status;
+}
+
+static int fit_one(struct store *store, int64_t run_id, struct calibration *out, struct error *err)
+{
+    if (!run_id && store_latest_run(store, &run_id, err))
+        return -1;
+    return calibration_fit(store, run_id, machine_speed_cores(), out, err);
 }
 
 int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out,
@@ -31,9 +37,8 @@ int speed_fit(const char *path, int64_t run_id, const char *made_by, struct cali
     snprintf(calibration.made_by, sizeof calibration.made_by, "%s", made_by);
     if (store_open_read(path, &store, err))
         return -1;
-    int status = run_id ? 0 : store_latest_run(store, &run_id, err);
-    if (!status)
-        status = fit_store(store, run_id, &calibration, err);
+    int status = run_id == SPEED_ALL_RUNS ? fit_all(store, &calibration, err)
+                                          : fit_one(store, run_id, &calibration, err);
     store_close(store);
     if (!status)
         *out = calibration;

@@ -14,11 +14,13 @@ struct device_speed {
 
 /* `calibration_path`: calibration.json or a run.db, or NULL. `measure`: without a calibration, measure a CPU's rates now
  * (half a second) instead of guessing them. *out must not move; speed_close() releases it. */
-int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path, bool measure,
-               struct device_speed *out, struct error *err);
+int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path,
+               bool measure, struct device_speed *out, struct error *err);
 void speed_close(struct device_speed *speed);
 
-/* Fits a recorded run (0: the latest) of this machine. The caller owns *out's contents: calibration_clear(). */
-int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out, struct error *err);
+enum { SPEED_ALL_RUNS = -1 };
+/* Fits a recorded run (0: the latest), or all of a database, of this machine. The caller owns *out's contents: calibration_clear(). */
+int speed_fit(const char *path, int64_t run_id, const char *made_by, struct calibration *out,
+              struct error *err);
 
 #endif

@@ -1,12 +1,15 @@
-/* What operations really cost on one machine, fitted from a recorded run: for each kind of operation its rate against its
- * shape, and how far repetitions spread. The time model asks here first.
+/* What operations really cost on one machine, fitted from recorded runs: for each kind of operation its rate against its
+ * shape, for each kind of group what it takes to reach each other, and how far repetitions spread. The time model asks here
+ * first.
  *
  * calibration.json:
  *
- *     { "memplan_calibration": 1, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores", "threads": 2, "ranks": 1,
- *       "made_by": "memplan calibrate ...", "communication_bytes_per_s": 0, "step_ratio": 1.03,
+ *     { "memplan_calibration": 2, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores",
+ *       "made_by": "memplan calibrate ...",
+ *       "runs": [ { "run": 1, "ranks": 1, "threads": 2, "step_ratio": 1.03 } ],
+ *       "links": [ { "group": "parts", "latency_s": 8e-05, "bytes_per_s": 1.8e10, "spread": 0.1, "count": 480 } ],
  *       "operations": [ { "kind": "matmul", "spread": 0.04, "points": [
- *           { "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041,
+ *           { "threads": 2, "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041,
  *             "count": 480 } ] } ] }
  */
 #ifndef MEMPLAN_PLANNER_CALIBRATION_H
@@ -19,43 +22,76 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CALIBRATION_VERSION = 1 };
+enum { CALIBRATION_VERSION = 2 };
 
-/* Equal operations, measured `count` times. */
+/* Equal operations, measured `count` times by ranks of so many threads. */
 struct calibration_point {
+    int threads;
     int64_t m, n, k; /* of a matrix product; 0 in operations that are none */
-    double flops, bytes, seconds; /* of one operation; the median */
+    double flops, bytes,
+        seconds; /* of one operation within a step: the median, stretched as its run's steps were */
     int64_t count;
 };
 
 struct calibration_kind {
     struct calibration_point *points; /* owned */
     int64_t count;
-    double spread; /* how much longer than its fastest repetition an operation takes, on average: 0.04 is 4% */
+    double
+        spread; /* how much longer than its fastest repetition an operation takes, on average: 0.04 is 4% */
+};
+
+/* The ranks that do something together. */
+enum calibration_group {
+    CALIBRATION_PARTS,    /* tensor-parallel ranks */
+    CALIBRATION_REPLICAS, /* data-parallel ranks */
+    CALIBRATION_STAGES,   /* of a pipeline, and all ranks of a run */
+    CALIBRATION_GROUPS,
+};
+
+/* From the moment when the last of them is there, what they do together takes latency_s + bytes sent / bytes_per_s. */
+struct calibration_link {
+    double latency_s;
+    double bytes_per_s; /* sent by one rank; 0: all that was measured was too small to tell */
+    double spread;      /* how far single times are from the median, on average */
+    int64_t count;      /* how many were measured; 0: none, and all else is 0 */
+};
+
+struct calibration_run {
+    int64_t run_id;
+    int ranks, threads; /* that ran at the same time; of each of them */
+    double step_ratio;  /* a step, without what ranks do together, over the sum of its operations' medians */
 };
 
 struct calibration {
     char device[96];          /* the machine */
     char memplan_version[32]; /* whose kernels were measured */
     char made_by[256];
-    int threads, ranks;       /* of each rank; that ran at the same time */
-    double comm_bytes_per_s;  /* sent by one rank; 0: the run had one rank */
-    double step_ratio;        /* a step, without waiting for peers, over the sum of its operations' medians */
+    struct calibration_run *runs; /* owned */
+    int64_t run_count;
+    struct calibration_link links[CALIBRATION_GROUPS];
     struct calibration_kind kinds[OP_KINDS];
 };
 
-/* Fits the kernels recorded in one run. The caller has set device, memplan_version, made_by and threads of *out, and
- * owns its contents afterwards: calibration_clear(). A run without kernels is an error. */
-int calibration_fit(struct store *store, int64_t run_id, struct calibration *out, struct error *err);
+/* Adds what was recorded of one run on a machine of `cores` cores. The caller has set device, memplan_version and made_by of
+ * *out and zeroed the rest before the first, and owns its contents afterwards: calibration_clear(). A run without timed
+ * operations is an error. */
+int calibration_fit(struct store *store, int64_t run_id, int cores, struct calibration *out,
+                    struct error *err);
 /* Releases what the calibration owns, not the struct. */
 void calibration_clear(struct calibration *calibration);
 
-/* Seconds of an operation within a step on the calibrated machine. A shape that was not measured gets the rate of its
- * neighbours, the nearer the weightier. False: nothing of this kind was measured. */
+/* Seconds of an operation within a step, on a rank that has so many threads' cores to itself. A shape that was not measured
+ * gets the rate of its neighbours, the nearer the weightier; a number of threads that was not measured a share of others'.
+ * False: nothing of this kind was measured. */
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
-                         double *seconds);
+                         int threads, double *seconds);
 
-/* How far the repetitions of all operations spread, each kind weighing as much as it took of the run: 0.04 is 4%. */
+/* What such ranks need to reach each other, or else what other groups do. NULL: no group was measured. */
+const struct calibration_link *calibration_link(const struct calibration *calibration,
+                                                enum calibration_group group);
+enum calibration_group calibration_group_of(enum op_kind kind);
+
+/* How far the repetitions of all operations spread, each kind weighing as much as it took of the runs: 0.04 is 4%. */
 double calibration_spread(const struct calibration *calibration);
 
 int calibration_write(const struct calibration *calibration, const char *path, struct error *err);

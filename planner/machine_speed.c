@@ -30,6 +30,8 @@ static const double ramp_depth = 128;
 static const double preset_doubt = 0.2, measured_doubt = 0.3, nominal_doubt = 0.5;
 /* A kernel launch; a parallel region with its function call. */
 static const double card_overhead_s = 5e-6, cpu_overhead_s = 3e-6;
+/* To wake up who waits: measured between threads of one process (docs/time-model.md, section 4). */
+static const double cpu_meeting_s = 80e-6;
 /* Per core, until measured: one core of a server cannot draw more, and a few fill the memory's channels. */
 static const double cpu_core_bytes_per_s = 8e9, cpu_most_bytes_per_s = 100e9;
 
@@ -97,6 +99,7 @@ void machine_speed_from_cpuinfo(const char *cpuinfo, int cores, struct machine_s
     double memory = fmin(cores * cpu_core_bytes_per_s, cpu_most_bytes_per_s);
     *out = (struct machine_speed){.cores = cores, .threads = cores, .ranks_per_node = INT64_MAX};
     out->overhead_s = (struct speed_value){cpu_overhead_s, SPEED_NOMINAL};
+    out->meeting_s = (struct speed_value){cpu_meeting_s, SPEED_NOMINAL};
     out->net_bytes_per_s = (struct speed_value){CLUSTER_NET_BYTES_PER_S, SPEED_NOMINAL};
     set_cpu_rates(out, matmul, memory, SPEED_NOMINAL);
 }
@@ -183,11 +186,11 @@ static bool is_card(const struct machine_speed *speed)
     return speed->products.flops_per_s > 0;
 }
 
-/* What one rank has of rates that hold for `threads` threads. */
-static double rank_share(const struct machine_speed *speed, int threads, int64_t ranks)
+/* What one rank has of rates that hold for all threads. */
+static double rank_share(const struct machine_speed *speed, int64_t ranks)
 {
-    int64_t neighbours = ranks < speed->ranks_per_node ? ranks : speed->ranks_per_node;
-    return speed->cores ? (double)speed->cores / (double)neighbours / threads : 1;
+    int64_t sharing = min_i64(ranks, speed->ranks_per_node);
+    return speed->cores ? (double)speed->cores / (double)sharing / speed->threads : 1;
 }
 
 static double matmul_rate(const struct machine_speed *speed, double flops)
@@ -207,11 +210,27 @@ static double matmul_rate(const struct machine_speed *speed, double flops)
 void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration)
 {
     speed->calibration = calibration;
-    if (calibration->comm_bytes_per_s > 0) {
-        double share = rank_share(speed, speed->threads, calibration->ranks);
-        speed->comm_bytes_per_s =
-            (struct speed_value){calibration->comm_bytes_per_s / share, SPEED_CALIBRATION};
-    }
+    const struct calibration_link *link = calibration_link(calibration, CALIBRATION_REPLICAS);
+    if (link && link->bytes_per_s > 0)
+        speed->comm_bytes_per_s = (struct speed_value){link->bytes_per_s, SPEED_CALIBRATION};
+}
+
+/* Ranks of one node that work at the same time. */
+static int64_t neighbours(const struct machine_speed *speed, int64_t ranks)
+{
+    return min_i64(ranks, speed->ranks_per_node);
+}
+
+/* Threads of each rank, as `train` gives them. */
+static int rank_threads(const struct machine_speed *speed, int64_t ranks)
+{
+    return (int)max_i64(speed->cores / neighbours(speed, ranks), 1);
+}
+
+/* How many ranks take turns on a core. */
+static double turns(const struct machine_speed *speed, int64_t ranks)
+{
+    return speed->cores ? fmax((double)neighbours(speed, ranks) / speed->cores, 1) : 1;
 }
 
 double machine_speed_doubt(const struct machine_speed *speed)
@@ -238,19 +257,43 @@ static bool within_node(const struct machine_speed *speed, const struct work_gro
 /* What one rank of the group can send. Between nodes, as many groups as have ranks on a node share its network. */
 static double link_rate(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
 {
-    double link = speed->comm_bytes_per_s.value * rank_share(speed, speed->threads, ranks);
+    double link = speed->comm_bytes_per_s.value * rank_share(speed, ranks);
     if (within_node(speed, group, ranks))
         return link;
     int64_t sharing = min_i64(max_i64(group->stride, 1), speed->ranks_per_node);
     return fmin(link, speed->net_bytes_per_s.value / (double)sharing);
 }
 
+/* Until the last of a group's threads has noticed that it may go on. */
+static double meeting_seconds(const struct machine_speed *speed, const struct work *work)
+{
+    return work->group.ranks > 1 ? speed->meeting_s.value : 0;
+}
+
+/* As it was measured, within a node. Ranks that take turns on a core do so here too, but while some wait to be woken, others
+ * have it. */
+static bool link_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                         int64_t ranks, double *seconds)
+{
+    const struct calibration_link *link =
+        speed->calibration ? calibration_link(speed->calibration, calibration_group_of(kind)) : NULL;
+    if (!link || !within_node(speed, &work->group, ranks))
+        return false;
+    double rate = link->bytes_per_s > 0 ? link->bytes_per_s : speed->comm_bytes_per_s.value;
+    *seconds = link->latency_s + turns(speed, ranks) * work->bytes_sent / rate;
+    return true;
+}
+
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
                                      int64_t ranks)
 {
+    double measured_s;
+    if (link_seconds(speed, OP_SEND, work, ranks, &measured_s))
+        return measured_s;
     double latency_s =
         is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, ranks)) : 0;
-    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value;
+    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value +
+           meeting_seconds(speed, work);
 }
 
 /* On how many nodes a group has ranks. */
@@ -266,7 +309,7 @@ static double sent_seconds(const struct machine_speed *speed, enum op_kind kind,
                            int64_t ranks)
 {
     double link = link_rate(speed, &work->group, ranks);
-    if (!is_card(speed) || speed->comm_bytes_per_s.source == SPEED_CALIBRATION || work->group.ranks < 2)
+    if (!is_card(speed) || work->group.ranks < 2)
         return work->bytes_sent / link;
     struct collective collective = {
         .ranks = work->group.ranks,
@@ -278,15 +321,17 @@ static double sent_seconds(const struct machine_speed *speed, enum op_kind kind,
     return roofline_collective_seconds(&collective);
 }
 
-/* Links carry what is sent, and memory what is read and written; a calibrated rate has both limits in it. */
+/* Links carry what is sent, and memory what is read and written; a measured link has both limits in it. */
 static double collective_seconds(const struct machine_speed *speed, enum op_kind kind,
                                  const struct work *work, int64_t ranks)
 {
-    double share = rank_share(speed, speed->threads, ranks);
+    double measured_s;
+    if (work->group.ranks > 1 && link_seconds(speed, kind, work, ranks, &measured_s))
+        return measured_s;
+    double share = rank_share(speed, ranks);
     double sent_s = sent_seconds(speed, kind, work, ranks);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
-    bool calibrated = speed->comm_bytes_per_s.source == SPEED_CALIBRATION;
-    return (calibrated ? sent_s : fmax(sent_s, moved_s)) + speed->overhead_s.value;
+    return fmax(sent_s, moved_s) + speed->overhead_s.value + meeting_seconds(speed, work);
 }
 
 static double compute_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
@@ -294,7 +339,7 @@ static double compute_seconds(const struct machine_speed *speed, enum op_kind ki
 {
     if (!(work->flops > 0))
         return 0;
-    double share = rank_share(speed, speed->threads, ranks);
+    double share = rank_share(speed, ranks);
     if (kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD)
         return work->flops / (speed->attention_flops_per_s.value * share);
     if (is_card(speed) && work->m > 0 && work->n > 0 && work->k > 0)
@@ -306,12 +351,12 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
                              int64_t ranks)
 {
     double seconds;
-    if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &seconds))
-        return seconds / rank_share(speed, speed->calibration->threads, ranks);
+    if (speed->calibration &&
+        calibration_seconds(speed->calibration, kind, work, rank_threads(speed, ranks), &seconds))
+        return seconds * turns(speed, ranks);
     if (work_communicates(kind) && kind != OP_SEND && kind != OP_RECEIVE)
         return collective_seconds(speed, kind, work, ranks);
-    double moved_s =
-        work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, speed->threads, ranks));
+    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, ranks));
     return fmax(compute_seconds(speed, kind, work, ranks), moved_s) + speed->overhead_s.value;
 }
 

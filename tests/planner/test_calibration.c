@@ -10,7 +10,7 @@
 
 /* A store with one run of two ranks. Rank 0 has, each twice: a product in forward (2 and 4 ms), the same product again in
  * backward (3 and 5 ms), a gelu (1 and 1 ms); a bucket of 1,000,000 bytes is reduced in each step.
- * A step takes 8 ms, of which rank 0 waits 2 for its peer. */
+ * A step takes 8 ms, of which rank 0 spends 4 with its peer. */
 static struct store *open_recorded(const char *folder)
 {
     struct error err = {0};
@@ -23,7 +23,7 @@ static struct store *open_recorded(const char *folder)
         {.operation_id = 2, .kind = "gelu", .phase = "forward", .detail = "", .bytes_moved = 4000},
         {.operation_id = 3, .kind = "all_reduce", .phase = "reduce", .detail = "", .bytes_moved = 2000000},
     };
-    static const int64_t ms[][2] = {{2, 4}, {3, 5}, {1, 1}, {9, 9}};
+    static const int64_t ms[][2] = {{2, 4}, {3, 5}, {1, 1}, {4, 4}};
     ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
     ASSERT_OK(store_begin(store, &err));
     ASSERT_OK(store_run_add(store, &run, &err));
@@ -53,8 +53,8 @@ static void fit(const char *folder, struct calibration *out)
     struct error err = {0};
     struct store *store = open_recorded(folder);
     *out = (struct calibration){
-        .device = "abacus, 4 cores", .memplan_version = "0.1", .made_by = "memplan calibrate", .threads = 2};
-    ASSERT_OK(calibration_fit(store, 1, out, &err));
+        .device = "abacus, 4 cores", .memplan_version = "0.1", .made_by = "memplan calibrate"};
+    ASSERT_OK(calibration_fit(store, 1, 4, out, &err));
     store_close(store);
 }
 
@@ -64,6 +64,9 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     struct calibration c;
     scratch_open(folder);
     fit(folder, &c);
+    /* 16 ms of operations in 2 steps of 2 ranks: 4 ms where a step takes 8 - 2 on average */
+    ASSERT_INT(c.run_count, 1);
+    ASSERT_NEAR(c.runs[0].step_ratio, 1.5, 1e-9);
     /* medians 3 and 4 ms, twice each: 3.5 ms in four runs; fastest 2 and 3 ms: 3.5 / 2.5 - 1 = 0.4 */
     ASSERT_INT(c.kinds[OP_MATMUL].count, 1);
     const struct calibration_point *point = &c.kinds[OP_MATMUL].points[0];
@@ -71,15 +74,15 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     ASSERT_INT(point->n, 32);
     ASSERT_INT(point->k, 16);
     ASSERT_INT(point->count, 4);
-    ASSERT_NEAR(point->seconds, 0.0035, 1e-12);
+    ASSERT_NEAR(point->seconds, 1.5 * 0.0035, 1e-12);
+    ASSERT_INT(point->threads, 2);
     ASSERT_NEAR(c.kinds[OP_MATMUL].spread, 0.4, 1e-9);
     ASSERT_INT(c.kinds[OP_GELU].count, 1);
     ASSERT_INT(c.kinds[OP_ALL_REDUCE].count, 0);
-    ASSERT_INT(c.ranks, 2);
+    ASSERT_INT(c.runs[0].ranks, 2);
     /* an all-reduce of n = 2 ranks sends 2 x 1/2 of 1,000,000 bytes, in the median step's 2 ms */
-    ASSERT_NEAR(c.comm_bytes_per_s, 5e8, 1);
-    /* 16 ms of operations in 2 steps of 2 ranks: 4 ms where a step takes 8 - 2 */
-    ASSERT_NEAR(c.step_ratio, 1.5, 1e-9);
+    ASSERT_NEAR(c.links[CALIBRATION_REPLICAS].bytes_per_s, 5e8, 1);
+    ASSERT_INT(c.links[CALIBRATION_PARTS].count, 0);
     calibration_clear(&c);
     scratch_close(folder);
 }
@@ -112,8 +115,8 @@ static void fit_together(const char *folder, const char *layout_json, const stru
         ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
     }
     ASSERT_OK(store_commit(store, &err));
-    *out = (struct calibration){.threads = 1};
-    ASSERT_OK(calibration_fit(store, 1, out, &err));
+    *out = (struct calibration){0};
+    ASSERT_OK(calibration_fit(store, 1, 2, out, &err));
     store_close(store);
 }
 
@@ -129,8 +132,11 @@ TEST(calibration_exchanges,
             .operation_id = 1, .kind = "sum_partial", .phase = "forward", .detail = "", .bytes_moved = 2048},
         0, &c);
     ASSERT_INT(c.kinds[OP_SUM_PARTIAL].count, 0);
-    ASSERT_NEAR(c.step_ratio, (9 - 2) / 4.0, 1e-9);
-    ASSERT(c.comm_bytes_per_s == 0);
+    ASSERT_NEAR(c.runs[0].step_ratio, (9 - 2) / 4.0, 1e-9);
+    ASSERT_INT(c.links[CALIBRATION_REPLICAS].count, 0);
+    /* of one size, nothing tells what a byte takes */
+    ASSERT_NEAR(c.links[CALIBRATION_PARTS].latency_s, 0.002, 1e-12);
+    ASSERT(c.links[CALIBRATION_PARTS].bytes_per_s == 0);
     calibration_clear(&c);
     scratch_close(folder);
 }
@@ -151,8 +157,8 @@ TEST(calibration_of_shards, "scattering gradients tells the rate of communicatio
                                            .bytes_moved = 1500000},
                  0.001, &c);
     ASSERT_INT(c.kinds[OP_SCATTER_GRADIENTS].count, 0);
-    ASSERT_NEAR(c.comm_bytes_per_s, 500000 / 0.001, 1);
-    ASSERT_NEAR(c.step_ratio, (9 - 1) / 4.0, 1e-9);
+    ASSERT_NEAR(c.links[CALIBRATION_REPLICAS].bytes_per_s, 500000 / 0.001, 1);
+    ASSERT_NEAR(c.runs[0].step_ratio, (9 - 2) / 4.0, 1e-9);
     calibration_clear(&c);
     scratch_close(folder);
 }
@@ -165,15 +171,15 @@ TEST(calibration_measured_shape, "a shape that was measured takes what it took, 
     scratch_open(folder);
     fit(folder, &c);
     struct work same = {.flops = 65536, .m = 64, .n = 32, .k = 16};
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &same, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &same, 2, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.0035, 1e-12);
     struct work twice = {.flops = 131072, .m = 128, .n = 32, .k = 16}; /* the only rate there is */
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, 2, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.007, 1e-12);
     struct work gelu = {.bytes_moved = 12000};
-    ASSERT(calibration_seconds(&c, OP_GELU, &gelu, &seconds));
+    ASSERT(calibration_seconds(&c, OP_GELU, &gelu, 2, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.003, 1e-12);
-    ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, &seconds));
+    ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, 2, &seconds));
     calibration_clear(&c);
     scratch_close(folder);
 }
@@ -182,19 +188,146 @@ TEST(calibration_between_shapes,
      "between two shapes the rate is their geometric mean, the nearer the weightier")
 {
     struct calibration_point points[] = {
-        {.m = 1, .n = 1, .k = 1, .flops = 2, .seconds = 2},      /* 1 flop/s */
-        {.m = 16, .n = 1, .k = 1, .flops = 32, .seconds = 0.32}, /* 100 flops/s */
+        {.threads = 2, .m = 1, .n = 1, .k = 2, .flops = 2, .seconds = 2},      /* 1 flop/s */
+        {.threads = 2, .m = 16, .n = 1, .k = 2, .flops = 32, .seconds = 0.32}, /* 100 flops/s */
     };
-    struct calibration c = {.threads = 1, .step_ratio = 1};
+    struct calibration c = {0};
     c.kinds[OP_MATMUL] = (struct calibration_kind){points, 2, 0};
     double seconds;
-    struct work half_way = {.flops = 8, .m = 4, .n = 1, .k = 1}; /* two doublings from either: 10 flops/s */
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &half_way, &seconds));
+    struct work half_way = {.flops = 8, .m = 4, .n = 1, .k = 2}; /* two doublings from either: 10 flops/s */
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &half_way, 2, &seconds));
     ASSERT_NEAR(seconds, 0.8, 1e-9);
     /* one doubling and three: weights 1 and 1/9, so 100^(0.1) = 1.585 flops/s */
-    struct work nearer = {.flops = 4, .m = 2, .n = 1, .k = 1};
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &nearer, &seconds));
+    struct work nearer = {.flops = 4, .m = 2, .n = 1, .k = 2};
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &nearer, 2, &seconds));
     ASSERT_NEAR(seconds, 4 / pow(100, 0.1), 1e-9);
+}
+
+TEST(calibration_line,
+     "products that differ in their rows lie on a line, which begins with what a call costs")
+{
+    struct calibration_point points[] = {
+        /* 1 s a call and 1 s per 100 flops; the third is another weight */
+        {.threads = 1, .m = 10, .n = 5, .k = 1, .flops = 100, .seconds = 2},
+        {.threads = 1, .m = 30, .n = 5, .k = 1, .flops = 300, .seconds = 4},
+        {.threads = 1, .m = 20, .n = 6, .k = 1, .flops = 240, .seconds = 100},
+    };
+    struct calibration c = {0};
+    double seconds;
+    c.kinds[OP_MATMUL] = (struct calibration_kind){points, 3, 0};
+    struct work between = {.flops = 200, .m = 20, .n = 5, .k = 1},
+                beyond = {.flops = 700, .m = 70, .n = 5, .k = 1};
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &between, 1, &seconds));
+    ASSERT_NEAR(seconds, 3, 1e-12);
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &beyond, 1, &seconds));
+    ASSERT_NEAR(seconds, 8, 1e-12);
+}
+
+TEST(calibration_threads, "times of as many threads count, and those of others only where there are none")
+{
+    struct calibration_point points[] = {
+        {.threads = 1, .bytes = 100, .seconds = 8},
+        {.threads = 4, .bytes = 100, .seconds = 3}, /* not a quarter of it: threads do not help much */
+    };
+    struct calibration c = {0};
+    double seconds;
+    c.kinds[OP_GELU] = (struct calibration_kind){points, 2, 0};
+    struct work work = {.bytes_moved = 100};
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, 1, &seconds));
+    ASSERT_NEAR(seconds, 8, 1e-12);
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, 4, &seconds));
+    ASSERT_NEAR(seconds, 3, 1e-12);
+    c.kinds[OP_GELU].count = 1;
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, 2, &seconds));
+    ASSERT_NEAR(seconds, 4, 1e-12);
+}
+
+/* Two tensor-parallel ranks, two steps, in each two sums: of 1,000 bytes, which takes 3 ms from the moment when the later rank
+ * is there, and of 5,000, which takes 7. Rank 1 is always 10 ms late. */
+static struct store *open_meetings(const char *folder)
+{
+    struct error err = {0};
+    char path[128];
+    struct store *store;
+    struct store_run run = {
+        .ranks = 2,
+        .device = "cpu",
+        .layout_json =
+            "{\"dp\": 1, \"tp\": 2, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8}"};
+    const struct store_operation operations[] = {
+        {.operation_id = 3, .kind = "matmul", .phase = "forward", .detail = "M64 N32 K16", .flops = 65536},
+        {.operation_id = 5, .kind = "sum_partial", .phase = "forward", .detail = "a", .bytes_moved = 2000},
+        {.operation_id = 8, .kind = "sum_partial", .phase = "forward", .detail = "b", .bytes_moved = 10000},
+    };
+    static const int64_t takes_ms[] = {1, 3, 7};
+    ASSERT_OK(store_create(scratch_path(folder, "meetings.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int rank = 0; rank < 2; rank++)
+        for (int op = 0; op < 3; op++) {
+            ASSERT_OK(store_operation_add(store, run.run_id, rank, &operations[op], &err));
+            for (int step = 0; step < 2; step++) {
+                int64_t there_ms = 100 * step + 30 * op + 10 * rank, begin_ms = 100 * step + 30 * op + 10;
+                struct store_kernel kernel = {.seq = op * 2 + step,
+                                              .operation_id = operations[op].operation_id,
+                                              .step = step,
+                                              .start_ns = there_ms * 1000000,
+                                              .end_ns = (begin_ms + takes_ms[op]) * 1000000};
+                ASSERT_OK(store_kernel_add(store, run.run_id, rank, &kernel, &err));
+            }
+        }
+    for (int step = 0; step < 2; step++)
+        for (int rank = 0; rank < 2; rank++) {
+            struct store_step row = {.rank = rank, .step = step, .seconds = 0.1};
+            ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
+        }
+    ASSERT_OK(store_commit(store, &err));
+    return store;
+}
+
+TEST(calibration_links,
+     "what ranks do together is timed from when the last is there, and gives latency and rate")
+{
+    char folder[64];
+    struct error err = {0};
+    struct calibration c = {0};
+    scratch_open(folder);
+    struct store *store = open_meetings(folder);
+    ASSERT_OK(calibration_fit(store, 1, 2, &c, &err));
+    /* an all-reduce of two ranks moves 2 S and sends S: 1,000 bytes in 3 ms, 5,000 in 7: 1 ms per 1,000, and 2 before */
+    ASSERT_NEAR(c.links[CALIBRATION_PARTS].latency_s, 0.002, 1e-9);
+    ASSERT_NEAR(c.links[CALIBRATION_PARTS].bytes_per_s, 1e6, 1e-3);
+    ASSERT_INT(c.links[CALIBRATION_PARTS].count, 2); /* of the second step */
+    /* other groups have no link of their own */
+    ASSERT(calibration_link(&c, CALIBRATION_STAGES) == &c.links[CALIBRATION_PARTS]);
+    calibration_clear(&c);
+    /* two ranks that take turns on one core wait for each other's work */
+    c = (struct calibration){0};
+    ASSERT_OK(calibration_fit(store, 1, 1, &c, &err));
+    ASSERT(calibration_link(&c, CALIBRATION_PARTS) == NULL);
+    ASSERT_INT(c.kinds[OP_MATMUL].points[0].threads, 1);
+    calibration_clear(&c);
+    store_close(store);
+    scratch_close(folder);
+}
+
+TEST(calibration_of_runs, "several runs are fitted together: points of each number of threads")
+{
+    char folder[64];
+    struct error err = {0};
+    struct calibration c;
+    scratch_open(folder);
+    fit(folder, &c); /* 2 threads */
+    struct store *store = open_meetings(folder);
+    ASSERT_OK(calibration_fit(store, 1, 2, &c, &err)); /* 1 thread */
+    ASSERT_INT(c.run_count, 2);
+    ASSERT_INT(c.kinds[OP_MATMUL].count, 2);
+    ASSERT_INT(c.kinds[OP_MATMUL].points[0].threads, 2);
+    ASSERT_INT(c.kinds[OP_MATMUL].points[1].threads, 1);
+    ASSERT(c.links[CALIBRATION_REPLICAS].count > 0 && c.links[CALIBRATION_PARTS].count > 0);
+    calibration_clear(&c);
+    store_close(store);
+    scratch_close(folder);
 }
 
 TEST(calibration_round_trip, "a calibration survives its file bit for bit")
@@ -209,14 +342,22 @@ TEST(calibration_round_trip, "a calibration survives its file bit for bit")
     ASSERT_STR(back.device, c.device);
     ASSERT_STR(back.memplan_version, c.memplan_version);
     ASSERT_STR(back.made_by, c.made_by);
-    ASSERT_INT(back.threads, 2);
-    ASSERT_INT(back.ranks, 2);
-    ASSERT(back.comm_bytes_per_s == c.comm_bytes_per_s && back.step_ratio == c.step_ratio);
+    ASSERT_INT(back.run_count, 1);
+    ASSERT_INT(back.runs[0].run_id, 1);
+    ASSERT_INT(back.runs[0].threads, 2);
+    ASSERT_INT(back.runs[0].ranks, 2);
+    ASSERT(back.runs[0].step_ratio == c.runs[0].step_ratio);
+    for (int group = 0; group < CALIBRATION_GROUPS; group++) {
+        const struct calibration_link *a = &c.links[group], *b = &back.links[group];
+        ASSERT(a->latency_s == b->latency_s && a->bytes_per_s == b->bytes_per_s && a->spread == b->spread);
+        ASSERT_INT(a->count, b->count);
+    }
     for (int kind = 0; kind < OP_KINDS; kind++) {
         ASSERT_INT(back.kinds[kind].count, c.kinds[kind].count);
         ASSERT(back.kinds[kind].spread == c.kinds[kind].spread);
         for (int64_t i = 0; i < c.kinds[kind].count; i++) {
             const struct calibration_point *a = &c.kinds[kind].points[i], *b = &back.kinds[kind].points[i];
+            ASSERT_INT(a->threads, b->threads);
             ASSERT(a->m == b->m && a->n == b->n && a->k == b->k && a->count == b->count);
             ASSERT(a->flops == b->flops && a->bytes == b->bytes && a->seconds == b->seconds);
         }
@@ -232,12 +373,8 @@ TEST(calibration_odd_bytes,
     char folder[64], path[128];
     struct error err = {0};
     struct calibration back;
-    struct calibration c = {.device = "abacus",
-                            .memplan_version = "0.1",
-                            .made_by = "memplan calibrate caf\xe9.db",
-                            .threads = 1,
-                            .ranks = 1,
-                            .step_ratio = 1};
+    struct calibration c = {
+        .device = "abacus", .memplan_version = "0.1", .made_by = "memplan calibrate caf\xe9.db"};
     scratch_open(folder);
     ASSERT_OK(calibration_write(&c, scratch_path(folder, "calibration.json", path), &err));
     ASSERT_OK(calibration_read(path, "abacus", "0.1", &back, &err));
@@ -262,24 +399,27 @@ TEST(calibration_refusals, "a calibration of another machine or another memplan 
 
     static const char *const wrong[][2] = {
         {"{}", "not a calibration"},
-        {"{\"memplan_calibration\": 7, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
-         "\"step_ratio\": 1, "
-         "\"ranks\": 1}",
-         "calibration version 7"},
-        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 0, "
-         "\"step_ratio\": 1, "
-         "\"ranks\": 1}",
+        {"{\"memplan_calibration\": 1}", "calibration version 1"},
+        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [{\"run\": "
+         "1, \"ranks\": 1, \"threads\": 0, "
+         "\"step_ratio\": 1}], \"links\": [], \"operations\": []}",
          "0 threads"},
-        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
-         "\"step_ratio\": 1, "
-         "\"ranks\": 1,"
-         " \"operations\": [{\"kind\": \"prayer\", \"points\": []}]}",
+        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+         "\"links\": [{\"group\": \"crowd\", "
+         "\"latency_s\": 0, \"bytes_per_s\": 0, \"count\": 1}], \"operations\": []}",
+         "group \"crowd\" is unknown"},
+        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+         "\"links\": [{\"group\": \"parts\", "
+         "\"latency_s\": -1, \"bytes_per_s\": 0, \"count\": 1}], \"operations\": []}",
+         "negative latency"},
+        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+         "\"links\": [], "
+         "\"operations\": [{\"kind\": \"prayer\", \"points\": []}]}",
          "operation \"prayer\" is unknown"},
-        {"{\"memplan_calibration\": 1, \"device\": \"d\", \"memplan_version\": \"v\", \"threads\": 1, "
-         "\"step_ratio\": 1, "
-         "\"ranks\": 1,"
-         " \"operations\": [{\"kind\": \"gelu\", \"points\": [{\"flops\": 0, \"bytes\": 4, \"seconds\": 0,"
-         " \"count\": 1}]}]}",
+        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+         "\"links\": [], "
+         "\"operations\": [{\"kind\": \"gelu\", \"points\": [{\"threads\": 1, \"flops\": 0, \"bytes\": 4, "
+         "\"seconds\": 0, \"count\": 1}]}]}",
          "gelu point 0"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -300,13 +440,13 @@ TEST(calibration_of_nothing, "a run without timed operations cannot be calibrate
     struct error err = {0};
     struct store *store;
     struct store_run run = {.ranks = 1};
-    struct calibration c = {.threads = 1};
+    struct calibration c = {0};
     scratch_open(folder);
     ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
     ASSERT_OK(store_begin(store, &err));
     ASSERT_OK(store_run_add(store, &run, &err));
     ASSERT_OK(store_commit(store, &err));
-    ASSERT_INT(calibration_fit(store, run.run_id, &c, &err), -1);
+    ASSERT_INT(calibration_fit(store, run.run_id, 1, &c, &err), -1);
     ASSERT_HAS(err.text, "has no timed operations");
     store_close(store);
     scratch_close(folder);
@@ -325,10 +465,13 @@ TEST(calibration_in_use, "a speed takes calibrated times, and scales them with t
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 2), 1.5 * 0.0035, 1e-12);
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), 1.5 * 0.00175, 1e-12);
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 4), 1.5 * 0.007, 1e-12);
-    struct work reduce = {.bytes_sent = 1e6,
-                          .bytes_moved = 2e6}; /* at 5e8 bytes/s, as measured with 2 ranks */
-    ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &reduce, 2) - speed.overhead_s.value, 0.002,
-                1e-9);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 8), 1.5 * 0.014, 1e-12); /* in turns */
+    struct work reduce = {.bytes_sent = 1e6, .group = {.ranks = 2}};                     /* at 5e8 bytes/s */
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_ALL_REDUCE, &reduce, 2), 0.002, 1e-9);
+    c.links[CALIBRATION_PARTS] =
+        (struct calibration_link){.latency_s = 0.001, .bytes_per_s = 1e9, .count = 1};
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_SUM_PARTIAL, &reduce, 2), 0.002, 1e-9);
+    ASSERT_NEAR(machine_speed_seconds(&speed, OP_SUM_PARTIAL, &reduce, 8), 0.003, 1e-9);
     calibration_clear(&c);
     scratch_close(folder);
 }

@@ -127,8 +127,9 @@ TEST(speed_doubt,
     ASSERT(machine_speed_doubt(&card) < machine_speed_doubt(&measured));
     ASSERT(machine_speed_doubt(&measured) < machine_speed_doubt(&nominal));
     /* 3 s of operations that spread by 2%, 1 s of others that spread by 10% */
-    struct calibration_point product = {.seconds = 0.3, .count = 10}, other = {.seconds = 0.5, .count = 2};
-    struct calibration calibration = {.step_ratio = 1, .threads = 4};
+    struct calibration_point product = {.threads = 4, .seconds = 0.3, .count = 10},
+                             other = {.threads = 4, .seconds = 0.5, .count = 2};
+    struct calibration calibration = {0};
     calibration.kinds[OP_MATMUL] = (struct calibration_kind){&product, 1, 0.02};
     calibration.kinds[OP_GELU] = (struct calibration_kind){&other, 1, 0.1};
     machine_speed_use(&nominal, &calibration);

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""How near do calibrated predictions come to steps of CPU ranks, and how good is the layout that they would pick?
+
+    bench/bench_layouts.py [--memplan build/memplan] [--rounds 2] [--before 'chrt -f 10'] [--keep FOLDER] [--measured FILE]
+
+Records a few layouts of gpt2-small-bytes (4.9 million parameters), 16 sequences of 64 tokens a step, calibrates from them, and
+predicts others, of which none was recorded: data, tensor and pipeline parallel ranks, one to four of them, all schedules,
+micro-batches, and recomputation. Then trains each of those in turns, a few steps per turn, and prints of each the median step,
+the prediction and its error; of all, the median and worst error, how many are within 15%, and how much slower the layout with
+the shortest prediction is than the fastest that was run. --keep leaves the recordings and measured.json in a folder;
+--measured takes the medians from there, to try another prediction on them. On a machine with neighbours, --before puts a
+command before each run, such as one that asks for real-time priority."""
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+STEP = "gpt2-small-bytes --seq-len 64 --global-batch 16"
+WARM_STEPS, STEPS = 2, 9
+GOAL = 0.15
+
+CALIBRATED = [
+    "--micro-batch 4",
+    "--micro-batch 1",
+    "--dp 2 --micro-batch 2",
+    "--tp 2 --micro-batch 4",
+    "--pp 2 --micro-batch 1",
+]
+
+PREDICTED = [
+    "--micro-batch 2",
+    "--micro-batch 8",
+    "--micro-batch 16",
+    "--micro-batch 4 --recompute selective",
+    "--micro-batch 4 --recompute full",
+    "--micro-batch 8 --recompute 0-2=norm1+gelu,3-5=full",
+    "--dp 2 --micro-batch 1",
+    "--dp 2 --micro-batch 4",
+    "--dp 2 --micro-batch 8",
+    "--dp 2 --micro-batch 4 --zero 1",
+    "--dp 2 --micro-batch 4 --recompute full",
+    "--dp 2 --micro-batch 2 --bucket-bytes 1MiB",
+    "--dp 4 --micro-batch 1",
+    "--dp 4 --micro-batch 4",
+    "--dp 4 --micro-batch 2 --zero 1",
+    "--tp 2 --micro-batch 1",
+    "--tp 2 --micro-batch 2",
+    "--tp 2 --micro-batch 8",
+    "--tp 2 --micro-batch 4 --sequence-parallel",
+    "--tp 2 --micro-batch 4 --recompute full",
+    "--tp 4 --micro-batch 4",
+    "--tp 4 --micro-batch 8",
+    "--pp 2 --micro-batch 4",
+    "--pp 2 --micro-batch 2 --pipeline-schedule gpipe",
+    "--pp 2 --micro-batch 1 --pipeline-schedule zb-h1",
+    "--pp 2 --micro-batch 2 --pipeline-schedule zb-h1",
+    "--pp 2 --micro-batch 2 --virtual-stages 3",
+    "--pp 2 --micro-batch 2 --stage-layers 4,2",
+    "--pp 2 --micro-batch 2 --recompute full",
+    "--pp 3 --micro-batch 1",
+    "--pp 3 --micro-batch 2",
+    "--pp 4 --micro-batch 1 --stage-layers 2,1,2,1",
+    "--pp 4 --micro-batch 2 --stage-layers 1,2,2,1",
+    "--dp 2 --tp 2 --micro-batch 4",
+    "--dp 2 --pp 2 --micro-batch 1",
+    "--dp 2 --pp 2 --micro-batch 2",
+    "--tp 2 --pp 2 --micro-batch 2",
+    "--tp 2 --pp 2 --micro-batch 4 --recompute selective",
+]
+
+
+def call(options, *words, before=""):
+    line = shlex.split(before) + [options.memplan, *words]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        sys.exit(f"bench_layouts: {shlex.join(line)}\n{done.stderr}")
+    return done.stdout
+
+
+def calibrate(options, folder):
+    recording, calibration = os.path.join(folder, "run.db"), os.path.join(folder, "calibration.json")
+    if not os.path.exists(recording):
+        for layout in CALIBRATED:
+            call(options, "train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "-q", "-o",
+                 recording, before=options.before)
+    call(options, "calibrate", recording, "--all", "-q", "-o", calibration)
+    return calibration
+
+
+def predict(options, layout, calibration):
+    words = ["predict", *STEP.split(), *layout.split(), "--calibration", calibration, "--json", "-q"]
+    return json.loads(call(options, *words))["step_seconds"]
+
+
+def steps(options, layout):
+    words = ["train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "--json", "-q"]
+    lines = [json.loads(line) for line in call(options, *words, before=options.before).splitlines()]
+    return [line["step_seconds"] for line in lines if "step_seconds" in line][WARM_STEPS:]
+
+
+def measure(options, folder):
+    if options.measured:
+        with open(options.measured, encoding="utf-8") as file:
+            return json.load(file)
+    seconds = {layout: [] for layout in PREDICTED}
+    for _ in range(options.rounds):
+        for layout in PREDICTED:
+            seconds[layout] += steps(options, layout)
+    measured = {layout: statistics.median(values) for layout, values in seconds.items()}
+    with open(os.path.join(folder, "measured.json"), "w", encoding="utf-8") as file:
+        json.dump(measured, file, indent=1)
+    return measured
+
+
+def report(measured, predicted):
+    errors = {layout: predicted[layout] / measured[layout] - 1 for layout in PREDICTED}
+    print(f"{'layout':58} measured  predicted   error")
+    for layout in PREDICTED:
+        print(f"{layout:58} {1e3 * measured[layout]:5.1f} ms   {1e3 * predicted[layout]:5.1f} ms  {errors[layout]:+6.1%}")
+    size = sorted(abs(error) for error in errors.values())
+    good = sum(error <= GOAL for error in size)
+    pick, fastest = min(predicted, key=predicted.get), min(measured, key=measured.get)
+    print(f"{len(size)} layouts: median error {statistics.median(size):.1%}, worst {size[-1]:.1%}, "
+          f"{good} within {GOAL:.0%}")
+    print(f"shortest prediction: {pick}: {measured[pick] / measured[fastest] - 1:.1%} slower than the fastest, {fastest}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memplan", default="build/memplan")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--before", default="")
+    parser.add_argument("--keep")
+    parser.add_argument("--measured")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or scratch
+        os.makedirs(folder, exist_ok=True)
+        calibration = calibrate(options, folder)
+        predicted = {layout: predict(options, layout, calibration) for layout in PREDICTED}
+        report(measure(options, folder), predicted)
+
+
+main()
