@@ -1,5 +1,6 @@
 /* Points, lives and steps from events. Which life an event ends is found by its key in a hash table: of several that are open
- * under one key (a message that is taken twice), the youngest of its size. */
+ * under one key (a message that is taken twice), the youngest of its size. Lives between two points that stay are dropped, so
+ * that millions of events need room for what is alive and what is shown. */
 #include "reports/series.h"
 
 #include <stdlib.h>
@@ -10,6 +11,11 @@ struct slot {
     bool used;
 };
 
+struct open_life {
+    struct series_life life;
+    int64_t older; /* the one open under the same key before it, + 1; of an unused one the next unused, + 1 */
+};
+
 struct series_builder {
     struct arena *arena;
     struct series series;
@@ -17,7 +23,8 @@ struct series_builder {
     struct series_point now, low, high;
     struct slot *slots; /* a power of two of them, at most half in use */
     int64_t slot_count, slots_used;
-    int64_t *older; /* by life: the one open under the same key before it, + 1 */
+    struct open_life *open;
+    int64_t open_count, open_room, unused; /* `unused`: the first of them, + 1 */
     int64_t lives_room, steps_room;
 };
 
@@ -92,51 +99,111 @@ static struct slot *find_slot(struct slot *slots, int64_t count, int64_t key)
     return &slots[at];
 }
 
-static void grow_slots(struct series_builder *b)
+/* Keys without an open life are forgotten; the table grows where that does not make room enough. */
+static void renew_slots(struct series_builder *b)
 {
-    int64_t count = 2 * b->slot_count;
+    int64_t count = b->slot_count, open = 0;
+    for (int64_t i = 0; i < b->slot_count; i++)
+        open += b->slots[i].life != 0;
+    while (4 * open > count)
+        count *= 2;
     struct slot *slots = host_alloc((size_t)count * sizeof *slots);
     for (int64_t i = 0; i < b->slot_count; i++)
-        if (b->slots[i].used)
+        if (b->slots[i].life)
             *find_slot(slots, count, b->slots[i].key) = b->slots[i];
     free(b->slots);
     b->slots = slots;
     b->slot_count = count;
+    b->slots_used = open;
+}
+
+static int64_t take_open(struct series_builder *b)
+{
+    if (b->unused) {
+        int64_t taken = b->unused - 1;
+        b->unused = b->open[taken].older;
+        return taken;
+    }
+    if (b->open_count == b->open_room)
+        b->open = host_resize(b->open, (size_t)(b->open_room = 2 * b->open_room + 256) * sizeof *b->open);
+    return b->open_count++;
 }
 
 static void begin_life(struct series_builder *b, struct slot *slot, const struct series_event *event)
 {
+    int64_t taken = take_open(b);
+    b->open[taken] = (struct open_life){{event->tensor, event->bytes, b->now.event, INT64_MAX}, slot->life};
+    slot->life = taken + 1;
+}
+
+static bool within(const struct series_life *life, const struct series_point *point)
+{
+    return life->born <= point->event && point->event < life->died;
+}
+
+/* Does a point that stays, or may yet, fall into it? */
+static bool is_shown(const struct series_builder *b, const struct series_life *life)
+{
+    const struct series *s = &b->series;
+    int64_t last = s->point_count - 1;
+    while (last >= 0 && s->points[last].event >= life->died)
+        last--;
+    return (last >= 0 && s->points[last].event >= life->born) || within(life, &b->low) ||
+           within(life, &b->high);
+}
+
+static void keep_life(struct series_builder *b, const struct series_life *life)
+{
     struct series *s = &b->series;
-    if (s->life_count == b->lives_room) {
-        b->lives_room = 2 * b->lives_room + 256;
-        s->lives = host_resize(s->lives, (size_t)b->lives_room * sizeof *s->lives);
-        b->older = host_resize(b->older, (size_t)b->lives_room * sizeof *b->older);
-    }
-    s->lives[s->life_count] = (struct series_life){event->tensor, event->bytes, b->now.event, INT64_MAX};
-    b->older[s->life_count] = slot->life;
-    slot->life = ++s->life_count;
+    if (s->life_count == b->lives_room)
+        s->lives =
+            host_resize(s->lives, (size_t)(b->lives_room = 2 * b->lives_room + 256) * sizeof *s->lives);
+    s->lives[s->life_count++] = *life;
 }
 
 static void end_life(struct series_builder *b, struct slot *slot, const struct series_event *event)
 {
-    for (int64_t *link = &slot->life; *link; link = &b->older[*link - 1]) {
-        struct series_life *life = &b->series.lives[*link - 1];
+    for (int64_t *link = &slot->life; *link; link = &b->open[*link - 1].older) {
+        int64_t ended = *link - 1;
+        struct series_life *life = &b->open[ended].life;
         if (life->bytes != -event->bytes)
             continue;
         life->died = b->now.event;
-        *link = b->older[*link - 1];
+        if (is_shown(b, life))
+            keep_life(b, life);
+        life->bytes = 0;
+        *link = b->open[ended].older;
+        b->open[ended].older = b->unused;
+        b->unused = ended + 1;
         return;
     }
+}
+
+static int by_birth(const void *left, const void *right)
+{
+    const struct series_life *a = left, *b = right;
+    return (a->born > b->born) - (a->born < b->born);
+}
+
+/* Those that are open live to the end. */
+static void finish_lives(struct series_builder *b)
+{
+    for (int64_t i = 0; i < b->open_count; i++)
+        if (b->open[i].life.bytes)
+            keep_life(b, &b->open[i].life);
+    if (b->series.life_count)
+        qsort(b->series.lives, (size_t)b->series.life_count, sizeof *b->series.lives, by_birth);
 }
 
 static void add_life(struct series_builder *b, const struct series_event *event)
 {
     struct slot *slot = find_slot(b->slots, b->slot_count, event->key);
     if (!slot->used) {
-        if (2 * ++b->slots_used > b->slot_count) {
-            grow_slots(b);
+        if (2 * (b->slots_used + 1) > b->slot_count) {
+            renew_slots(b);
             slot = find_slot(b->slots, b->slot_count, event->key);
         }
+        b->slots_used++;
         *slot = (struct slot){.key = event->key, .used = true};
     }
     if (event->bytes > 0)
@@ -180,13 +247,14 @@ struct series *series_end(struct series_builder *b)
         push_bucket(b);
     if (b->series.events)
         push(b, &b->now);
+    finish_lives(b);
     struct series s = b->series;
     s.points = settle(b, s.points, s.point_count, sizeof *s.points);
     s.lives = settle(b, s.lives, s.life_count, sizeof *s.lives);
     s.steps = settle(b, s.steps, s.step_count, sizeof *s.steps);
     *out = s;
     free(b->slots);
-    free(b->older);
+    free(b->open);
     free(b);
     return out;
 }

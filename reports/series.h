@@ -56,7 +56,7 @@ struct series {
     int64_t events; /* that happened; points are as many or fewer */
     struct series_point *points;
     int64_t point_count, peak; /* points[peak] is the first of the highest */
-    struct series_life *lives; /* in order of birth */
+    struct series_life *lives; /* of which a point tells, in order of birth */
     int64_t life_count;
     struct series_tensor *tensors;
     int64_t tensor_count;

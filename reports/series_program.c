@@ -10,6 +10,7 @@ struct walk {
     struct series_builder *builder;
     struct series_tensor *tensors; /* by id; name NULL: not met */
     struct series_operation *operations;
+    const char **parts; /* by instance; NULL: not met */
     int64_t operation, live_bytes;
 };
 
@@ -59,12 +60,19 @@ static void add_change(struct walk *w, const struct step_op *op, int tensor, int
     add_event(w, placed.id, sign * placed.bytes, 0);
 }
 
+static const char *name_part(struct walk *w, int64_t instance)
+{
+    if (instance < 0)
+        return NULL;
+    if (!w->parts[instance])
+        w->parts[instance] = program_instance_name(w->program, instance, arena_alloc(w->arena, PROGRAM_NAME));
+    return w->parts[instance];
+}
+
 static void add_operation(struct walk *w, const struct step_op *op)
 {
-    char *part = op->instance < 0 ? NULL : arena_alloc(w->arena, PROGRAM_NAME);
-    w->operations[++w->operation] = (struct series_operation){
-        op_kind_name(op->kind), phase_name(op->phase),
-        part ? program_instance_name(w->program, op->instance, part) : NULL, op->micro_batch};
+    w->operations[++w->operation] = (struct series_operation){op_kind_name(op->kind), phase_name(op->phase),
+                                                              name_part(w, op->instance), op->micro_batch};
     for (int i = 0; op->op && i < op->op->birth_count; i++)
         add_change(w, op, op->op->births[i], 1);
     for (int i = 0; op->op && i < op->op->death_count; i++)
@@ -94,6 +102,7 @@ struct series *series_of_program(const struct program *program, int64_t rank, in
         .builder = series_begin(arena, events + count, limit),
         .tensors = arena_array(arena, (size_t)program_tensor_count(program), sizeof *w.tensors),
         .operations = arena_array(arena, (size_t)operations, sizeof *w.operations),
+        .parts = arena_array(arena, (size_t)program->instances, sizeof *w.parts),
         .operation = -1,
     };
     add_states(&w, rows, count);
