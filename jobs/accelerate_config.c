@@ -18,11 +18,11 @@ static const struct setting_rule rules[] = {
     TEXT("mixed_precision", switches.mixed_precision),
     BOOL("use_fsdp", switches.use_fsdp),
     BOOL("use_deepspeed", switches.deepspeed),
-    TEXT("distributed_type", switches.mode),
+    TEXT("distributed_type", switches.distributed_type),
     COUNT("gradient_accumulation_steps", batch.accumulation),
     TEXT("fsdp_version", switches.fsdp_version),
     TEXT("fsdp_sharding_strategy", switches.fsdp),
-    TEXT("fsdp_auto_wrap_policy", switches.quantity),
+    TEXT("fsdp_auto_wrap_policy", switches.wrap_policy),
     TEXT("fsdp_transformer_layer_cls_to_wrap", shards.wrap),
     TEXT("fsdp_reshard_after_forward", switches.reshard),
     BOOL("fsdp_offload_params", shards.offload_parameters),
@@ -160,10 +160,9 @@ int accelerate_read(struct training_job *job, const struct launch *launch, const
     struct job_switches *s = &job->switches;
     if (read_options(job, &launch->accelerate_options, files, err))
         return -1;
-    const char *kind = s->mode ? s->mode : "";
+    const char *kind = s->distributed_type ? s->distributed_type : "";
     s->use_fsdp = s->use_fsdp || !strcmp(kind, "FSDP");
     s->deepspeed = s->deepspeed || !strcmp(kind, "DEEPSPEED");
-    s->mode = NULL;
     if (s->mixed_precision && !strcmp(s->mixed_precision, "bf16"))
         s->bf16 = true;
     else if (s->mixed_precision && !strcmp(s->mixed_precision, "fp16"))

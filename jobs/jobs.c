@@ -136,6 +136,9 @@ static int read_job(const struct jobs_request *request, const struct words *comm
     if (launcher_read(job, command, batch, &launch, err))
         return -1;
     if (request->ranks) {
+        for (int i = 0; i < job->facts.count; i++)
+            if (job->facts.list[i].kind == FACT_MISSING)
+                job->facts.list[i].kind = FACT_IRRELEVANT; /* only the launcher's are there yet */
         job->launch.ranks = request->ranks;
         job->launch.nodes = job->launch.processes_per_node = 0;
     }

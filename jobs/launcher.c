@@ -27,7 +27,7 @@ static const struct {
 };
 
 /* What an option of a launcher says. */
-enum meaning { NODES, PER_NODE, RANKS, DEVICES, SWITCH, VALUE, PAIR };
+enum meaning { NODES, PER_NODE, RANKS, DEVICES, HOSTS, SWITCH, VALUE, PAIR };
 
 static const struct {
     enum launcher launcher;
@@ -69,6 +69,10 @@ static const struct {
     {DEEPSPEED, "--num-nodes", NODES},
     {DEEPSPEED, "--num-gpus", PER_NODE},
     {DEEPSPEED, "--num-accelerators", PER_NODE},
+    {DEEPSPEED, "--hostfile", HOSTS},
+    {DEEPSPEED, "-H", HOSTS},
+    {DEEPSPEED, "--include", HOSTS},
+    {DEEPSPEED, "-i", HOSTS},
     {DEEPSPEED, "--no-ssh", SWITCH},
     {DEEPSPEED, "--no-python", SWITCH},
     {DEEPSPEED, "--module", SWITCH},
@@ -208,6 +212,25 @@ static void keep(struct training_job *job, struct words *list, const struct word
     list->list[list->count++] = *word;
 }
 
+/* deepspeed's hosts: "localhost:0,1,2,3" says which GPUs; a file with hosts is not read, so that only --num_nodes says how many
+ * there are. */
+static void read_hosts(struct training_job *job, const struct word *name, const struct word *value)
+{
+    static const char local[] = "localhost:";
+    struct arena *arena = job->facts.arena;
+    struct word count = *value;
+    if (!value->unknown && !strncmp(value->text, local, sizeof local - 1) && !strchr(value->text, '@')) {
+        int devices = 1;
+        for (const char *c = value->text; *c; c++)
+            devices += *c == ',';
+        count.text = arena_printf(arena, "%d", devices);
+        set_number(job, PER_NODE, name, &count);
+    } else if (!job_was_given(job, "--num_nodes") && !job_was_given(job, "--num-nodes")) {
+        job->launch.nodes = 0;
+        job_note(job, FACT_MISSING, "hosts", value->text, "the file of hosts is not read; give --ranks N");
+    }
+}
+
 /* One option of a launcher at `at`; returns the place behind it. */
 static int read_option(struct training_job *job, enum launcher launcher, const struct words *c, int at,
                        struct launch *out)
@@ -232,6 +255,8 @@ static int read_option(struct training_job *job, enum launcher launcher, const s
     bool counts = meaning == NODES || meaning == PER_NODE || meaning == RANKS;
     if (counts && has_value)
         set_number(job, meaning, name, &value);
+    else if (meaning == HOSTS && has_value)
+        read_hosts(job, name, &value);
     else if (launcher == ACCELERATE)
         for (int i = at; i < next; i++)
             keep(job, &out->accelerate_options, &c->list[i]);

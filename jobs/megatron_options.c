@@ -80,7 +80,7 @@ static const struct setting_rule rules[] = {
 
     COUNT("--micro-batch-size", batch.micro, NULL),
     COUNT("--global-batch-size", batch.global, NULL),
-    LIST("--rampup-batch-size", switches.quantity),
+    LIST("--rampup-batch-size", switches.rampup),
     COUNT("--seq-length", batch.sequence, NULL),
 
     ON("--bf16", switches.bf16),

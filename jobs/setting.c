@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FACTS = 4000, MOST_NESTED = 32, MOST_RULES = 256 };
+enum { MOST_FACTS = 4000, MOST_NESTED = 32, MOST_RULES = 256, MOST_GUESSES = 40 };
 
 /* ---- names ---- */
 
@@ -156,7 +156,9 @@ static void note_unknown(const struct setting_table *table, struct training_job 
     for (const struct setting_rule *rule = table->rules; rule->name && count < MOST_RULES; rule++)
         names[count++] = rule->name;
     names[count] = NULL;
-    const char *near = strlen(name) < 60 ? options_nearest(name, names) : NULL;
+    /* Guessing takes a while, which counts where somebody wrote thousands of them. */
+    bool guesses = strlen(name) < 60 && job_count(job, FACT_UNKNOWN) < MOST_GUESSES;
+    const char *near = guesses ? options_nearest(name, names) : NULL;
     if (near)
         origin = arena_printf(job->facts.arena, "%s; did you mean %s?", origin, near);
     job_note(job, FACT_UNKNOWN, name, value, origin);

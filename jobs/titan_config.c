@@ -21,7 +21,7 @@ static const struct setting_rule rules[] = {
     COUNT("training.local_batch_size", batch.micro, "8"),
     COUNT("training.batch_size", batch.micro, NULL),
     COUNT("training.seq_len", batch.sequence, "2048"),
-    TEXT("training.global_batch_size", switches.quantity, "-1"),
+    TEXT("training.global_batch_size", switches.global_batch, "-1"),
     TEXT("training.mixed_precision_param", shards.parameter_precision, "bfloat16"),
     TEXT("training.mixed_precision_reduce", shards.reduce_precision, "float32"),
     TEXT("training.dtype", switches.dtype, "float32"),
@@ -30,13 +30,13 @@ static const struct setting_rule rules[] = {
     BOOL("compile.enable", kernels.compile, NULL),
     TEXT("compile.components", kernels.compile_parts, NULL),
     COUNT("parallelism.data_parallel_replicate_degree", switches.replicate_degree, "1"),
-    TEXT("parallelism.data_parallel_shard_degree", switches.kept_every, "-1"),
+    TEXT("parallelism.data_parallel_shard_degree", switches.shard_degree, "-1"),
     TEXT("parallelism.fsdp_reshard_after_forward", switches.reshard, "default"),
     COUNT("parallelism.tensor_parallel_degree", layout.tp, "1"),
-    BOOL("parallelism.disable_loss_parallel", switches.no_pipeline, "false"),
+    BOOL("parallelism.disable_loss_parallel", switches.whole_loss, "false"),
     COUNT("parallelism.pipeline_parallel_degree", layout.pp, "1"),
     TEXT("parallelism.pipeline_parallel_schedule", layout.schedule, "1F1B"),
-    COUNT("parallelism.pipeline_parallel_microbatch_size", batch.accumulation, NULL),
+    COUNT("parallelism.pipeline_parallel_microbatch_size", switches.pipeline_micro_batch, NULL),
     COUNT("parallelism.pipeline_parallel_layers_per_stage", layout.layers_per_virtual_stage, NULL),
     COUNT("parallelism.context_parallel_degree", layout.cp, "1"),
     COUNT("parallelism.expert_parallel_degree", layout.ep, "1"),
@@ -45,9 +45,9 @@ static const struct setting_rule rules[] = {
     TEXT("activation_checkpoint.selective_ac_option", recompute.modules, "2"),
     TEXT("optimizer.name", optimizer.name, "AdamW"),
     TEXT("optimizer.implementation", optimizer.implementation, "fused"),
-    BOOL("optimizer.early_step_in_backward", switches.early_step, "false"),
+    BOOL("optimizer.early_step_in_backward", optimizer.in_backward, "false"),
     TEXT("float8.recipe_name", kernels.fp8, NULL),
-    BOOL("float8.enable_fsdp_float8_all_gather", switches.local_kernels, NULL),
+    BOOL("float8.enable_fsdp_float8_all_gather", kernels.fp8_gather, NULL),
     {0},
 };
 
@@ -270,7 +270,7 @@ static int read_sharding(struct training_job *job, struct error *err)
     struct job_switches *s = &job->switches;
     struct job_layout *l = &job->layout;
     int64_t replicas = s->replicate_degree ? s->replicate_degree : 1;
-    int64_t shard = strtoll(s->kept_every, NULL, 10);
+    int64_t shard = strtoll(s->shard_degree, NULL, 10);
     l->dp_replicate = replicas;
     if (l->dp && shard < 1) {
         if (l->dp % replicas)
@@ -299,9 +299,8 @@ static int read_sharding(struct training_job *job, struct error *err)
 static void read_batch(struct training_job *job)
 {
     struct job_batch *b = &job->batch;
-    int64_t given = strtoll(job->switches.quantity, NULL, 10), together;
-    int64_t split = b->accumulation; /* the micro-batch of a pipeline */
-    b->accumulation = 0;
+    int64_t given = strtoll(job->switches.global_batch, NULL, 10), together;
+    int64_t split = job->switches.pipeline_micro_batch;
     if (!job->layout.dp || !checked_mul(b->micro, job->layout.dp, &together) || !together)
         return;
     b->global = given > 0 ? given : together;
@@ -332,7 +331,7 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
     job->layout.sequence_parallel = job->layout.tp > 1;
     job->layout.virtual_stages = 1;
     job->kernels.attention = JOB_SDPA;
-    job->kernels.vocabulary_parallel_loss = job->layout.tp > 1 && !s->no_pipeline;
+    job->kernels.vocabulary_parallel_loss = job->layout.tp > 1 && !s->whole_loss;
     job->optimizer.fused = !strcmp(job->optimizer.implementation, "fused");
     job->optimizer.foreach = !strcmp(job->optimizer.implementation, "foreach");
     if (job->recompute.granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(job->recompute.modules, "op"))

@@ -29,6 +29,8 @@ void job_note(struct training_job *job, enum fact_kind kind, const char *name, c
 {
     struct facts *f = &job->facts;
     struct fact *old = find(f, name);
+    if (old && old->kind == FACT_MISSING && (kind == FACT_DEFAULT || kind == FACT_DERIVED))
+        return;
     struct fact fact = {kind, arena_strdup(f->arena, name), arena_strdup(f->arena, value),
                         arena_strdup(f->arena, origin)};
     if (old) {
@@ -68,7 +70,7 @@ bool job_was_given(const struct training_job *job, const char *name)
 bool job_was_said(const struct training_job *job, const char *name)
 {
     const struct fact *fact = find(&job->facts, name);
-    return job_was_given(job, name) || (fact && fact->kind == FACT_DERIVED);
+    return fact && (fact->kind == FACT_READ || fact->kind == FACT_DERIVED);
 }
 
 void job_drop_defaults(struct training_job *job, const char *prefix)

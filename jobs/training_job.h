@@ -113,6 +113,7 @@ struct job_optimizer {
     bool fused, foreach;
     const char *implementation;
     bool offload;
+    bool in_backward; /* each parameter is updated as its gradient comes, which then goes */
 };
 
 struct job_kernels {
@@ -123,6 +124,7 @@ struct job_kernels {
     bool compile, liger;
     bool vocabulary_parallel_loss;
     const char *fp8, *compile_parts;
+    bool fp8_gather; /* sharded weights are gathered in fp8 */
     const char *allocator; /* PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" */
     bool grouped_gemm, permute_fusion, pads_experts;
     const char *dispatcher;   /* of tokens to experts: "allgather", "alltoall" */
@@ -131,17 +133,18 @@ struct job_kernels {
 
 /* What options say that has no field of its own above: readers turn these into it. */
 struct job_switches {
-    bool bf16, fp16, fp16_autocast, group_query, rotary, recompute_activations, checkpoint_activations, latent;
-    bool no_pipeline, gradient_checkpointing, peft, load_4bit, load_8bit, disable_linear_bias, untied;
-    bool distributed_optimizer, flash, local_kernels, torch_fsdp2, custom_fsdp, do_train, deepspeed, use_fsdp;
-    bool early_step;
-    int zero_stage; /* enum, from 0 */
-    const char *position_type, *normalization, *tokenizer, *layer_frequency, *deepspeed_config, *attention_backend;
-    const char *model_path, *config_name, *config_overrides, *dtype, *fsdp, *fsdp_config, *config_file, *mode;
-    const char *flavor, *model_name, *reshard, *implementation, *gradient_dtype, *mixed_precision, *fsdp_version;
-    const char *kept_every, *attention, *quantity;
-    int64_t lora_rank, lora_alpha;
-    int64_t shard_degree, replicate_degree, global_batch;
+    bool bf16, fp16, fp16_autocast;
+    bool group_query, rotary, latent, untied, disable_linear_bias;
+    bool recompute_activations, checkpoint_activations, gradient_checkpointing;
+    bool no_pipeline, distributed_optimizer, torch_fsdp2, custom_fsdp, use_fsdp, deepspeed, flash;
+    bool peft, load_4bit, load_8bit;
+    bool whole_loss; /* torchtitan's loss is not computed in parallel */
+    int zero_stage;  /* from 0 */
+    const char *position_type, *normalization, *tokenizer, *layer_frequency, *attention_backend, *implementation;
+    const char *model_path, *config_name, *config_overrides, *model_name, *flavor, *dtype, *gradient_dtype;
+    const char *deepspeed_config, *fsdp, *fsdp_config, *fsdp_version, *wrap_policy, *reshard, *mixed_precision;
+    const char *distributed_type, *rampup, *shard_degree, *global_batch; /* the last two may be -1 */
+    int64_t lora_rank, lora_alpha, replicate_degree, pipeline_micro_batch;
 };
 
 struct training_job {
@@ -166,16 +169,17 @@ struct training_job {
 const char *job_framework_name(enum job_framework framework);
 const char *fact_kind_name(enum fact_kind kind);
 
-/* A fact, or the newer one of that name instead of the older. */
+/* A fact, or the newer one of that name instead of the older; but what was given and is unknown stays missing, whatever else
+ * would be the default or follow. */
 void job_note(struct training_job *job, enum fact_kind kind, const char *name, const char *value, const char *origin);
 /* Of a whole number. */
 void job_note_count(struct training_job *job, enum fact_kind kind, const char *name, int64_t value,
                     const char *origin);
 /* How many of that kind. */
 int job_count(const struct training_job *job, enum fact_kind kind);
-/* Whether an option of that name was given. */
+/* Whether an option of that name was given, if with a value that is unknown. */
 bool job_was_given(const struct training_job *job, const char *name);
-/* Or follows from one that was. */
+/* Or has a value that was given, or follows from one that was. */
 bool job_was_said(const struct training_job *job, const char *name);
 /* Forgets defaults whose names begin so, since nothing depends on them. */
 void job_drop_defaults(struct training_job *job, const char *prefix);

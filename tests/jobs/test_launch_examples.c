@@ -159,6 +159,8 @@ TEST(launch_ranks, "each launcher says how many ranks there are, one inside the 
     assert_ranks("mpirun -np 16 -npernode 8 -x PATH -mca btl tcp python", 16, 2);
     assert_ranks("mpirun -n 8 --map-by ppr:4:node python", 8, 2);
     assert_ranks("deepspeed --num_nodes=2 --num_gpus=8 --master_port 9", 16, 2);
+    assert_ranks("deepspeed --include localhost:0,1,2", 3, 1);
+    assert_ranks("deepspeed --num_nodes 2 --num_gpus 4 --hostfile hosts", 8, 2);
     assert_ranks("accelerate launch --num_processes 8 --num_machines 2 --mixed_precision bf16", 8, 2);
     assert_ranks("numactl -N 0 singularity exec --nv image.sif torchrun --nproc_per_node 2", 2, 1);
 }
@@ -190,6 +192,101 @@ TEST(launch_missing, "what matters and is not given is missing, with the option 
     ASSERT_OK(read_line("deepspeed run_clm.py --model_name_or_path no/such-model", &job, &err));
     ASSERT_INT(find_fact(&job, "ranks")->kind, FACT_MISSING);
     ASSERT_HAS(find_fact(&job, "--model_name_or_path")->origin, "--model FOLDER");
+    arena_free(arena);
+}
+
+TEST(launch_given_ranks, "where the launcher leaves the number of ranks to the machine, --ranks gives it")
+{
+    static const char *const lines[] = {"torchrun --nproc_per_node gpu " TINY,
+                                        "deepspeed --hostfile hosts --num_gpus 8 " TINY,
+                                        "accelerate launch " TINY};
+    for (int i = 0; i < 3; i++) {
+        struct training_job job;
+        struct error err = {0};
+        ASSERT_OK(read_line(lines[i], &job, &err));
+        ASSERT_INT(find_fact(&job, "ranks")->kind, FACT_MISSING);
+        arena_free(arena);
+        struct text script = {0};
+        struct jobs_request request = {.ranks = 4};
+        text_add(&script, lines[i]);
+        arena = arena_create();
+        ASSERT_OK(jobs_read_text(&request, "run.sh", script.data, script.length, arena, &job, &err));
+        ASSERT_INT(job.layout.dp, 4);
+        ASSERT_INT(job_count(&job, FACT_MISSING), 0);
+        arena_free(arena);
+        text_free(&script);
+    }
+}
+
+TEST(launch_unknown_values,
+     "an option whose value is unknown is missing, in every framework, and has no default instead")
+{
+    static const struct {
+        const char *script, *name;
+    } scripts[] = {
+        {"torchrun -m torchtitan.train --model.name $X --model.flavor=$Y --training.dtype $Z", "model.name"},
+        {"torchrun -m torchtitan.train --parallelism.data_parallel_shard_degree $X",
+         "parallelism.data_parallel_shard_degree"},
+        {"torchrun " TINY
+         " --optimizer $X --transformer-impl $Y --normalization $Z --position-embedding-type $P",
+         "--optimizer"},
+        {"torchrun " TINY " --num-experts 4 --moe-layer-freq $X --main-grads-dtype $Y", "--moe-layer-freq"},
+        {"python run_clm.py --model_name_or_path gpt2-tiny --optim $X --torch_dtype $Y --bf16 $Z", "--optim"},
+        {"deepspeed --num_gpus 2 run_clm.py --model_name_or_path $M --deepspeed $X", "--deepspeed"},
+        {"accelerate launch --config_file $X sft.py --model_name_or_path gpt2-tiny",
+         "accelerate configuration"},
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
+        struct training_job job;
+        struct error err = {0};
+        struct jobs_request request = {.ranks = 2};
+        arena = arena_create();
+        ASSERT_OK(jobs_read_text(&request, "run.sh", scripts[i].script, strlen(scripts[i].script), arena,
+                                 &job, &err));
+        ASSERT_MSG(find_fact(&job, scripts[i].name)->kind == FACT_MISSING, "%s", scripts[i].script);
+        arena_free(arena);
+    }
+}
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[200];
+    struct text out = {0};
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    text_add(&out, text);
+    ASSERT_OK(text_write(&out, path, &err));
+    text_free(&out);
+}
+
+TEST(launch_model_folder,
+     "of a model folder the weights are counted by their header, and its adapter is read")
+{
+    static char folder[] = "/tmp/memplan-model-XXXXXX";
+    struct training_job job;
+    struct error err = {0};
+    char line[300];
+    ASSERT(mkdtemp(folder));
+    write_text(folder, "config.json",
+               "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, "
+               "\"num_attention_heads\": 2, "
+               "\"intermediate_size\": 16, \"vocab_size\": 10}");
+    write_text(folder, "adapter_config.json",
+               "{\"r\": 4, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\", \"v_proj\"]}");
+    /* A header of 64 bytes, in little-endian order in front of it. */
+    FILE *out = fopen(strcat(strcpy(line, folder), "/model.safetensors"), "w");
+    fwrite("\x40\0\0\0\0\0\0\0", 1, 8, out);
+    fprintf(out, "%-64s%24s", "{\"a\":{\"dtype\":\"F16\",\"shape\":[3,4],\"data_offsets\":[0,24]}}", "");
+    fclose(out);
+    snprintf(line, sizeof line, "python run_clm.py --bf16 --model_name_or_path %s", folder);
+    ASSERT_OK(read_line(line, &job, &err));
+    ASSERT_INT(job.model.counted_parameters, 12);
+    ASSERT_STR(job.model.counted_dtype, "F16");
+    ASSERT_INT(job.adapter.rank, 4);
+    ASSERT_STR(job.adapter.targets, "q_proj,v_proj");
+    /* The description has more: embeddings 2 x 80, attention 4 x 64, ffn 3 x 128, norms 3 x 8. */
+    ASSERT_STR(find_fact(&job, "parameters")->value, "824");
+    ASSERT_HAS(find_fact(&job, "parameters in the weights")->origin, "not as many as the description has");
     arena_free(arena);
 }
 
