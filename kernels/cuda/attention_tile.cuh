@@ -95,9 +95,11 @@ template <typename T, int SIZE> struct attention_tile {
         if (shape.wide) {
             for (int at = lane; at < count * PACKS; at += 32) {
                 const int row = at / PACKS, column = at % PACKS * PACK;
-                if (column < shape.D)
-                    *reinterpret_cast<uint4 *>(to + row * rows.stride + column) =
-                        *reinterpret_cast<const uint4 *>(from + row * PITCH + column);
+                if (column >= shape.D)
+                    continue;
+                CUDA_ALIGNED(to + row * rows.stride + column, sizeof(uint4));
+                *reinterpret_cast<uint4 *>(to + row * rows.stride + column) =
+                    *reinterpret_cast<const uint4 *>(from + row * PITCH + column);
             }
         } else {
 #pragma unroll 1

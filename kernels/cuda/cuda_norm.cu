@@ -203,8 +203,6 @@ static int64_t rows_of_part(const cuda_context *context, int64_t R, int64_t C)
     return rows > 0 ? rows : 1;
 }
 
-enum { SHARED_USUAL = 48 << 10 }; /* what every kernel may have; more it must ask for */
-
 struct norm_grad_launch {
     template <typename T, int N>
     static void run(const cuda_context *context, const norm_grad_args *args, cudaError_t *status)
@@ -216,8 +214,8 @@ struct norm_grad_launch {
         const int64_t rows = rows_of_part(context, args->R, args->C);
         const int64_t parts =
             args->R > 0 ? cuda_divide_up(args->R, rows) : 1; /* one that has sums of nothing */
-        if (shared_bytes > SHARED_USUAL)
-            *status = CUDA_ALLOW_SHARED((norm_grad_kernel<T, N>), shared_bytes);
+        /* Asked for always: 48 KiB, which need no asking, are for the arrays of block_reduce() too. */
+        *status = CUDA_ALLOW_SHARED((norm_grad_kernel<T, N>), shared_bytes);
         if (*status != cudaSuccess)
             return;
         CUDA_LAUNCH((norm_grad_kernel<T, N>), dim3(static_cast<unsigned>(parts)), dim3(threads), shared_bytes,

@@ -49,6 +49,7 @@ template <int N, typename T> __device__ __forceinline__ void load_pack(const T *
 {
     using raw = typename raw_of<N *static_cast<int>(sizeof(T))>::type;
     constexpr int EACH = sizeof(raw) / sizeof(T);
+    CUDA_ALIGNED(from, sizeof(raw));
 #pragma unroll
     for (int i = 0; i < N; i += EACH) {
         raw bits = *reinterpret_cast<const raw *>(from + i);
@@ -64,6 +65,7 @@ template <int N, typename T> __device__ __forceinline__ void store_pack(T *to, c
 {
     using raw = typename raw_of<N *static_cast<int>(sizeof(T))>::type;
     constexpr int EACH = sizeof(raw) / sizeof(T);
+    CUDA_ALIGNED(to, sizeof(raw));
 #pragma unroll
     for (int i = 0; i < N; i += EACH) {
         T elements[EACH];

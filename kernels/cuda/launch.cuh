@@ -31,6 +31,8 @@ extern "C" {
 #define CUDA_DYNAMIC_SHARED(type, name)                                                                      \
     extern __shared__ __align__(16) unsigned char cuda_dynamic_shared[];                                     \
     type *name = reinterpret_cast<type *>(cuda_dynamic_shared)
+/* An access of so many bytes at this address; the emulation ends the program where a GPU would end the kernel. */
+#define CUDA_ALIGNED(pointer, bytes) ((void)0)
 /* Lets a kernel be launched with more than 48 KiB of dynamic shared memory; gives a cudaError_t. */
 #define CUDA_ALLOW_SHARED(kernel, bytes)                                                                     \
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
@@ -48,6 +50,7 @@ extern "C" {
     static const char name##_place = 0;                                                                      \
     type *name = static_cast<type *>(cuhost::static_shared(&name##_place, sizeof(type) * (count)))
 #define CUDA_DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(cuhost::dynamic_shared())
+#define CUDA_ALIGNED(pointer, bytes) cuhost::check_aligned(pointer, bytes)
 #define CUDA_ALLOW_SHARED(kernel, bytes)                                                                     \
     cuhost::allow_shared(reinterpret_cast<const void *>(kernel), static_cast<size_t>(bytes))
 

@@ -24,10 +24,10 @@ __device__ __forceinline__ uint32_t mma_pack(float low, float high)
 
 #ifdef __CUDACC__
 
-/* (top, bottom) += a b, in F32. */
+/* (top, bottom) += a b, in F32. Volatile, because all lanes must come: the compiler shall not move it to where only some do. */
 __device__ __forceinline__ void mma_multiply(float *top, float *bottom, const uint32_t *a, const uint32_t *b)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(top[0]), "+f"(top[1]), "+f"(bottom[0]), "+f"(bottom[1])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -178,15 +178,9 @@ inline std::vector<copy> &copies_of_thread()
     return started[cuhost::here->number];
 }
 
-inline void check_aligned(const void *pointer, size_t bytes)
-{
-    if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
-        cuhost::fail("an access of %zu bytes at %p, which is not aligned to as many", bytes, pointer);
-}
-
 inline const bf16 *row_at(const char *place, int offset)
 {
-    check_aligned(place + 2 * offset, 16);
+    cuhost::check_aligned(place + 2 * offset, 16);
     return reinterpret_cast<const bf16 *>(place + 2 * offset);
 }
 
@@ -223,8 +217,8 @@ inline void mma_load_transposed(uint32_t *out, mma_place row, int offset)
 template <int BYTES> void mma_copy(mma_place to, int offset, const void *global, bool valid)
 {
     static_assert(BYTES == 4 || BYTES == 16, "what the kernels copy at a time");
-    mma_host::check_aligned(to.address + offset, BYTES);
-    mma_host::check_aligned(global, BYTES);
+    cuhost::check_aligned(to.address + offset, BYTES);
+    cuhost::check_aligned(global, BYTES);
     memset(to.address + offset, 0xff, BYTES);
     mma_host::copies_of_thread().push_back({to.address + offset, global, BYTES, valid});
 }

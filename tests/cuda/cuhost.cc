@@ -62,6 +62,7 @@ struct machine {
     char *stacks;
     std::vector<int> free_stacks; /* the last to be given back is the next: it is in the cache */
     std::vector<shared_array> shared;
+    size_t static_bytes; /* of those */
     void *dynamic;
     const launch_shape *shape;
     const std::function<void()> *work;
@@ -85,6 +86,12 @@ void fail(const char *format, ...)
     else
         fprintf(stderr, "cuhost: %s\n", text);
     abort();
+}
+
+void check_aligned(const void *pointer, size_t bytes)
+{
+    if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
+        fail("an access of %zu bytes at %p, which is not aligned to as many", bytes, pointer);
 }
 
 /* Names the first thread that waits, and the first that it waits for. */
@@ -197,12 +204,27 @@ static void *poisoned(size_t bytes)
     return memset(memory, 0xff, bytes);
 }
 
+static bool has_asked(const void *kernel);
+
+/* A kernel that did not ask for more has 48 KiB for its arrays and the launch's together. */
+static void check_shared(const machine *m)
+{
+    const size_t all = m->static_bytes + m->shape->shared_bytes,
+                 limit = has_asked(m->shape->kernel) ? SHARED_MOST : SHARED_USUAL;
+    if (all > limit)
+        fail("arrays of %zu bytes and %zu of the launch are more than the %zu that it may use; see "
+             "CUDA_ALLOW_SHARED()",
+             m->static_bytes, m->shape->shared_bytes, limit);
+}
+
 void *static_shared(const void *place, size_t bytes)
 {
     machine *m = machine_here;
     for (const shared_array &array : m->shared)
         if (array.place == place)
             return array.memory;
+    m->static_bytes += bytes;
+    check_shared(m);
     m->shared.push_back({place, poisoned(bytes)});
     return m->shared.back().memory;
 }
@@ -219,6 +241,7 @@ static void free_shared(machine *m)
     for (const shared_array &array : m->shared)
         free(array.memory);
     m->shared.clear();
+    m->static_bytes = 0;
     free(m->dynamic);
     m->dynamic = nullptr;
 }
@@ -233,6 +256,12 @@ cudaError_t allow_shared(const void *kernel, size_t bytes)
     std::lock_guard<std::mutex> guard(allowed_lock);
     allowed_bytes[kernel] = bytes;
     return cudaSuccess;
+}
+
+static bool has_asked(const void *kernel)
+{
+    std::lock_guard<std::mutex> guard(allowed_lock);
+    return allowed_bytes.count(kernel) > 0;
 }
 
 static size_t shared_limit(const void *kernel)

@@ -111,6 +111,9 @@ using combine = void (*)(void *const *lane, unsigned mask);
 /* Waits for the lanes of `mask` that the block has, all of which must be at this line; the last to come calls `how` once. */
 void warp_meet(unsigned mask, void *mine, combine how, source_line where);
 
+/* An access of so many bytes must be at a multiple of as many. */
+void check_aligned(const void *pointer, size_t bytes);
+
 /* The block's array of this place in the source. */
 void *static_shared(const void *place, size_t bytes);
 void *dynamic_shared();

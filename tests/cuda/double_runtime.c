@@ -33,6 +33,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     struct handle handle;
+    int device;
     bool recorded;
     struct order_clock clock;
     struct CUgraph_st *capture; /* recorded while that was being captured */
@@ -533,6 +534,8 @@ cudaError_t cudaFreeHost(void *memory)
     if (!memory)
         return cudaSuccess;
     ENTER();
+    if (refused_by_capture())
+        return failure(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&lock);
     for (int i = 0; i < pending_count; i++)
         if (pendings[i].pinned >= (unsigned char *)memory &&
@@ -811,10 +814,24 @@ static void tell_work(cudaStream_t stream, const struct order_access *accesses, 
         double_hook_work(stream->device, stream->order.number, accesses[0].what, accesses[0].bytes);
 }
 
+/* Kernels must be launched, and copies asked for, by a thread that has the stream's device as its own. */
+static bool is_of_thread(cudaStream_t stream, const char *what)
+{
+    if (stream->device == current_device)
+        return true;
+    double_complain("%s: a stream of GPU %d, asked by a thread whose device is GPU %d", what, stream->device,
+                    current_device);
+    return false;
+}
+
 cudaError_t double_submit(cudaStream_t stream, const struct order_access *accesses, int count,
                           void (*run)(void *work), void (*discard)(void *work), void *work)
 {
     ALIVE(stream, KIND_STREAM);
+    if (!is_of_thread(stream, count ? accesses[0].what : "work")) {
+        discard(work);
+        return failure(cudaErrorInvalidResourceHandle);
+    }
     pthread_mutex_lock(&lock);
     struct order_access *kept = malloc(((size_t)count + 1) * sizeof *kept);
     int kept_count = keep_device_accesses(accesses, count, kept);
@@ -1010,6 +1027,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
     if (flags & ~(unsigned)(cudaEventDisableTiming | cudaEventBlockingSync))
         return failure(cudaErrorInvalidValue);
     *out = new_handle(KIND_EVENT, sizeof **out);
+    (*out)->device = current_device;
     return cudaSuccess;
 }
 
@@ -1032,6 +1050,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     ENTER();
     ALIVE(event, KIND_EVENT);
     ALIVE(stream, KIND_STREAM);
+    if (event->device != stream->device) {
+        double_complain("%s: an event of GPU %d in a stream of GPU %d", __func__, event->device,
+                        stream->device);
+        return failure(cudaErrorInvalidResourceHandle);
+    }
     pthread_mutex_lock(&lock);
     order_see(&stream->order.clock, &host_clock);
     record(event, stream);
@@ -1213,6 +1236,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     ENTER();
     ALIVE(exec, KIND_GRAPH_EXEC);
     ALIVE(stream, KIND_STREAM);
+    if (!is_of_thread(stream, __func__))
+        return failure(cudaErrorInvalidResourceHandle);
     struct order_clock start = stream->order.clock;
     order_see(&start, &host_clock);
     for (int i = 0; i < exec->graph->count; i++) {

@@ -2,7 +2,8 @@
  * the real one leaves undefined ends the program with a sentence.
  *
  * It checks: that pointers are those of living memory and stay inside it; streams and events after their end; that work on
- * one stream waits for what it needs of another (double_order.h); that the host leaves pinned memory alone until a copy
+ * one stream waits for what it needs of another (double_order.h); that a thread asks streams of its own device only, and
+ * records a device's events in its streams; that the host leaves pinned memory alone until a copy
  * from it is done, and does not read too early what a copy brings; that nothing is left when the program ends. Memory of a
  * device starts as NaN, and lies between guards.
  *

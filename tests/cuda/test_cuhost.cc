@@ -372,11 +372,27 @@ TEST(cuhost_limits, "blocks and shared memory beyond a GPU's limits end the prog
                  [&] { CUDA_LAUNCH(poison_kernel, dim3(1), dim3(8), 49153, nullptr, &nan); });
 }
 
+static __global__ void two_arrays_kernel()
+{
+    CUDA_SHARED(char, one, 40 << 10);
+    CUDA_DYNAMIC_SHARED(char, other);
+    one[0] = other[0];
+}
+
+TEST(cuhost_shared_together, "a kernel's own arrays and those of its launch share the 48 KiB that need no asking")
+{
+    CUDA_LAUNCH(two_arrays_kernel, dim3(1), dim3(1), 8 << 10, nullptr);
+    expect_words("arrays of 40960 bytes and 8193 of the launch are more than the 49152",
+                 [] { CUDA_LAUNCH(two_arrays_kernel, dim3(1), dim3(1), (8 << 10) + 1, nullptr); });
+    ASSERT_INT(CUDA_ALLOW_SHARED(two_arrays_kernel, (8 << 10) + 1), cudaSuccess);
+    CUDA_LAUNCH(two_arrays_kernel, dim3(1), dim3(1), 8 << 10, nullptr);
+}
+
 TEST(cuhost_allowed, "a kernel that asked may use more than 48 KiB of shared memory, up to 163")
 {
     int nan = 0;
-    ASSERT_INT(CUDA_ALLOW_SHARED(poison_kernel, 163 << 10), cudaSuccess);
-    CUDA_LAUNCH(poison_kernel, dim3(1), dim3(8), 163 << 10, nullptr, &nan);
+    ASSERT_INT(CUDA_ALLOW_SHARED(poison_kernel, 162 << 10), cudaSuccess); /* it has some bytes of its own */
+    CUDA_LAUNCH(poison_kernel, dim3(1), dim3(8), 162 << 10, nullptr, &nan);
     ASSERT_INT(nan, 8);
     ASSERT(CUDA_ALLOW_SHARED(poison_kernel, (163 << 10) + 1) != cudaSuccess);
 }

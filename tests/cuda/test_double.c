@@ -223,6 +223,11 @@ TEST(double_capture_rules,
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     ASSERT_INT(cudaMalloc(&taken, 64), cudaErrorStreamCaptureUnsupported);
     ASSERT_INT(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    MUST(cudaMallocHost(&taken, 64));
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    ASSERT_INT(cudaFreeHost(taken), cudaErrorStreamCaptureUnsupported);
+    ASSERT_INT(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    MUST(cudaFreeHost(taken));
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     ASSERT_INT(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
     ASSERT_INT(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
@@ -242,6 +247,24 @@ TEST(double_capture_rules,
     MUST(cudaGraphDestroy(graph));
     MUST(cudaEventDestroy(event));
     ASSERT_STR(double_listen(), "");
+    end();
+}
+
+TEST(double_devices, "a thread asks streams of its own device only, which record events of that device only")
+{
+    cudaEvent_t event;
+    setenv("DOUBLE_CUDA_DEVICES", "2", 1);
+    begin();
+    MUST(cudaSetDevice(1));
+    ASSERT_INT(cudaMemsetAsync(memory, 1, 64, stream), cudaErrorInvalidResourceHandle);
+    ASSERT_HAS(double_listen(),
+               "cudaMemsetAsync: a stream of GPU 0, asked by a thread whose device is GPU 1");
+    MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ASSERT_INT(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
+    ASSERT_HAS(double_listen(), "an event of GPU 1 in a stream of GPU 0");
+    MUST(cudaEventDestroy(event));
+    MUST(cudaSetDevice(0));
+    MUST(cudaMemsetAsync(memory, 1, 64, stream));
     end();
 }
 
