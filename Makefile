@@ -173,6 +173,10 @@ demo:
 	+@$(MAKE) all
 	@MEMPLAN=$(abspath $(BUILD)/memplan) examples/demo.sh
 
+## gallery: draw the pictures of docs/gallery.md anew
+gallery: $(BUILD)/memplan
+	@MEMPLAN=$< make/gallery.sh
+
 ## install: copy memplan to DESTDIR and PREFIX (/usr/local)
 install: $(BUILD)/memplan $(MPI_LIB)
 	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/memplan
@@ -241,7 +245,7 @@ $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
 -include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(SCORE_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o $(BUILD)/$(LAUNCHED).o $(MPI_SRC:%.c=$(BUILD)/mpi/%.o))
 
-.PHONY: all programs score help config deps deps-torch check test asan ubsan tsan bench demo format install clean FORCE
+.PHONY: all programs score help config deps deps-torch check test asan ubsan tsan bench demo gallery format install clean FORCE
 .PHONY: $(CHECKS) check-torch
 .SECONDARY:
 .DELETE_ON_ERROR:
