@@ -231,21 +231,31 @@ static void read_hosts(struct training_job *job, const struct word *name, const 
     }
 }
 
+/* Of "--nodes=2" and "-N2"; NULL: the value, if any, is the next word. */
+static const char *attached_value(const char *text)
+{
+    const char *equals = strchr(text, '=');
+    if (equals)
+        return equals + 1;
+    return text[0] == '-' && isalpha((unsigned char)text[1]) && isdigit((unsigned char)text[2]) ? text + 2
+                                                                                                : NULL;
+}
+
 /* One option of a launcher at `at`; returns the place behind it. */
 static int read_option(struct training_job *job, enum launcher launcher, const struct words *c, int at,
                        struct launch *out)
 {
     const struct word *name = &c->list[at];
-    const char *equals = strchr(name->text, '=');
-    size_t length = equals ? (size_t)(equals - name->text) : strlen(name->text);
+    const char *attached = attached_value(name->text);
+    size_t length = attached ? (size_t)(attached - name->text) - (attached[-1] == '=') : strlen(name->text);
     int found = find_option(launcher, name->text, length);
     enum meaning meaning = found < 0 ? VALUE : options[found].meaning;
     struct word value = *name;
     int next = at + 1;
-    if (equals)
-        value.text = equals + 1;
-    bool has_value = equals;
-    if (!equals && meaning != SWITCH && next < c->count && c->list[next].text[0] != '-' &&
+    if (attached)
+        value.text = attached;
+    bool has_value = attached;
+    if (!attached && meaning != SWITCH && next < c->count && c->list[next].text[0] != '-' &&
         (found >= 0 || !(ends_with(c->list[next].text, ".py") || launcher_of(c->list[next].text)))) {
         value = c->list[next++];
         has_value = true;

@@ -244,6 +244,8 @@ static int add_arguments(const struct expansion *e, const char *name, int line)
                 return -1;
         return 0;
     }
+    if (*name == '0')
+        return add_text(e, s->file, line);
     int number = *name - '1';
     return number >= 0 && number < s->argument_count ? add_text(e, s->arguments[number], line) : 0;
 }
@@ -426,7 +428,7 @@ static int add_braced(const struct expansion *e, const char *from, const char *e
     bool length = *p.name == '#' && p.name + 1 < p.end;
     p.name += length;
     p.length = shell_name_length(p.name, p.end);
-    p.special = !p.length && p.name < p.end && strchr("@*#123456789", *p.name);
+    p.special = !p.length && p.name < p.end && strchr("@*#0123456789", *p.name);
     if (!p.length && !p.special)
         return not_evaluated(e, from, end, line);
     p.op = p.name + (p.special ? 1 : p.length);
@@ -465,6 +467,32 @@ static int add_arithmetic(const struct expansion *e, const char *from, const cha
     return not_evaluated(e, from, end, line);
 }
 
+/* $(...) that only asks where the script is, as scripts do to find their files; NULL: it asks for more. */
+static const char *place_asked_for(const struct expansion *e, const char *from, const char *end)
+{
+    static const char *const here[] = {"dirname$0", "dirname${BASH_SOURCE[0]}", "dirname${BASH_SOURCE}",
+                                       "cd$(dirname$0)&&pwd", "cd$(dirname${BASH_SOURCE[0]})&&pwd"};
+    char plain[LONGEST_PATTERN];
+    size_t length = 0;
+    for (const char *c = from + 2; c < end - 1; c++) {
+        if (isspace((unsigned char)*c) || *c == '"')
+            continue;
+        if (length == sizeof plain - 1)
+            return NULL;
+        plain[length++] = *c;
+    }
+    plain[length] = 0;
+    if (!strcmp(plain, "pwd"))
+        return ".";
+    const char *slash = strrchr(e->scope->file, '/');
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
+        if (!strcmp(plain, here[i]))
+            return slash
+                       ? arena_printf(e->scope->arena, "%.*s", (int)(slash - e->scope->file), e->scope->file)
+                       : ".";
+    return NULL;
+}
+
 /* At a dollar; *next is behind what it begins. */
 static int add_dollar(const struct expansion *e, const char *at, const char *end, int line, const char **next)
 {
@@ -474,13 +502,16 @@ static int add_dollar(const struct expansion *e, const char *at, const char *end
     *next = close;
     if (close - at >= 5 && !strncmp(at, "$((", 3) && close[-2] == ')')
         return add_arithmetic(e, at, close, line);
+    const char *place = at + 1 < end && at[1] == '(' ? place_asked_for(e, at, close) : NULL;
+    if (place)
+        return add_text(e, place, line);
     if (at + 1 < end && at[1] == '(')
         return not_evaluated(e, at, close, line);
     if (at + 1 < end && at[1] == '{')
         return add_braced(e, at, close, line);
     struct parameter p = {.from = at, .name = at + 1, .line = line};
     p.length = shell_name_length(p.name, end);
-    p.special = !p.length && at + 1 < end && strchr("@*#123456789", at[1]);
+    p.special = !p.length && at + 1 < end && strchr("@*#0123456789", at[1]);
     p.op = p.end = *next = p.name + (p.special ? 1 : p.length);
     const struct variable *v = p.length ? shell_find(e->scope, p.name, p.length) : NULL;
     p.values = v && v->count ? v->values : NULL;

@@ -99,7 +99,7 @@ TEST(hostile_files, "mutated DeepSpeed JSON, TOML, YAML and config.json are read
     feed(fuzz_toml, "examples/launch/*.toml");
     feed(fuzz_yaml, "examples/launch/*.yaml");
     feed(fuzz_config, "examples/launch/models/*/config.json");
-    feed(fuzz_weights, "examples/launch/*.json");
+    feed(fuzz_weights, "tests/jobs/weights_seed.json");
 }
 
 /* ---- 100 MB ---- */

@@ -155,6 +155,7 @@ TEST(launch_ranks, "each launcher says how many ranks there are, one inside the 
     assert_ranks("python -m torch.distributed.launch --nproc_per_node=8 --nnodes 2 --node_rank 0", 16, 2);
     assert_ranks("srun -N 2 --ntasks-per-node=8 python -u", 16, 2);
     assert_ranks("srun -n 16 --nodes=2 python", 16, 2);
+    assert_ranks("srun -N2 -n16 -l python", 16, 2);
     assert_ranks("srun -N 4 torchrun --nnodes 4 --nproc-per-node 8", 32, 4);
     assert_ranks("mpirun -np 16 -npernode 8 -x PATH -mca btl tcp python", 16, 2);
     assert_ranks("mpirun -n 8 --map-by ppr:4:node python", 8, 2);

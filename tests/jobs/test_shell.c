@@ -108,6 +108,14 @@ TEST(shell_unknown, "what depends on something that is not executed or not set i
     arena_free(arena);
 }
 
+TEST(shell_place, "what asks only where the script is, is known without running anything")
+{
+    assert_words(
+        "D=$(dirname \"$0\")\nrun $D/x $0 $(pwd) \"$( cd \"$( dirname \"${BASH_SOURCE[0]}\" )\" && pwd )\"",
+        "[run][./x][run.sh][.][.]");
+    assert_words("run $(dirname $1)", "[run]?[$(dirname $1)]");
+}
+
 TEST(shell_given, "what the caller gives replaces what the script says")
 {
     assert_words("GIVEN=3\nif x; then GIVEN=4; fi\nrun $GIVEN", "[run][16]");
