@@ -14,7 +14,7 @@ CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler
 
 # What of the program's own the library has a copy of.
 CUDA_COPIES  := $(wildcard base/*.c) device/device.c device/blocks.c device/placements.c comm/comm.c comm/family.c comm/cursor.c
-CUDA_PIC     := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(filter-out %/json.o %/options.o,$(CUDA_COPIES:%.c=$(BUILD)/pic/%.o))
+CUDA_PIC     := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(filter-out %/json.o %/options.o %/manual.o,$(CUDA_COPIES:%.c=$(BUILD)/pic/%.o))
 
 # ---- for GPUs ----
 
