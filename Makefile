@@ -156,6 +156,7 @@ check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
 ## check-mpirun: training under mpirun, with and (check-mpirun_failures) without luck; skipped likewise
 check-mpirun check-mpirun_failures: $(MPI_LIB)
 
+## check-fuzz: the parsers of launches under libFuzzer, FUZZ_SECONDS=3 each; skipped without clang
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
 	@BUILD=$(BUILD) MEMPLAN=$(abspath $(BUILD)/memplan) make/run_check.sh $(@:check-%=%)
