@@ -32,10 +32,21 @@ static const struct table_column step_columns[] = {{"", TABLE_TEXT},
 
 /* ------------------------------------------------------------------------------------------------------------ facts */
 
+/* A run that fails ends early, and its recording is closed like any other. */
+static const char *describe_end(const struct breakdown *b, struct arena *arena)
+{
+    int64_t reached = b->steps.count ? b->steps.last + 1 : 0;
+    if (!b->finished_at)
+        return "not finished";
+    return reached < b->planned_steps ? arena_printf(arena, "ended early, after %lld of %lld steps",
+                                                     (long long)reached, (long long)b->planned_steps)
+                                      : "finished";
+}
+
 static void add_run_facts(struct report *report, const struct breakdown *b)
 {
     report_fact(report, "run", "%lld, %s, %s", (long long)b->run_id,
-                b->started_at ? b->started_at : "undated", b->finished_at ? "finished" : "not finished");
+                b->started_at ? b->started_at : "undated", describe_end(b, report->arena));
     if (b->command)
         report_fact(report, "command", "%s", b->command);
 }

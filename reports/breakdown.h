@@ -48,6 +48,7 @@ struct breakdown {
     bool measured;
     int64_t run_id; /* measured only, as all of this block */
     const char *command, *started_at, *finished_at, *host, *policy;
+    int64_t planned_steps;             /* that it was to have; 0: unknown */
     int64_t lowest_peak, highest_peak; /* over all ranks */
     struct breakdown_steps steps;
     struct store_runtime *runtime; /* what a GPU held besides tensors */

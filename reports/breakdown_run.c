@@ -291,6 +291,7 @@ int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct a
         .command = run.command,
         .started_at = run.started_at,
         .finished_at = run.finished_at,
+        .planned_steps = run.steps,
         .policy = run.policy,
         .model = run.model,
         .device = run.device,

@@ -155,6 +155,34 @@ static void open_run(const char *folder, struct store **store)
     ASSERT_OK(store_open_read(path, store, &err));
 }
 
+/* Steps count from 0, those before a resume included: after number 6 seven are done. */
+TEST(breakdown_ended_early, "a run that ended before its last step says so; one of unknown length does not")
+{
+    static const struct {
+        int64_t count, last, planned;
+        const char *says;
+    } cases[] = {{0, 0, 9, "ended early, after 0 of 9 steps"},
+                 {2, 6, 9, "ended early, after 7 of 9 steps"},
+                 {2, 8, 9, ", finished"},
+                 {2, 6, 0, ", finished"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *arena = arena_create();
+        struct breakdown b = {.measured = true,
+                              .run_id = 1,
+                              .finished_at = "now",
+                              .planned_steps = cases[i].planned,
+                              .steps = {.count = cases[i].count, .last = cases[i].last},
+                              .capacity_bytes = INT64_MAX};
+        struct report *report = report_create(arena, "a run");
+        struct text text = {0};
+        breakdown_add_facts(report, &b);
+        ink_text_report(report, INK_ASCII, &text);
+        ASSERT_MSG(strstr(text.data, cases[i].says), "%s lacks %s", text.data, cases[i].says);
+        text_free(&text);
+        arena_free(arena);
+    }
+}
+
 TEST(breakdown_run_golden,
      "the page of a run: its worst rank, measured beside predicted, steps, one line of advice")
 {
