@@ -49,7 +49,7 @@ enum decision {
     LOGITS_HELD,
     FROZEN_BITS,
     LOSS_HELD, /* and the caller keeps the logits */
-    GRADIENTS_STAY,
+    OLD_TORCH,
     STAGE_LAST,
 };
 
@@ -77,7 +77,7 @@ static const struct rule rules[] = {
     {"source", "Vocabulary Parallelism", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "SC'21", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "Activation recomputation paper", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
-    {"source", "(2023 text)", GRADIENTS_STAY, 1},
+    {"source", "(2023 text)", OLD_TORCH, 1},
     {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
     {"source", "golden values", STAGE_LAST, 1},
     {"source", "(2024-03", LOGITS_HELD, 4}, /* torchtitan's train.py had no `del pred` yet */
@@ -176,7 +176,8 @@ static const struct rule rules[] = {
     {"flash_attention", "unknown", NOTHING, 0},
     {"flash_attention", "dropout on", DROPOUT, 1},
     {"notes", "Attention kernel: torch", ATTENTION, WORKLOAD_EAGER},
-    {"notes", "Attention kernel:", NORM, WORKLOAD_NORM_COMPOSED},
+    {"notes", "Attention kernel:", NORM, WORKLOAD_NORM_WRITTEN},
+    {"notes", "Attention kernel:", OLD_TORCH, 1}, /* the runs are of 2023-07 */
     {"notes", "fused RMSNorm", NORM, WORKLOAD_NORM_FUSED},
     {"notes", "Last stage logged", STAGE_LAST, 1},
     {"notes", "", NOTHING, 0},
@@ -298,6 +299,7 @@ static void decide(struct measured_case *c, const struct rule *rule)
     case LOSS_HELD:
         w->loss = (enum workload_loss)value;
         w->logits_held = 2;
+        w->logits_whole = true;
         break;
     case COMPILED:
         w->compiled = value;
@@ -354,8 +356,8 @@ static void decide(struct measured_case *c, const struct rule *rule)
     case QK_NORM:
         w->model.qk_norm = true;
         break;
-    case GRADIENTS_STAY:
-        w->gradients_stay = true;
+    case OLD_TORCH:
+        w->old_torch = true;
         break;
     case STAGE_LAST:
         c->last_stage = true;

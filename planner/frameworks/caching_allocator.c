@@ -447,6 +447,8 @@ int caching_allocator_take(struct caching_allocator *a, int64_t bytes, int strea
     assert(bytes >= 0 && stream >= 0 && stream < CACHING_ALLOCATOR_STREAMS);
     int64_t rounded = caching_allocator_rounded(&a->options, bytes);
     bool small = rounded <= SMALL_SIZE;
+    if (a->figures.out_of_memory)
+        return NONE; /* the program has ended */
     if (!bytes)
         return block_add(a);
     int number = find_memory(a, rounded, small, stream);

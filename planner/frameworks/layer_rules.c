@@ -3,7 +3,7 @@
 #include "base/checked.h"
 
 #define PAPER "Korthikanti et al. 2022, section 4.1"
-#define HOOKS "saved-tensor hooks (tests/torch/check_saved.py)"
+#define HOOKS "saved-tensor hooks (tests/torch/compare_saved.py)"
 #define EVERY (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS)
 #define NORM  (KEEP_CORE | KEEP_EXPERTS) /* what norms make is not kept where norms are made again */
 
@@ -20,10 +20,14 @@ const struct layer_rule layer_rules[] = {
      LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": pow(2) and the product"},
     {"norm 1, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
      LIFE_KEPT, NORM, MATRIX_NONE, "aten/src/ATen/native/layer_norm.cpp, rms_norm: product with the weight"},
+    {"norm 1, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": mean() before 2.0"},
     {"norm 1, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, 0, MATRIX_NONE, HOOKS},
     {"norm 1, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": product with the weight"},
+    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_PRE_NORM, LIFE_KEPT, EVERY,
+     MATRIX_NONE, HOOKS ": native_layer_norm, rsqrt"},
     {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
      MATRIX_NONE, "autocast: layer_norm runs in fp32"},
     {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
@@ -97,6 +101,8 @@ const struct layer_rule layer_rules[] = {
      0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
     {"sum 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
      HOOKS ": LayerNorm's input"},
+    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY,
+     MATRIX_NONE, HOOKS},
     {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER | IF_CAST, LIFE_LAYER, 0,
      MATRIX_NONE, "autocast: layer_norm runs in fp32"},
     {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
@@ -105,10 +111,14 @@ const struct layer_rule layer_rules[] = {
      LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
     {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
      LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+    {"norm 2, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
     {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+    {"statistics of norm 2", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "as norm 1"},
     {"norm 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
      MATRIX_NONE, "as norm 1"},
     {"norm 2", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
@@ -168,6 +178,10 @@ const int layer_rule_count = sizeof layer_rules / sizeof *layer_rules;
 
 /* "logits" live until the end of forward, or are held through backward. */
 const struct loss_rule loss_forward_rules[] = {
+    {"logits of this rank", ELEMENT_COMPUTE, WIDTH_VOCAB_PART, UPCAST | PLAIN, IF_WHOLE, LIFE_LAYER,
+     "Linear's result"},
+    {"logits of each rank", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN, IF_WHOLE, LIFE_LAYER,
+     "Megatron-LM mappings.py, _gather_along_last_dim(): gathered, then put side by side"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN | VOCABULARY, 0, LIFE_LAYER, "Linear's result"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | CHUNKED, IF_NOT_COMPILED, LIFE_LAYER,
      "Linear's result"},
@@ -232,8 +246,10 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     c |= w->autocast ? IF_CAST : 0;
     c |= w->compiled ? IF_COMPILED : IF_NOT_COMPILED;
     c |= w->library == WORKLOAD_LLMC ? IF_LLMC : 0;
+    c |= w->old_torch ? IF_OLD_TORCH : 0;
+    c |= w->logits_whole && w->tp > 1 ? IF_WHOLE : 0;
     c |= w->compute_bytes == 2 ? IF_HALF : 0;
-    c |= megatron ? IF_MEGATRON : 0;
+
     c |= w->library == WORKLOAD_MEGATRON_LEGACY ? IF_LEGACY : 0;
     return c;
 }
@@ -267,8 +283,8 @@ static double width_of(const struct workload *w, enum layer_width width)
         return heads * (double)w->sequence;
     case WIDTH_HEADS:
         return heads;
-    case WIDTH_ONE:
-        return 1;
+    case WIDTH_STATISTICS:
+        return m->rms_norm ? 1 : 2;
     case WIDTH_SENT:
         return active * (double)m->hidden;
     case WIDTH_EXPERT:
@@ -281,6 +297,7 @@ static double width_of(const struct workload *w, enum layer_width width)
         return 2 * (double)m->q_rank;
     case WIDTH_LATENT_KV:
         return 2 * (double)m->kv_rank + (double)m->rope_size;
+    case WIDTH_VOCAB_PART:
     case WIDTH_VOCAB:
         return (double)m->vocab;
     case WIDTH_CHUNK:
@@ -324,7 +341,8 @@ int loss_rule_element(const struct workload *w, const struct loss_rule *rule)
 
 double loss_rule_bytes(const struct workload *w, const struct loss_rule *rule)
 {
-    return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) / (double)w->tp;
+    return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) /
+           (double)(w->logits_whole && rule->width != WIDTH_VOCAB_PART ? 1 : w->tp);
 }
 
 bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)

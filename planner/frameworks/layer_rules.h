@@ -24,15 +24,16 @@ enum layer_width {
     WIDTH_FFN,
     WIDTH_SCORES,
     WIDTH_HEADS,
-    WIDTH_ONE,
-    WIDTH_SENT,   /* hidden, for each expert that a token is sent to */
-    WIDTH_EXPERT, /* the experts' ffn, likewise */
-    WIDTH_SHARED, /* the shared experts' */
-    WIDTH_ROUTES, /* a number for each expert */
+    WIDTH_STATISTICS, /* of a norm: mean and deviation, or the latter alone */
+    WIDTH_SENT,       /* hidden, for each expert that a token is sent to */
+    WIDTH_EXPERT,     /* the experts' ffn, likewise */
+    WIDTH_SHARED,     /* the shared experts' */
+    WIDTH_ROUTES,     /* a number for each expert */
     WIDTH_LATENT_Q,
     WIDTH_LATENT_KV,
     WIDTH_VOCAB,
-    WIDTH_CHUNK, /* of the vocabulary, for a chunk of the tokens */
+    WIDTH_VOCAB_PART, /* of it, this rank's, though logits are gathered */
+    WIDTH_CHUNK,      /* of the vocabulary, for a chunk of the tokens */
 };
 
 enum layer_split {
@@ -68,11 +69,13 @@ enum {
     IF_SEPARATE = 1 << 21, /* queries, keys and values are copied to be laid out by heads */
     IF_LEGACY = 1 << 30,
     IF_NOT_EXPANDED = 1 << 22,
-    IF_MEGATRON = 1 << 23,
+
     IF_QK_NORM = 1 << 25,
     IF_COMPILED = 1 << 27,
     IF_NOT_COMPILED = 1 << 28,
     IF_LLMC = 1 << 29,
+    IF_OLD_TORCH = 1u << 31,
+    IF_WHOLE = 1 << 23,
     IF_SCATTERED = 1 << 26,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
     IF_INPUT_NOT_SAVED = 1 << 24, /* no norm keeps the layer's input */
 };

@@ -108,8 +108,7 @@ struct workload {
     enum workload_step step;
     bool step_in_backward; /* the optimizer takes each gradient as it comes */
     bool offload_optimizer, offload_weights;
-    bool
-        gradients_stay; /* zero_grad() fills with zeros: what PyTorch before 2.0 does (optimizer.py, set_to_none) */
+    bool old_torch; /* before 2.0: zero_grad() fills with zeros, and mean() keeps its input for backward */
     bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
 
     enum workload_recompute recompute;
@@ -120,6 +119,7 @@ struct workload {
     enum workload_loss loss;
     int64_t loss_chunks;
     int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */
+    bool logits_whole; /* tensor-parallel ranks gather them before the loss */
     bool hidden_dropout, attention_dropout, embedding_dropout;
     bool keys_expanded;                 /* K and V repeated for all query heads */
     bool inputs_whole;                  /* with sequence parallelism, gathered inputs are kept */

@@ -472,7 +472,8 @@ static void layer_forward(struct rank *rank, int64_t local, int *kept, bool agai
 
 static bool has_gradient(const struct layer_rule *rule)
 {
-    return rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS && rule->width != WIDTH_ROUTES;
+    return rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS && rule->width != WIDTH_ROUTES &&
+           rule->width != WIDTH_STATISTICS;
 }
 
 /* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what
@@ -718,7 +719,8 @@ static void update(struct rank *rank)
 /* What backward made goes before the next forward, unless zero_grad() fills it with zeros instead. */
 static void zero_gradients(struct rank *rank)
 {
-    if (rank->w->gradients_stay)
+    bool torch_optimizer = rank->w->sharding == WORKLOAD_REPLICATED || gathers(rank->w);
+    if (rank->w->old_torch && torch_optimizer && rank->w->sharding != WORKLOAD_ZERO3)
         return;
     for (int64_t u = 0; u < unit_count(rank); u++) {
         for (int t = 0; t < UNIT_TENSORS; t++)
@@ -893,10 +895,12 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
     out->nccl_bytes =
         w->library == WORKLOAD_LLMC ? 0 : nccl_bytes(w); /* it is in the reading of its context */
     out->device_bytes = out->reserved_bytes + out->context_bytes + out->nccl_bytes;
-    if (!w->capacity_bytes || out->device_bytes <= w->capacity_bytes)
+    /* Of the capacity, what no rule accounts for: handles, other libraries' workspaces, the driver. An assumption. */
+    int64_t usable = w->capacity_bytes - w->capacity_bytes / 100;
+    if (!w->capacity_bytes || out->device_bytes <= usable)
         return 0;
     struct workload_memory within = {0};
-    int64_t room = w->capacity_bytes - out->context_bytes - out->nccl_bytes;
+    int64_t room = usable - out->context_bytes - out->nccl_bytes;
     if (replay_stage(w, stage, max_i64(room, 1), &within, err))
         return -1;
     out->out_of_memory = within.out_of_memory;
@@ -906,7 +910,7 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
 
 int workload_memory(const struct workload *w, struct workload_memory *out, struct error *err)
 {
-    const int64_t stages[] = {0, 1, w->pp - 2, w->pp - 1};
+    const int64_t stages[] = {0, 1, w->pp - 1};
     *out = (struct workload_memory){0};
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         struct workload_memory one;

@@ -1,0 +1,171 @@
+"""What PyTorch keeps for backward of plain modules, against the table of saved.csv, to the byte.
+
+Autograd's saved-tensor hooks see every tensor that a node keeps. Counted is each storage once; parameters are not, nor their
+casts, nor integers (targets), nor single numbers. Dropout is torch.native_dropout, which is what CUDA runs; on a CPU nn.Dropout
+would keep its noise in full.
+"""
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+B, T, H, HEADS, D, FFN, V = 2, 20, 32, 4, 8, 48, 64
+
+
+class Unavailable(Exception):
+    pass
+
+
+def saved_bytes(run, x, parameters):
+    known = {p.data_ptr() for p in parameters}
+    sizes = {t.shape for t in parameters} | {t.t().shape for t in parameters if t.dim() == 2}
+    storages, keep = {}, []
+
+    def pack(t):
+        keep.append(t)  # or its memory would be used again, and counted once
+        scalar = t.numel() <= 1
+        cast = t.dtype != x.dtype and t.shape in sizes
+        if t.data_ptr() not in known and t.dtype != torch.int64 and not scalar and not cast:
+            storages[t.storage().data_ptr()] = t.storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = run(x)
+    del out
+    return sum(storages.values())
+
+
+def linear(inner, outer, dtype):
+    return nn.Linear(inner, outer, bias=False).to(dtype)
+
+
+class Rms(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(H, dtype=dtype))
+
+    def forward(self, x):
+        y = x.float()
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return y.to(x.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    def __init__(self, dtype, kv_heads, dropout, fused):
+        super().__init__()
+        self.q, self.o = linear(H, H, dtype), linear(H, H, dtype)
+        self.k, self.v = linear(H, kv_heads * D, dtype), linear(H, kv_heads * D, dtype)
+        self.kv_heads, self.dropout, self.fused = kv_heads, dropout, fused
+
+    def heads(self, x, count):
+        x = x.view(B, T, count, D).transpose(1, 2)
+        return x if count == HEADS else x.repeat_interleave(HEADS // count, dim=1)
+
+    def forward(self, x):
+        q = self.heads(self.q(x), HEADS)
+        k, v = self.heads(self.k(x), self.kv_heads), self.heads(self.v(x), self.kv_heads)
+        if self.fused:
+            if not hasattr(F, "scaled_dot_product_attention"):
+                raise Unavailable("no fused attention on a CPU in PyTorch " + torch.__version__)
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.transpose(-2, -1) / D**0.5
+            scores = scores + torch.full((T, T), -1e9, dtype=x.dtype).triu(1)
+            p = F.softmax(scores, dim=-1, dtype=torch.float32).to(x.dtype)
+            if self.dropout:
+                p = torch.native_dropout(p, 0.5, True)[0]
+            out = p @ v
+        return self.o(out.transpose(1, 2).reshape(B, T, H))
+
+
+class Gelu(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.up, self.down = linear(H, FFN, dtype), linear(FFN, H, dtype)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x)))
+
+
+class Swiglu(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.gate, self.up, self.down = linear(H, FFN, dtype), linear(H, FFN, dtype), linear(FFN, H, dtype)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def cross_entropy(x):
+    return F.cross_entropy(x.float().view(-1, V), torch.zeros(B * T, dtype=torch.int64))
+
+
+def autocast(module):
+    def run(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return module(x)
+
+    return run
+
+
+def cases():
+    fp32, bf16 = torch.float32, torch.bfloat16
+    old = int(torch.__version__.split(".")[0]) < 2
+
+    def then_linear(module, dtype):
+        return nn.Sequential(module, linear(H, H, dtype))
+
+    wide = {"cross_entropy": V, "cross_entropy_bf16": V}
+    modules = {
+        "layer_norm": (fp32, then_linear(nn.LayerNorm(H), fp32)),
+        "rms_norm_written" + "_before_2.0" * old: (fp32, then_linear(Rms(fp32), fp32)),
+        "rms_norm_written_bf16" + "_before_2.0" * old: (bf16, then_linear(Rms(bf16), bf16)),
+        "gelu": (fp32, Gelu(fp32)),
+        "gelu_bf16": (bf16, Gelu(bf16)),
+        "swiglu": (fp32, Swiglu(fp32)),
+        "swiglu_bf16": (bf16, Swiglu(bf16)),
+        "attention_eager": (fp32, Attention(fp32, HEADS, False, False)),
+        "attention_eager_dropout": (fp32, Attention(fp32, HEADS, True, False)),
+        "attention_eager_gqa_bf16": (bf16, Attention(bf16, HEADS // 2, False, False)),
+        "attention_fused_gqa_bf16": (bf16, Attention(bf16, HEADS // 2, False, True)),
+        "gelu_autocast": (fp32, Gelu(fp32)),
+    }
+    for name, (dtype, module) in modules.items():
+        run = autocast(module) if name.endswith("autocast") else module
+        yield name, dtype, H, run, list(module.parameters())
+    layer = nn.Sequential(nn.LayerNorm(H), Gelu(fp32))
+    yield "checkpoint", fp32, H, lambda x: checkpoint(layer, x), list(layer.parameters())
+    yield "residual_dropout", fp32, H, lambda x: x + torch.native_dropout(x, 0.5, True)[0], []
+    for name, dtype in (("cross_entropy", fp32), ("cross_entropy_bf16", bf16)):
+        yield name, dtype, wide[name], cross_entropy, []
+
+
+def main(path):
+    with open(path, encoding="utf-8") as f:
+        lines = [line.rstrip("\n").split("|") for line in f if not line.startswith("#")]
+    expected = {line[0]: int(line[3]) for line in lines}
+    failed = skipped = 0
+    for name, dtype, width, run, parameters in cases():
+        torch.manual_seed(1)
+        x = torch.randn(B, T, width).to(dtype).requires_grad_()
+        try:
+            got = saved_bytes(run, x, parameters)
+        except Unavailable as reason:
+            print(f"skip  saved: {name}: {reason}")
+            skipped += 1
+            expected.pop(name)
+            continue
+        want = expected.pop(name)
+        failed += got != want
+        verdict = "ok   " if got == want else f"FAIL  (not {want})"
+        print(f"{verdict} saved: {name} keeps {got} bytes")
+    for name in expected:
+        print(f"skip  saved: {name}: this is PyTorch {torch.__version__}")
+        skipped += 1
+    print(f"{len(lines) - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    return failed > 0
+
+
+sys.exit(main(sys.argv[1]))
