@@ -6,6 +6,7 @@ same GPU, driver and commit, is kept: a run that was cut short goes on where it 
 
     BUILD=build     where things are built
     BUDGET=340      seconds for everything; parts for which no time is left are skipped, and done by the next run
+    RESULTS=bench/results  where the file goes
     FRESH=1         keep nothing of earlier runs
     ONLY=PIECE      only the parts whose name contains it
     TORCH_PYTHON=python3   the interpreter that may have PyTorch
@@ -145,6 +146,13 @@ def make(*targets):
     return run(["env", *(f"-u{name}" for name in environment), "make", f"-j{os.cpu_count()}", *settings, *targets])
 
 
+def commit():
+    """3b8240b, or 3b8240b+changes; figures of other runs are no changes."""
+    number = tool("git", "rev-parse", "--short", "HEAD")
+    changed = tool("git", "diff", "--name-only", "HEAD", "--", ".", ":!bench/results")
+    return f"{number}+changes" if number and changed else number
+
+
 def machine():
     """Of the GPU and all that has a version; after the build, which makes memplan able to say it."""
     told = ask_json("env")
@@ -156,7 +164,7 @@ def machine():
         "driver": tool("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
         "nvcc": release.group(1) if release else None,
         "memplan": told["memplan"],
-        "commit": tool("git", "describe", "--always", "--dirty"),
+        "commit": commit(),
         "torch": torch,
         "cpu": told["machine"],
         "system": platform.platform(),
@@ -429,11 +437,12 @@ for number, name_of_model in enumerate(SPEED):
 
 
 class Results:
-    """The JSON file. Everything is written anew after each part, by way of a file beside it."""
+    """The JSON file; for the emulation one that is thrown away. Everything is written anew after each part, by
+    way of a file beside it."""
 
     def __init__(self, about):
         self.about = about
-        folder = FOLDER if EMULATED else "bench/results"
+        folder = os.environ.get("RESULTS") or (FOLDER if EMULATED else "bench/results")
         name = re.sub(r"[^A-Za-z0-9]+", "-", about["device"] or "unknown").strip("-")
         self.path = os.path.join(folder, f"{name}.json")
         self.document = {"about": about, "parts": {}}
@@ -542,7 +551,7 @@ def main():
             results.write(name, run_part(sentence, least_s, function))
         statuses.append(results.document["parts"][name]["status"])
     print_aims(results.document)
-    print(f"note  figures are in {results.path}" if not EMULATED else "note  emulated: no figure here is a GPU's")
+    print("note  emulated: no figure here is a GPU's" if EMULATED else f"note  figures are in {results.path}")
     close(statuses)
 
 
