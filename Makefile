@@ -156,6 +156,13 @@ check-mpi: $(BUILD)/$(LAUNCHED) $(MPI_LIB)
 ## check-mpirun: training under mpirun, with and (check-mpirun_failures) without luck; skipped likewise
 check-mpirun check-mpirun_failures: $(MPI_LIB)
 
+## check-install: an installation in a scratch folder finds its libraries, pages and completion
+check-install: $(MPI_LIB) man
+
+## check-docs: every command of the pages in docs/, run and compared with what the page shows
+## check-watch: live views and progress bars on pseudo terminals
+check-watch: $(MPI_LIB)
+
 ## check-fuzz: the parsers of launches under libFuzzer, FUZZ_SECONDS=3 each; skipped without clang
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):
@@ -178,10 +185,19 @@ demo:
 gallery: $(BUILD)/memplan
 	@MEMPLAN=$< make/gallery.sh
 
-## install: copy memplan to DESTDIR and PREFIX (/usr/local)
-install: $(BUILD)/memplan $(MPI_LIB)
-	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/memplan
-	$(if $(MPI_LIB),install -D -m 755 $(MPI_LIB) $(DESTDIR)$(PREFIX)/lib/$(notdir $(MPI_LIB)))
+## man: man pages and bash completion in BUILD/man
+man: $(BUILD)/man/memplan.1
+
+$(BUILD)/man/memplan.1: $(BUILD)/memplan make/manuals.sh
+	$(Q)make/manuals.sh $< $(@D)
+
+## install: the program, its libraries, man pages, completion and docs to DESTDIR and PREFIX (/usr/local)
+install: $(BUILD)/memplan $(MPI_LIB) man
+	@make/install.sh install $(BUILD) $(DESTDIR)$(PREFIX)
+
+## uninstall: take them away again
+uninstall:
+	@make/install.sh uninstall $(BUILD) $(DESTDIR)$(PREFIX)
 
 ## clean: remove everything that was built
 clean:
@@ -246,7 +262,7 @@ $(BUILD)/bench/bench_gemm: private BENCH_LIBS = -lopenblas
 
 -include $(patsubst %.o,%.d,$(call obj,$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(SCORE_SRC)) $(BENCHES:%=$(BUILD)/bench/%.o) $(BUILD)/$(DUMP_STEP).o $(BUILD)/$(LAUNCHED).o $(MPI_SRC:%.c=$(BUILD)/mpi/%.o))
 
-.PHONY: all programs score help config deps deps-torch check test asan ubsan tsan bench demo gallery format install clean FORCE
+.PHONY: all programs score help config deps deps-torch check test asan ubsan tsan bench demo gallery format man install uninstall clean FORCE
 .PHONY: $(CHECKS) check-torch
 .SECONDARY:
 .DELETE_ON_ERROR:
