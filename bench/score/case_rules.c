@@ -47,6 +47,8 @@ enum decision {
     QK_NORM,
     ENCODER,
     LOGITS_HELD,
+    LOGITS_WHOLE,
+    CORE_DROPOUT,
     FROZEN_BITS,
     LOSS_HELD, /* and the caller keeps the logits */
     OLD_TORCH,
@@ -80,7 +82,8 @@ static const struct rule rules[] = {
     {"source", "(2023 text)", OLD_TORCH, 1},
     {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
     {"source", "golden values", STAGE_LAST, 1},
-    {"source", "(2024-03", LOGITS_HELD, 4}, /* torchtitan's train.py had no `del pred` yet */
+    {"source", "(2024-03", LOGITS_WHOLE, 1}, /* nor loss_parallel() */
+    {"source", "(2024-03", LOGITS_HELD, 4},  /* torchtitan's train.py had no `del pred` yet */
     {"source", "", NOTHING, 0},
 
     {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
@@ -177,7 +180,10 @@ static const struct rule rules[] = {
     {"flash_attention", "dropout on", DROPOUT, 1},
     {"notes", "Attention kernel: torch", ATTENTION, WORKLOAD_EAGER},
     {"notes", "Attention kernel:", NORM, WORKLOAD_NORM_WRITTEN},
-    {"notes", "Attention kernel:", OLD_TORCH, 1}, /* the runs are of 2023-07 */
+    {"notes", "Attention kernel:", OLD_TORCH, 1},
+    {"notes", "Attention kernel: torch", CORE_DROPOUT,
+     1}, /* what the sweep's outcomes at the edge agree with */
+    {"notes", "Attention kernel: fused.", CORE_DROPOUT, 1}, /* the runs are of 2023-07 */
     {"notes", "fused RMSNorm", NORM, WORKLOAD_NORM_FUSED},
     {"notes", "Last stage logged", STAGE_LAST, 1},
     {"notes", "", NOTHING, 0},
@@ -289,6 +295,12 @@ static void decide(struct measured_case *c, const struct rule *rule)
     case LOSS:
         w->loss = (enum workload_loss)value;
         w->logits_held = 0;
+        break;
+    case LOGITS_WHOLE:
+        w->logits_whole = true;
+        break;
+    case CORE_DROPOUT:
+        w->attention_dropout = true;
         break;
     case LOGITS_HELD:
         w->logits_held = value;

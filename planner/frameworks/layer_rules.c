@@ -34,16 +34,16 @@ const struct layer_rule layer_rules[] = {
      PAPER ": input of Q, K and V"},
 
     /* Attention. */
-    {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, IF_LATENT, LIFE_KEPT, EVERY,
-     MATRIX_NONE, "DeepSeek-V2, section 2.1: before and after its norm"},
-    {"compressed keys and values", ELEMENT_COMPUTE, WIDTH_LATENT_KV, SPLIT_SEQUENCE, IF_LATENT, LIFE_KEPT,
-     EVERY, MATRIX_NONE, "DeepSeek-V2, section 2.1"},
+    {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "DeepSeek-V2, section 2.1: before and after its norm"},
+    {"compressed keys and values", ELEMENT_COMPUTE, WIDTH_LATENT_KV, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "DeepSeek-V2, section 2.1"},
     {"projected queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY, LIFE_THREE, KEEP_SECOND,
      MATRIX_NONE, HOOKS ": rotation keeps sines alone"},
     {"rotated queries in fp32", ELEMENT_FP32, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY | IF_HALF, LIFE_TWO, 0,
      MATRIX_NONE, "apply_rotary_emb: computed in fp32"},
-    {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_QK_NORM,
-     LIFE_KEPT, EVERY, MATRIX_NONE, "the norm's input"},
+    {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, 0, LIFE_KEPT,
+     EVERY, MATRIX_NONE, "the norm's input"},
     {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_TWO, 0, MATRIX_NONE,
      HOOKS ": matmul copies what is transposed"},
     {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
@@ -62,11 +62,11 @@ const struct layer_rule layer_rules[] = {
      "bmm's result"},
     {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
      MATRIX_NONE, HOOKS ": division by a number keeps nothing"},
-    {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER | IF_HALF, LIFE_NEXT, 0,
+    {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_NEXT, 0,
      MATRIX_NONE, "softmax in fp32: its cast"},
     {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
      MATRIX_NONE, HOOKS},
-    {"softmax in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER | IF_HALF, LIFE_KEPT,
+    {"softmax in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_KEPT,
      EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
      HOOKS ": softmax keeps its result; autocast and dtype=float32"},
     {"softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_KEPT,
@@ -153,10 +153,10 @@ const struct layer_rule layer_rules[] = {
      MATRIX_DOWN, "as gated"},
     {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, 0, MATRIX_NONE,
      "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept"},
-    {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED,
-     LIFE_KEPT, EVERY, MATRIX_NONE, "as gate and up"},
-    {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS | IF_SHARED, LIFE_KEPT,
-     EVERY, MATRIX_NONE, "as gated; counted with its SiLU"},
+    {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "as gate and up"},
+    {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "as gated; counted with its SiLU"},
 
     /* After it. */
     {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, KEEP_SECOND, MATRIX_NONE,
@@ -233,16 +233,15 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     c |= w->keys_expanded && m->kv_heads != m->heads ? IF_EXPANDED : IF_NOT_EXPANDED;
     c |= scores ? IF_SCORES : IF_FLASH;
     c |= w->attention == WORKLOAD_EAGER ? IF_EAGER : 0;
+    /* Megatron's attention_softmax_in_fp32 is off by default. */
+    c |= w->attention == WORKLOAD_EAGER && w->compute_bytes == 2 && !megatron ? IF_FP32_SOFTMAX : 0;
     c |= w->attention == WORKLOAD_EAGER && !megatron ? IF_SEPARATE : 0;
     c |= scores && w->attention_dropout ? IF_CORE_DROPOUT : 0;
     c |= w->hidden_dropout ? IF_DROPOUT : 0;
     c |= experts ? IF_EXPERTS : IF_DENSE;
     c |= m->gated ? IF_GATED : IF_PLAIN;
     c |= w->gate == WORKLOAD_GATE_WRITTEN && !w->compiled ? IF_GATE_WRITTEN : 0;
-    c |= m->shared_ffn ? IF_SHARED : 0;
-    c |= m->kv_rank ? IF_LATENT : 0;
     c |= w->library == WORKLOAD_TITAN && w->sequence_parallel && w->tp > 1 ? IF_SCATTERED : 0;
-    c |= m->qk_norm ? IF_QK_NORM : 0;
     c |= w->autocast ? IF_CAST : 0;
     c |= w->compiled ? IF_COMPILED : IF_NOT_COMPILED;
     c |= w->library == WORKLOAD_LLMC ? IF_LLMC : 0;
@@ -266,7 +265,7 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_KEYS:
         return m->kv_rank ? heads * (double)(m->nope_size + m->rope_size) : kv;
     case WIDTH_QUERIES_KEYS:
-        return width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS);
+        return m->qk_norm ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
     case WIDTH_KEYS_USED:
         return m->kv_rank         ? heads * (double)(m->nope_size + m->rope_size)
                : w->keys_expanded ? heads * head

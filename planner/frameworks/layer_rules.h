@@ -43,7 +43,7 @@ enum layer_split {
     SPLIT_INPUT, /* likewise, unless gathered inputs are kept */
 };
 
-/* What must hold: all bits of a rule. */
+/* What must hold: all bits of a rule. (A tensor that a model lacks, as shared experts', is one of no width.) */
 enum {
     IF_PRE_NORM = 1 << 0,
     IF_ENCODER = 1 << 1,
@@ -62,22 +62,19 @@ enum {
     IF_PLAIN = 1 << 14,
     IF_GATED = 1 << 15,
     IF_GATE_WRITTEN = 1 << 16,
-    IF_SHARED = 1 << 17,
-    IF_LATENT = 1 << 18,
-    IF_CAST = 1 << 19,     /* autocast */
-    IF_HALF = 1 << 20,     /* compute in 16 bits */
-    IF_SEPARATE = 1 << 21, /* queries, keys and values are copied to be laid out by heads */
-    IF_LEGACY = 1 << 30,
+    IF_CAST = 1 << 17,         /* autocast */
+    IF_FP32_SOFTMAX = 1 << 18, /* of 16-bit scores */
+    IF_HALF = 1 << 19,         /* compute in 16 bits */
+    IF_SEPARATE = 1 << 20,     /* queries, keys and values are copied to be laid out by heads */
+    IF_LEGACY = 1 << 21,
     IF_NOT_EXPANDED = 1 << 22,
-
-    IF_QK_NORM = 1 << 25,
-    IF_COMPILED = 1 << 27,
-    IF_NOT_COMPILED = 1 << 28,
-    IF_LLMC = 1 << 29,
-    IF_OLD_TORCH = 1u << 31,
-    IF_WHOLE = 1 << 23,
-    IF_SCATTERED = 1 << 26,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
-    IF_INPUT_NOT_SAVED = 1 << 24, /* no norm keeps the layer's input */
+    IF_COMPILED = 1 << 23,
+    IF_NOT_COMPILED = 1 << 24,
+    IF_LLMC = 1 << 25,
+    IF_OLD_TORCH = 1 << 26,
+    IF_WHOLE = 1 << 27,
+    IF_SCATTERED = 1 << 28,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
+    IF_INPUT_NOT_SAVED = 1 << 29, /* no norm keeps the layer's input */
 };
 
 /* How long it lives. */

@@ -19,7 +19,7 @@ struct workload_memory {
     int64_t forward_allocated_bytes, forward_reserved_bytes; /* peaks until a later forward pass ends */
     bool out_of_memory; /* the replay within capacity_bytes, caches given back, found no room */
     int64_t retries;    /* how often caches had to be given back */
-    double doubt_share; /* of the parts that no rule makes exact: give or take */
+    int64_t doubt_bytes; /* kept free before a job is said to fit: what no rule accounts for */
 };
 
 /* Of the stage that needs most. Fails as workload_check() and schedules do. */
