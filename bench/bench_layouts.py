@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """How near do calibrated predictions come to steps of CPU ranks, and how good is the layout that they would pick?
 
-    bench/bench_layouts.py [--memplan build/memplan] [--rounds 2] [--before 'chrt -f 10'] [--keep FOLDER] [--measured FILE]
+    bench/bench_layouts.py [--memplan build/memplan] [--rounds 3] [--before 'chrt -f 10'] [--keep FOLDER] [--again FOLDER]
 
-Records a few layouts of gpt2-small-bytes (4.9 million parameters), 16 sequences of 64 tokens a step, calibrates from them, and
-predicts others, of which none was recorded: data, tensor and pipeline parallel ranks, one to four of them, all schedules,
-micro-batches, and recomputation. Then trains each of those in turns, a few steps per turn, and prints of each the median step,
-the prediction and its error; of all, the median and worst error, how many are within 15%, and how much slower the layout with
-the shortest prediction is than the fastest that was run. --keep leaves the recordings and measured.json in a folder;
---measured takes the medians from there, to try another prediction on them. On a machine with neighbours, --before puts a
-command before each run, such as one that asks for real-time priority."""
+Records a few layouts of gpt2-small-bytes (4.9 million parameters), 16 sequences of 64 tokens a step, and trains others, of which
+none is recorded, in turns: data, tensor and pipeline parallel ranks, one to four of them, all schedules, micro-batches, and
+recomputation. Calibrates from the recordings, predicts the others, and prints of each the step (the median over rounds), the
+prediction and its error; of all, the median and worst error, how many are within 15%, and how much slower the layout with the
+shortest prediction is than the fastest that was run. On a machine with neighbours, --before puts a command before each run, such
+as one that asks for real-time priority. --keep leaves recordings and steps in a folder, and --again predicts from there."""
 import argparse
 import json
 import os
@@ -20,7 +19,7 @@ import sys
 import tempfile
 
 STEP = "gpt2-small-bytes --seq-len 64 --global-batch 16"
-WARM_STEPS, STEPS = 2, 9
+WARM_STEPS, STEPS = 2, 8
 GOAL = 0.15
 
 CALIBRATED = [
@@ -81,14 +80,9 @@ def call(options, *words, before=""):
     return done.stdout
 
 
-def calibrate(options, folder):
-    recording, calibration = os.path.join(folder, "run.db"), os.path.join(folder, "calibration.json")
-    if not os.path.exists(recording):
-        for layout in CALIBRATED:
-            call(options, "train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "-q", "-o",
-                 recording, before=options.before)
-    call(options, "calibrate", recording, "--all", "-q", "-o", calibration)
-    return calibration
+def record(options, layout, recording):
+    call(options, "train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "-q", "-o", recording,
+         before=options.before)
 
 
 def predict(options, layout, calibration):
@@ -96,20 +90,23 @@ def predict(options, layout, calibration):
     return json.loads(call(options, *words))["step_seconds"]
 
 
-def steps(options, layout):
+def step_seconds(options, layout):
+    """Of one run: the mean of its steps without the first, the fastest and the slowest. Ranks that take turns on cores may have
+    long and short steps by turns, which a median would not see."""
     words = ["train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "--json", "-q"]
     lines = [json.loads(line) for line in call(options, *words, before=options.before).splitlines()]
-    return [line["step_seconds"] for line in lines if "step_seconds" in line][WARM_STEPS:]
+    seconds = sorted([line["step_seconds"] for line in lines if "step_seconds" in line][WARM_STEPS:])
+    return statistics.mean(seconds[1:-1])
 
 
-def measure(options, folder):
-    if options.measured:
-        with open(options.measured, encoding="utf-8") as file:
-            return json.load(file)
+def measure(options, folder, recording):
+    """Recordings and runs in turns, so that whatever else the machine does meets them alike."""
     seconds = {layout: [] for layout in PREDICTED}
     for _ in range(options.rounds):
+        for layout in CALIBRATED:
+            record(options, layout, recording)
         for layout in PREDICTED:
-            seconds[layout] += steps(options, layout)
+            seconds[layout].append(step_seconds(options, layout))
     measured = {layout: statistics.median(values) for layout, values in seconds.items()}
     with open(os.path.join(folder, "measured.json"), "w", encoding="utf-8") as file:
         json.dump(measured, file, indent=1)
@@ -132,17 +129,23 @@ def report(measured, predicted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memplan", default="build/memplan")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--before", default="")
-    parser.add_argument("--keep")
-    parser.add_argument("--measured")
+    parser.add_argument("--keep", metavar="FOLDER")
+    parser.add_argument("--again", metavar="FOLDER")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.keep or scratch
+        folder = options.again or options.keep or scratch
         os.makedirs(folder, exist_ok=True)
-        calibration = calibrate(options, folder)
-        predicted = {layout: predict(options, layout, calibration) for layout in PREDICTED}
-        report(measure(options, folder), predicted)
+        recording = os.path.join(folder, "run.db")
+        if options.again:
+            with open(os.path.join(folder, "measured.json"), encoding="utf-8") as file:
+                measured = json.load(file)
+        else:
+            measured = measure(options, folder, recording)
+        calibration = os.path.join(folder, "calibration.json")
+        call(options, "calibrate", recording, "--all", "-q", "-o", calibration)
+        report(measured, {layout: predict(options, layout, calibration) for layout in PREDICTED})
 
 
 main()

@@ -30,8 +30,6 @@ static const double ramp_depth = 128;
 static const double preset_doubt = 0.2, measured_doubt = 0.3, nominal_doubt = 0.5;
 /* A kernel launch; a parallel region with its function call. */
 static const double card_overhead_s = 5e-6, cpu_overhead_s = 3e-6;
-/* To wake up who waits: measured between threads of one process (docs/time-model.md, section 4). */
-static const double cpu_meeting_s = 80e-6;
 /* Per core, until measured: one core of a server cannot draw more, and a few fill the memory's channels. */
 static const double cpu_core_bytes_per_s = 8e9, cpu_most_bytes_per_s = 100e9;
 
@@ -99,7 +97,6 @@ void machine_speed_from_cpuinfo(const char *cpuinfo, int cores, struct machine_s
     double memory = fmin(cores * cpu_core_bytes_per_s, cpu_most_bytes_per_s);
     *out = (struct machine_speed){.cores = cores, .threads = cores, .ranks_per_node = INT64_MAX};
     out->overhead_s = (struct speed_value){cpu_overhead_s, SPEED_NOMINAL};
-    out->meeting_s = (struct speed_value){cpu_meeting_s, SPEED_NOMINAL};
     out->net_bytes_per_s = (struct speed_value){CLUSTER_NET_BYTES_PER_S, SPEED_NOMINAL};
     set_cpu_rates(out, matmul, memory, SPEED_NOMINAL);
 }
@@ -264,12 +261,6 @@ static double link_rate(const struct machine_speed *speed, const struct work_gro
     return fmin(link, speed->net_bytes_per_s.value / (double)sharing);
 }
 
-/* Until the last of a group's threads has noticed that it may go on. */
-static double meeting_seconds(const struct machine_speed *speed, const struct work *work)
-{
-    return work->group.ranks > 1 ? speed->meeting_s.value : 0;
-}
-
 /* As it was measured, within a node. Ranks that take turns on a core do so here too, but while some wait to be woken, others
  * have it. */
 static bool link_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
@@ -292,8 +283,7 @@ double machine_speed_message_seconds(const struct machine_speed *speed, const st
         return measured_s;
     double latency_s =
         is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, ranks)) : 0;
-    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value +
-           meeting_seconds(speed, work);
+    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value;
 }
 
 /* On how many nodes a group has ranks. */
@@ -331,7 +321,7 @@ static double collective_seconds(const struct machine_speed *speed, enum op_kind
     double share = rank_share(speed, ranks);
     double sent_s = sent_seconds(speed, kind, work, ranks);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
-    return fmax(sent_s, moved_s) + speed->overhead_s.value + meeting_seconds(speed, work);
+    return fmax(sent_s, moved_s) + speed->overhead_s.value;
 }
 
 static double compute_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,

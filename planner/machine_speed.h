@@ -40,7 +40,6 @@ struct machine_speed {
     struct speed_value net_bytes_per_s;  /* of a node to others, shared by its ranks that send at the same time */
     int64_t ranks_per_node;
     struct speed_value overhead_s; /* of every operation */
-    struct speed_value meeting_s;  /* CPU: of what ranks do together, besides */
     double overlap; /* share of hidden communication that costs computation nothing: 1 on a card, 0 on shared cores */
     int cores;      /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
     int threads;    /* CPU: all rates above are those of so many threads together */
