@@ -6,6 +6,7 @@ same GPU, driver and commit, is kept: a run that was cut short goes on where it 
 
     BUILD=build     where things are built
     BUDGET=340      seconds for everything; parts for which no time is left are skipped, and done by the next run
+    PREBUILT=1      use what BUILD holds, from another machine perhaps, and build nothing
     RESULTS=bench/results  where the file goes
     FRESH=1         keep nothing of earlier runs
     ONLY=PIECE      only the parts whose name contains it
@@ -28,6 +29,7 @@ import time
 
 START = time.monotonic()
 EMULATED = os.environ.get("EMULATED", "") not in ("", "0")
+PREBUILT = EMULATED or os.environ.get("PREBUILT", "") not in ("", "0")
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
 MEMPLAN = os.path.join(BUILD, "memplan")
 BUDGET_S = float(os.environ.get("BUDGET", "340"))
@@ -55,6 +57,12 @@ def remaining_s():
 commands = []  # of the part at work
 
 
+def telling_line(text):
+    """The first that names an error, as compilers do, or the last."""
+    named = [line for line in text.splitlines() if re.search(r"\berror: |undefined reference", line)]
+    return named[0].strip() if named else last_line(text)
+
+
 def last_line(text):
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1] if lines else "no word of why"
@@ -71,7 +79,7 @@ def run(argv, statuses=(0,), env=None):
     except OSError as error:
         raise Failed(f"{argv[0]}: {error.strerror}") from error
     if done.returncode not in statuses:
-        raise Failed(f"status {done.returncode}: {commands[-1]}: {last_line(done.stderr or done.stdout)}")
+        raise Failed(f"status {done.returncode}: {commands[-1]}: {telling_line(done.stderr or done.stdout)}")
     return done
 
 
@@ -127,7 +135,7 @@ def reason_to_skip():
         return None if os.path.exists(library) else f"{library} is not built (no CUDA headers?)"
     if tool("nvidia-smi", "-L") is None and not os.path.exists("/dev/nvidiactl"):
         return "no NVIDIA GPU on this machine (no nvidia-smi that answers, no /dev/nvidiactl)"
-    if not nvcc():
+    if not nvcc() and not PREBUILT:
         return f"no nvcc on the PATH or in {CUDA_HOME}/bin; install the CUDA toolkit or set CUDA_HOME"
     return None
 
@@ -254,10 +262,11 @@ def part(name, sentence, least_s):
     return add
 
 
-@part("build", "everything is built, kernels for this GPU's architecture", 5)
+@part("build", "everything is built" + ("" if PREBUILT else ", kernels for this GPU's architecture"), 5)
 def build():
-    if EMULATED:
-        ensure(os.path.exists(MEMPLAN), f"{MEMPLAN} is not there")
+    if PREBUILT:
+        for name in ("memplan", "run-cuda-tests" if EMULATED else "run-gpu-tests"):
+            ensure(os.path.exists(os.path.join(BUILD, name)), f"{name} is not in {BUILD}")
         return {}
     make("all", "cuda", "gpu-tests")
     return {"architecture": capability()}
