@@ -159,6 +159,12 @@ falls_back() {
 verdict "where a step cannot be recorded, a note says why, and it runs" falls_back DOUBLE_CUDA_FAIL=cudaStreamBeginCapture:1:900 cudaStreamBeginCapture
 verdict "nor made a graph" falls_back DOUBLE_CUDA_FAIL=cudaGraphInstantiate:1:801 cudaGraphInstantiate
 
+names_gpu() {
+    run env --json && grep -q '"name": "emulated GPU 0"' "$log.out" && [ "$(json capability)" -eq 90 ] &&
+        grep -q 'never yet run on a GPU by its authors; proved by emulation only' "$log.out"
+}
+verdict "env says which GPU there is, and what is proved" names_gpu
+
 differ() {
     DOUBLE_CUDA_DEVICES=2 DOUBLE_CUDA_MEMORY=4GiB,2GiB "$memplan" predict gpt2-tiny --dp 2 --device cuda --json >"$log.out" 2>"$log"
     grep -q 'the GPUs differ: the one with the least memory free' "$log" && [ "$(json capacity_bytes)" -lt $((2 << 30)) ]
