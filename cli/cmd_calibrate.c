@@ -30,11 +30,13 @@ static const struct command_spec spec = {
     .name = "calibrate",
     .summary = "measured constants for the planner, from a recorded run",
     .usage = "calibrate run.db -o calibration.json",
-    .about = "Fits the rate of each kind of operation against its shape, from the times that `memplan "
-             "profile` recorded on "
-             "this machine. `plan` and `predict` use the file with --calibration.",
+    .about =
+        "Fits the rate of each kind of operation against its shape, and what it takes ranks to meet, from "
+        "times that `memplan train -o run.db` or `memplan profile` recorded on this machine. Runs of "
+        "several layouts and micro-batches tell more than one, and those of train more than profile's. "
+        "`plan` and `predict` use the file with --calibration.",
     .examples =
-        {"memplan calibrate run.db -o calibration.json",
+        {"memplan calibrate run.db --all -o calibration.json",
          "memplan plan gpt2-124m --cluster '1x2:cpu(4GiB)' --global-batch 8 --seq-len 256 --calibration "
          "calibration.json"},
     .options = options,
