@@ -3,7 +3,7 @@
 # voice when what was asked for cannot be.
 set -u
 data=$(realpath docs/design.md) batch_script=$(realpath examples/train.sbatch)
-. tests/trainer/mpirun.sh
+. tests/trainer/launched_training.sh
 
 # What a run says, but for how long it took.
 without_times() { sed -E 's/"(step_seconds|tokens_per_second)":[^,}]*,?//g' "$1"; }

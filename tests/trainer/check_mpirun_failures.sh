@@ -3,7 +3,7 @@
 # goes on as if nothing had happened.
 set -u
 data=$(realpath docs/design.md)
-. tests/trainer/mpirun.sh
+. tests/trainer/launched_training.sh
 
 tiny=(gpt2-tiny --data "$data" --seq-len 16 --micro-batch 1)
 
