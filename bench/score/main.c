@@ -10,6 +10,7 @@
 #include "bench/score/cases.h"
 #include "bench/score/fit.h"
 #include "bench/score/score.h"
+#include "bench/score/sweep_replay.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -123,7 +124,12 @@ static void score_sweep(struct report *r)
     struct verdicts v;
     if (!predict(r, arena_printf(r->arena, "%s/layout_sweep.csv", r->cases), name, rows_read_sweep, &v))
         return;
+    struct error err = {0};
+    struct outcomes replayed;
     say_outcomes(r, "all", verdicts_outcomes(&v, SHARE_ALL), 0.05);
+    if (sweep_replay(&v, &replayed, &err))
+        fail(&err);
+    say_outcomes(r, "all, by the rules for any framework", replayed, 0.05);
     say_outcomes(r, "fitted", verdicts_outcomes(&v, SHARE_FITTED), 0);
     say_outcomes(r, "not fitted", verdicts_outcomes(&v, SHARE_NOT_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0.02, 0.1);

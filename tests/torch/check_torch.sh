@@ -36,7 +36,4 @@ dump encoder block-tiny --micro-batch 2 --global-batch 4
 dump encoder-recomputed block-tiny --layers 3 --seq-len 29 --recompute full
 dump encoder-bf16 block-tiny --precision bf16
 dump block-768 block-768 --micro-batch 1 --seq-len 64
-status=0
-$python "$here/compare_torch.py" "$folder"/*.safetensors || status=1
-$python "$here/compare_saved.py" "$here/saved.csv" || status=1
-exit $status
+make/tally.sh "$python $here/compare_torch.py $folder/*.safetensors" "$python $here/compare_saved.py $here/saved.csv"
