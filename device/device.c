@@ -250,8 +250,9 @@ void device_free(struct device *device, void *memory)
     assert(found && "device_free() of an address that device_alloc() never returned, or freed twice");
     if (!found)
         return;
-    give_back(device, memory, block.bytes, false);
+    /* Told before it happens, so that what giving back takes is not taken for the operation's own time. */
     count(device, -block.bytes, memory, block.tag, false);
+    give_back(device, memory, block.bytes, false);
 }
 
 int device_arena_open(struct device *device, int64_t bytes, struct device_arena **out, struct error *err)

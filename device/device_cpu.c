@@ -14,8 +14,9 @@
  * Huge pages save page faults and TLB misses; blocks that hold one ask for them. */
 enum { MAPPED_BYTES = 1 << 20, HUGE_PAGES_BYTES = 4 << 20 };
 
-/* An arena is made resident when it is taken: memory runs out at launch or never, and no step pays for page faults. False
- * when there is not that much memory. An old kernel does not know the request, and the first step touches the pages. */
+/* What is taken is made resident at once: an arena's memory runs out at launch or never, and no operation pays for the page
+ * faults of what it writes first. False when there is not that much memory. An old kernel does not know the request, and
+ * then who writes first touches the pages. */
 static bool make_resident(void *memory, int64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -28,7 +29,7 @@ static bool make_resident(void *memory, int64_t bytes)
 
 static void *cpu_take(void *context, int64_t bytes, bool arena)
 {
-    (void)context;
+    (void)context, (void)arena;
     if (bytes < MAPPED_BYTES)
         return aligned_alloc(DEVICE_ALIGN, (size_t)round_up(bytes, DEVICE_ALIGN));
     void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,7 +37,7 @@ static void *cpu_take(void *context, int64_t bytes, bool arena)
         return NULL;
     if (bytes >= HUGE_PAGES_BYTES)
         madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
-    if (arena && !make_resident(memory, bytes)) {
+    if (!make_resident(memory, bytes)) {
         munmap(memory, (size_t)bytes);
         return NULL;
     }

@@ -138,16 +138,26 @@ static int sum_together(const struct recorded *r, double *seconds, struct error 
     return 0;
 }
 
-/* What a step takes besides its operations, and the long tail that medians leave out. */
+/* Where every tensor has memory of its own, most of what lies between operations is taking and giving back that memory. */
+static bool has_arena(const struct recorded *r)
+{
+    return !r->run.policy || strcmp(r->run.policy, "tensor");
+}
+
+/* What a step takes besides its operations, and the long tail that medians leave out; 1 without an arena. */
 static int fit_step_ratio(const struct recorded *r, double own_s, double *ratio, struct error *err)
 {
+    *ratio = 1;
+    if (!has_arena(r))
+        return 0;
     double together_s, *seconds = arena_array(r->arena, (size_t)r->step_count, sizeof *seconds);
     if (sum_together(r, &together_s, err))
         return -1;
     for (int64_t i = 0; i < r->step_count; i++)
         seconds[i] = r->steps[i].seconds;
     double step_s = median(seconds, (size_t)r->step_count) * r->run.ranks - together_s;
-    *ratio = step_s > 0 ? step_s * (double)r->timed_steps / own_s : 1;
+    if (step_s > 0)
+        *ratio = step_s * (double)r->timed_steps / own_s;
     return 0;
 }
 

@@ -34,6 +34,7 @@ struct channel {
     _Atomic uint64_t head; /* records added so far */
     uint64_t tail_seen;    /* where the writer was when last looked at */
     int64_t memory_count, kernel_count;
+    int64_t taken_ns, given_ns; /* in the range at hand, the last allocation and the first release; 0: none */
     int step, rank;
     struct recorder *recorder;
     struct record *ring; /* NULL before the first record */
@@ -103,6 +104,14 @@ static bool step_wanted(const struct recorder *recorder, int step)
     return recorder->event_steps == 0 || step < recorder->event_steps;
 }
 
+/* Allocations outside ranges are forgotten when the next begins. */
+static void observe_begin(void *context, int64_t operation, int step)
+{
+    struct channel *channel = context;
+    (void)operation, (void)step;
+    channel->taken_ns = channel->given_ns = 0;
+}
+
 static void observe_memory(void *context, const struct memory_event *event)
 {
     struct channel *channel = context;
@@ -122,21 +131,35 @@ static void observe_memory(void *context, const struct memory_event *event)
         .role = event->tag.role,
         .arena = event->arena,
     };
+    if (event->bytes > 0)
+        channel->taken_ns = event->time_ns;
+    else if (!channel->given_ns)
+        channel->given_ns = event->time_ns;
     channel_publish(channel);
 }
 
+static bool is_within(const struct range_event *range, int64_t time_ns)
+{
+    return range->start_ns <= time_ns && time_ns <= range->end_ns;
+}
+
+/* An operation takes what it makes, works, and gives back what nobody needs any more. It has run in between: fresh pages are
+ * what the memory costs, and not the operation. */
 static void observe_range(void *context, const struct range_event *event)
 {
     struct channel *channel = context;
     struct record *record;
+    int64_t start_ns = is_within(event, channel->taken_ns) ? channel->taken_ns : event->start_ns;
+    int64_t end_ns = is_within(event, channel->given_ns) ? channel->given_ns : event->end_ns;
+    channel->taken_ns = channel->given_ns = 0;
     if (!step_wanted(channel->recorder, event->step) || !(record = channel_next(channel)))
         return;
     record->kind = RECORD_KERNEL;
     record->kernel = (struct store_kernel){
         .seq = channel->kernel_count++,
         .operation_id = event->operation,
-        .start_ns = event->start_ns - channel->recorder->start_ns,
-        .end_ns = event->end_ns - channel->recorder->start_ns,
+        .start_ns = start_ns - channel->recorder->start_ns,
+        .end_ns = end_ns - channel->recorder->start_ns,
         .step = event->step,
     };
     channel_publish(channel);
@@ -147,8 +170,10 @@ struct observer recorder_rank_observer(struct recorder *recorder, int rank)
     /* Without an event to record, the device need not call at all. */
     if (recorder->event_steps < 0)
         return (struct observer){0};
-    return (struct observer){
-        .context = &recorder->channels[rank], .memory = observe_memory, .range = observe_range};
+    return (struct observer){.context = &recorder->channels[rank],
+                             .begin = observe_begin,
+                             .memory = observe_memory,
+                             .range = observe_range};
 }
 
 void recorder_step_begin(struct recorder *recorder, int rank, int step)

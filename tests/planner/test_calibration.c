@@ -330,6 +330,33 @@ TEST(calibration_of_runs, "several runs are fitted together: points of each numb
     scratch_close(folder);
 }
 
+TEST(calibration_without_arena,
+     "where tensors have memory of their own, what lies between operations is not counted")
+{
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration c = {0};
+    struct store *store;
+    struct store_run run = {.ranks = 1, .device = "cpu", .policy = "tensor"};
+    struct store_operation operation = {
+        .kind = "gelu", .phase = "forward", .detail = "", .bytes_moved = 4000};
+    struct store_kernel kernel = {.end_ns = 1000000};
+    struct store_step step = {.seconds = 0.005}; /* 4 of these 5 ms are spent taking and giving back memory */
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_operation_add(store, run.run_id, 0, &operation, &err));
+    ASSERT_OK(store_kernel_add(store, run.run_id, 0, &kernel, &err));
+    ASSERT_OK(store_step_add(store, run.run_id, &step, &err));
+    ASSERT_OK(store_commit(store, &err));
+    ASSERT_OK(calibration_fit(store, run.run_id, 1, &c, &err));
+    ASSERT_NEAR(c.kinds[OP_GELU].points[0].seconds, 0.001, 1e-12);
+    calibration_clear(&c);
+    store_close(store);
+    scratch_close(folder);
+}
+
 TEST(calibration_round_trip, "a calibration survives its file bit for bit")
 {
     char folder[64], path[128];

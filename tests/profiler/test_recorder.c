@@ -86,6 +86,43 @@ TEST(recorder_sample, "the hand-worked events, recorded, give the hand-worked pe
     scratch_close(folder);
 }
 
+/* Taken at 100 and 300, given back at 700 and 900, of a range from 0 to 1000: it ran from 300 to 700. */
+TEST(recorder_own_time, "an operation's time is what lies between taking its memory and giving memory back")
+{
+    static const int64_t events[][2] = {{100, 64}, {300, 64}, {700, -64}, {900, -64}};
+    char folder[64], path[128];
+    struct recorder *recorder;
+    struct store *store;
+    struct arena *arena = arena_create();
+    struct store_run run = {.ranks = 1};
+    struct store_span *spans;
+    int64_t count;
+    scratch_open(folder);
+    ASSERT_OK(recorder_open(scratch_path(folder, "run.db", path), &run, &recorder, &err));
+    recorder_operations(recorder, 0, &(struct store_operation){.operation_id = 6, .kind = "gelu"}, 1);
+    struct observer observer = recorder_rank_observer(recorder, 0);
+    int64_t start = clock_ns();
+    recorder_step_begin(recorder, 0, 0);
+    observer.begin(observer.context, 6, 0);
+    for (int i = 0; i < 4; i++) {
+        struct memory_event event = {.time_ns = start + events[i][0], .bytes = events[i][1], .operation = 6};
+        observer.memory(observer.context, &event);
+    }
+    observer.range(observer.context, &(struct range_event){start, start + 1000, 6, 0});
+    /* the next takes and gives nothing, and has all of its range */
+    observer.begin(observer.context, 6, 0);
+    observer.range(observer.context, &(struct range_event){start + 1000, start + 3000, 6, 0});
+    ASSERT_OK(recorder_close(recorder, &err));
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(store_read_kernels(store, 1, 0, 0, arena, &spans, &count, &err));
+    ASSERT_INT(count, 2);
+    ASSERT_INT(spans[0].kernel.end_ns - spans[0].kernel.start_ns, 400);
+    ASSERT_INT(spans[1].kernel.end_ns - spans[1].kernel.start_ns, 2000);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 TEST(recorder_ledger,
      "the peak counted from recorded events equals the device's own ledger, separate or in an arena")
 {
