@@ -132,6 +132,12 @@ void progress_show(const char *label, int64_t done, int64_t total, const char *e
     bar_draw(done, total, extra, now_ns);
 }
 
+void progress_hide(void)
+{
+    bar_clear();
+    fflush(stderr);
+}
+
 void progress_end(void)
 {
     bar_clear();

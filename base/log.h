@@ -17,5 +17,7 @@ void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * label starts another bar; the rate counts from the first call. progress_end() clears it. */
 void progress_show(const char *label, int64_t done, int64_t total, const char *extra);
 void progress_end(void);
+/* For whoever prints something else on the terminal: the line is free, until the next progress_show(). */
+void progress_hide(void);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -78,12 +79,15 @@ int measure_speed(struct machine_speed *speed, struct error *err)
     int threads = machine_speed_cores();
     double matmul[SPEED_CLASSES], memory, rate = 0;
     for (int i = 0; i < SPEED_CLASSES; i++) {
+        progress_show("measuring this machine", i, SPEED_CLASSES + 1, "matrix products");
         if (speed_class_flops[i] <= most_flops && measure_matmul(speed_class_flops[i], threads, &rate, err))
             return -1;
         matmul[i] = rate;
     }
+    progress_show("measuring this machine", SPEED_CLASSES, SPEED_CLASSES + 1, "memory");
     if (measure_memory(threads, &memory, err))
         return -1;
+    progress_end();
     machine_speed_set_measured(speed, matmul, memory);
     return 0;
 }

@@ -179,6 +179,14 @@ static void print_step(struct training *t, const struct step_report *r)
         t->broken_output = true;
 }
 
+/* Under the lines of the steps, which scroll above it; or alone, where they go elsewhere. */
+static void show_progress(const struct training *t, const struct step_report *report)
+{
+    char loss[32];
+    snprintf(loss, sizeof loss, "loss %.4f", report->loss);
+    progress_show("training", report->step + 1, t->settings.steps, loss);
+}
+
 static int on_start(void *context, int rank, struct device *device, const struct program *program,
                     struct error *err)
 {
@@ -198,13 +206,17 @@ static void on_step(void *context, const struct step_report *report)
     struct training *t = context;
     if (t->recording)
         recording_step(t->recording, report);
-    if (report->rank == 0)
-        print_step(t, report);
+    if (report->rank != 0)
+        return;
+    progress_hide();
+    print_step(t, report);
+    show_progress(t, report);
 }
 
 static void on_validation(void *context, int64_t step, double loss)
 {
     struct training *t = context;
+    progress_hide();
     if (t->options->json)
         print_line(t, json_pack("{s:I, s:f}", "validated_steps", (json_int_t)step, "validation_loss", loss));
     else
@@ -357,6 +369,7 @@ static int run_steps(struct training *t, struct error *err)
     };
     struct train_result result = {0};
     int status = train_run(t->pipeline, &t->settings, &listener, &result, err);
+    progress_end();
     if (status)
         add_advice(t, err);
     else if (t->world->rank == 0)

@@ -293,6 +293,39 @@ def processes_under_mpirun_are_all_shown():
     assert [rank["steps_done"] for rank in document["ranks"]] == [400, 400] and document["state"] == "done"
 
 
+@test
+def training_shows_how_far_it_is_under_the_lines_of_its_steps():
+    with terminal("train", *SMALL, "--steps", "3000", columns=120) as view:
+        view.wait_for(lambda screen: re.search(r"^training  \[#+\.+\]  \d+/3000  [\d.]+/s  [\d.]+ m?s left  loss \d\.\d{4}$",
+                                               screen.text(), re.M))
+        assert view.end(200) == 0 and view.screen.wrapped == 0
+        assert "training" not in view.screen.text(), view.screen.text()
+        assert "step 3000/3000" in view.screen.text() and "error 0 bytes" in view.screen.text()
+
+
+@test
+def training_into_a_file_shows_it_too_and_quietly_it_does_not():
+    shell = "{} train {} --steps 1500 --json {} >steps.json"
+    for quiet in ("", "-q"):
+        view = Terminal(["bash", "-c", shell.format(MEMPLAN, " ".join(SMALL), quiet)], columns=120)
+        try:
+            assert view.end(200) == 0
+            assert ("training  [" in view.bytes) == (not quiet), view.bytes[:2000]
+            assert "training" not in view.screen.text(), view.screen.text()
+        finally:
+            view.close()
+        with open("steps.json", encoding="ascii") as file:
+            assert len([json.loads(line) for line in file]) == 1501
+
+
+@test
+def measuring_shows_how_far_it_is():
+    with terminal("plan", "gpt2-tiny", "--cluster", "1x1:cpu(8MiB)", "--global-batch", "1", columns=120) as view:
+        assert view.end(100) == 0
+        assert re.search(r"measuring this machine  \[#+\.+\]  \d+/\d+  [\d.]+/s  [\d.]+ m?s left", view.bytes), view.bytes
+        assert "measuring" not in view.screen.text()
+
+
 def run_test(function):
     """In a folder of its own; returns "ok", "FAIL" or "skip"."""
     sentence = function.__name__.replace("_s_", "'s_").replace("_", " ")
