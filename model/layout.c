@@ -1,5 +1,7 @@
 #include "model/layout.h"
 
+#include "base/checked.h"
+
 #include <string.h>
 
 static const char *const precision_names[] = {"fp32", "bf16", "fp64"};
@@ -56,7 +58,13 @@ static int check_tensor_parallel(const struct layout *l, const struct model *mod
     if (l->tp > model->vocab)
         return error_set(err, "--tp %lld is more than the vocabulary %lld; use fewer ranks", (long long)l->tp,
                          (long long)model->vocab);
-    return l->sequence_parallel ? check_divides(l, "the sequence length", l->seq_len, err) : 0;
+    if (l->sequence_parallel && l->seq_len % l->tp)
+        return error_set(err,
+                         "--sequence-parallel shares the sequence among --tp %lld, which does not divide "
+                         "--seq-len %lld; try --seq-len %lld, or leave it out",
+                         (long long)l->tp, (long long)l->seq_len,
+                         (long long)max_i64(l->seq_len / l->tp, 1) * l->tp);
+    return 0;
 }
 
 /* Megatron-LM's order needs whole groups of micro-batches, one for each stage. */

@@ -205,7 +205,7 @@ TEST(layout_tensor_parallel,
     ASSERT_HAS(err.text, "--tp 5 does not divide heads 12; try --tp 4");
     l = (struct layout){.tp = 4, .seq_len = 99, .sequence_parallel = true};
     ASSERT_INT(layout_complete(&l, &m, &err), -1);
-    ASSERT_HAS(err.text, "the sequence length 99; try --tp 3");
+    ASSERT_HAS(err.text, "--tp 4, which does not divide --seq-len 99; try --seq-len 96");
     l = (struct layout){.sequence_parallel = true};
     ASSERT_INT(layout_complete(&l, &m, &err), -1);
     ASSERT_HAS(err.text, "--tp 2");
