@@ -23,7 +23,7 @@ BEGIN {
     allowed["model"] = allowed["device"] = "base"
     allowed["kernels"] = allowed["comm"] = allowed["profiler"] = "base device"
     allowed["planner"] = allowed["reports"] = "base model profiler/store.h"
-    allowed["jobs"] = "base model"
+    allowed["jobs"] = "base model planner/frameworks/workload.h"
     allowed["trainer"] = "base model device kernels comm"
     # Absent from the table: cli, tests, bench and examples, which may include everything.
     vendor = "^(sqlite3|dnnl|jansson|mpi|cuda.*|cublas.*|nccl|cupti.*)[.]h$"
