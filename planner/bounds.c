@@ -58,7 +58,7 @@ static double after_of(const struct bounds *b, const struct layout *layout, cons
     static const double none[2] = {0, 0};
     struct model model = *b->model;
     struct stage stage = {.kinds = 1, .bottom = {COST_RECEIVE}, .top = {COST_SEND}, .chunks = {1}};
-    struct stages stages = {&model, b->speed, *layout, costs, &stage};
+    struct stages stages = {&model, b->speed, *layout, costs, &stage, NULL};
     struct stage_sketch sketch;
     model.tied = false;
     stages.layout.virtual_stages = 1;
@@ -155,6 +155,7 @@ struct taker {
     double states, layer_states; /* of a layer in each chunk */
     double fixed;                /* bytes besides states that layers add to */
     double in_flight;            /* layers' kept bytes count so often */
+    double put_off;              /* and meanwhile what weight halves need, so often */
     double ends_s;
     int64_t apart; /* layers that cost nothing here: an encoder's first */
 };
@@ -179,12 +180,20 @@ static struct taker taker_of(const struct bounds *b, const struct layout *l, con
     return t;
 }
 
+/* Weight halves that a stage has put off when it has most in flight, before the last backward of its steady state. */
+static int64_t put_off(const struct layout *l, int64_t stage)
+{
+    int64_t begun = layout_micro_batches(l) - (l->pp - stage);
+    return l->schedule == SCHEDULE_ZB_H1 && l->pp > 1 ? min_i64(stage, max_i64(begun, 0)) : 0;
+}
+
 /* Can it have `layers` layers a chunk in `limit_s` for a micro-batch? */
 static bool can_take(const struct taker *t, const struct layout *l, const struct costs *costs, int64_t layers,
                      double room, double limit_s)
 {
     double count = (double)(layers - t->apart), chunks = (double)l->virtual_stages;
-    double kept = (room - t->states - count * t->layer_states - t->fixed) / t->in_flight;
+    double later = t->put_off * count * (double)costs->suffixes[0].least.later;
+    double kept = (room - t->states - count * t->layer_states - t->fixed - later) / t->in_flight;
     if (count <= 0)
         return kept >= 0;
     if (kept < 0)
@@ -225,6 +234,7 @@ static bool can_place(const struct bounds *b, const struct layout *l, const stru
             t = taker_of(b, l, costs, stage);
         double kept_before = t.in_flight;
         t.in_flight = (double)stages_in_flight(l, stage);
+        t.put_off = (double)put_off(l, stage);
         if (l->virtual_stages == 1)
             t.fixed += (t.in_flight - kept_before) * (double)costs->piles[COST_RECEIVE].saved;
         left -= takes(&t, l, costs, b->model->layers / l->virtual_stages, room, limit_s * (1 + 1e-9));

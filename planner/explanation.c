@@ -1,7 +1,6 @@
 #include "planner/explanation.h"
 
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/units.h"
 #include "model/recompute.h"
 #include "planner/space.h"
@@ -259,6 +258,9 @@ static int find_nearest(const struct search_request *request, struct arena *aren
 
 /* ---------------------------------------------------------------------------------------------------------- families */
 
+/* Each family's search, and each with more memory, has this part of what a search may spend. */
+enum { FAMILY_PARTS = 16, UNLOCK_PARTS = 4 };
+
 struct family {
     const char *name; /* "tp=16" */
     struct search_request request;
@@ -298,21 +300,54 @@ static const char *slower_part(const struct step_time *plan, const struct step_t
     return names[most];
 }
 
-static void explain_slower(const struct families *f, const char *name, const struct search_row *row,
-                           struct text *out)
+/* "1.4x", "0.84%": by how much. */
+static void print_factor(double ratio, struct text *out)
 {
+    if (ratio >= 1.1)
+        text_printf(out, "%.1fx", ratio);
+    else
+        text_printf(out, "%.2f%%", 100 * (ratio - 1));
+}
+
+/* `bound_s`: none of them is faster. One that is faster than the plan was left out by a search that gave up. */
+static void explain_row(const struct families *f, const char *name, const struct search_row *row,
+                        double bound_s, struct text *out)
+{
+    enum { SAME = 10000 }; /* to 0.01%, as it is printed */
     const struct search_row *plan = &f->result->alternatives[0];
     const struct cluster *cluster = f->request->cluster;
     bool crosses = cluster->nodes > 1 && cluster->ranks_per_node % row->layout.tp;
     double ratio = row->time.total / plan->time.total;
     text_printf(out, "%s%s: ", name, crosses ? " crosses nodes" : "");
-    if (ratio >= 1.1)
-        text_printf(out, "%.1fx slower", ratio);
-    else
-        text_printf(out, "%.2f%% slower", 100 * (ratio - 1));
-    text_printf(out, " at best, mostly by %s (", slower_part(&plan->time, &row->time));
+    if (fabs(ratio - 1) * SAME < 0.5) {
+        text_add(out, "as fast (");
+    } else if (ratio < 1) {
+        print_factor(1 / ratio, out);
+        text_add(out, " faster, found after the search had stopped; ask for it (");
+    } else {
+        print_factor(ratio, out);
+        text_printf(out, " slower %s, mostly by %s (",
+                    bound_s * (1 + 1.0 / SAME) >= row->time.total ? "at best" : "as far as it was tried",
+                    slower_part(&plan->time, &row->time));
+    }
     explanation_plan(row, out);
     text_add(out, ")");
+}
+
+/* No plan was found before the search stopped. */
+static void explain_bound(const struct families *f, const char *name, double bound_s, struct text *out)
+{
+    double ratio = bound_s / f->result->alternatives[0].time.total;
+    text_printf(out, "%s: ", name);
+    if (ratio > 1) {
+        text_add(out, "at least ");
+        print_factor(ratio, out);
+        text_add(out, " slower, if it fits at all");
+    } else {
+        text_add(out, "none found that fits; it could not be more than ");
+        print_factor(1 / ratio, out);
+        text_add(out, " faster");
+    }
 }
 
 /* The best of a family, or what comes nearest to fitting, and why it is not the plan. */
@@ -327,13 +362,12 @@ static int try_family(struct families *f, const struct family *family, struct er
     int status = 0;
     if (own.alternative_count) {
         struct search_row row = copy_row(arena, &own.alternatives[0], f->request->model->layers);
-        explain_slower(f, family->name, &row, &text);
+        explain_row(f, family->name, &row, own.bound_s, &text);
         row.reason = keep_text(arena, &text);
         add_rejected(f, &row);
     } else if (own.bound_s < INFINITY) {
         struct search_row row = {.layout = f->result->alternatives[0].layout, .recompute = ""};
-        text_printf(&text, "%s: at least %.1fx slower, if it fits at all", family->name,
-                    own.bound_s / f->result->alternatives[0].time.total);
+        explain_bound(f, family->name, own.bound_s, &text);
         row.reason = keep_text(arena, &text);
         add_rejected(f, &row);
     } else {
@@ -378,7 +412,7 @@ static int try_named(struct families *f, const struct search_request *request, s
     vsnprintf(name, sizeof name, format, arguments);
     va_end(arguments);
     struct family family = {name, *request};
-    family.request.most_composed = 24;
+    family.request.effort_parts = FAMILY_PARTS;
     return try_family(f, &family, err);
 }
 
@@ -483,6 +517,7 @@ int explanation_unlocks(const struct search_request *request, const struct searc
         int64_t bytes = (int64_t)((double)cluster.device.capacity_bytes * shares[i]);
         cluster.device.capacity_bytes += bytes;
         more.cluster = &cluster;
+        more.effort_parts = UNLOCK_PARTS;
         if (search_run(&more, &own, err))
             return -1;
         double gain = own.alternative_count ? plan_s / own.alternatives[0].time.total - 1 : 0;
@@ -499,17 +534,18 @@ int explanation_unlocks(const struct search_request *request, const struct searc
     return 0;
 }
 
-/* The least capacity with which there is a plan, to the byte where searches are quick: at most `enough`, and more than what there
+/* The least capacity with which there is a plan, to the byte where searches spend little: at most `enough`, and more than what there
  * is. *row becomes what is planned with it. */
 static int find_enough_bytes(const struct search_request *request, struct arena *arena,
                              struct search_row *row, struct error *err)
 {
-    enum { MOST_NS = 500000000 };
-    int64_t have = request->cluster->device.capacity_bytes, enough = row->needed_bytes, begin_ns = clock_ns();
+    enum { MOST_EFFORT = 64000000 };
+    int64_t have = request->cluster->device.capacity_bytes, enough = row->needed_bytes, spent = 0;
     struct cluster cluster = *request->cluster;
     struct search_request more = *request;
     more.cluster = &cluster;
-    while (enough - have > 1 && clock_ns() - begin_ns < MOST_NS) {
+    more.effort_parts = UNLOCK_PARTS;
+    while (enough - have > 1 && spent < MOST_EFFORT) {
         struct search_result own;
         cluster.device.capacity_bytes = have + (enough - have) / 2;
         if (search_run(&more, &own, err))
@@ -520,6 +556,7 @@ static int find_enough_bytes(const struct search_request *request, struct arena 
         } else {
             have = cluster.device.capacity_bytes;
         }
+        spent += own.count.effort;
         search_clear(&own);
     }
     return 0;
@@ -533,6 +570,7 @@ static int find_enough_nodes(const struct search_request *request, int64_t *node
     struct search_request more = *request;
     *nodes = 0;
     more.cluster = &cluster;
+    more.effort_parts = UNLOCK_PARTS;
     if (request->dp && request->tp && request->pp)
         return 0;
     for (int i = 0; i < DOUBLINGS && !*nodes; i++) {

@@ -38,6 +38,8 @@ struct search {
     double peak_s;     /* the least of what has room at its peak */
     double unproved_s; /* the least bound of what was not tried in full */
     int64_t budget;    /* items of schedules to be replayed */
+    int64_t effort;    /* left, of all that is done */
+    int64_t most_effort;
     struct error *err;
 };
 
@@ -74,6 +76,23 @@ static struct node pop(struct search *s)
     if (s->heap_count)
         s->heap[at] = last;
     return first;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ effort */
+
+/* In comparisons of two partial choices, some ns: all of it is half a second at most. */
+enum {
+    MOST_EFFORT = 64000000,
+    MOST_ITEMS = 4000000,
+    PER_ITEM = 4,
+    PER_STAGE_BOUNDED = 32,
+    PER_STAGE_BUILT = 20000
+};
+
+/* What is left is looked for longer when there is no plan yet, with quick choices only. */
+static bool is_spent(const struct search *s)
+{
+    return s->effort <= (s->row_count ? 0 : -3 * s->most_effort);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- rows */
@@ -129,6 +148,8 @@ static void open_candidate(struct search *s, const struct layout *layout, struct
     struct costs *costs = costs_find(s->costs, layout);
     costs_open_options(s->costs, layout, costs);
     stages_open(s->request->model, s->request->speed, layout, costs, &candidate->stages);
+    candidate->stages.effort = &s->effort;
+    s->effort -= PER_ITEM * 2 * layout_chunks(layout) * layout_micro_batches(layout);
     candidate->room = room_for_tensors(s, layout);
     candidate->composition = composition_open(&candidate->stages, candidate->room);
 }
@@ -208,6 +229,7 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
         *arena = program->arena_bytes;
         *fits = program->arena_bytes <= candidate->room;
         s->result->count.built++;
+        s->effort -= PER_STAGE_BUILT + PER_ITEM * program->micro_batches * program->instances;
         program_free(program);
     }
     free(chunk_layers);
@@ -229,18 +251,37 @@ static void tighten(struct candidate *candidate, const struct composition_best *
     }
 }
 
-/* Finds the fastest plan of the layout that really fits, if it is faster than all that is known. */
+/* At most *share of the items that may be replayed, but one composition in any case. */
+static int search_composition(struct search *s, struct candidate *candidate, int64_t *share,
+                              struct composition_best *best)
+{
+    int64_t items = max_i64(s->effort > 0 ? *share : 0, 1), left = items;
+    int status = composition_search(candidate->composition, s->best_s, &left, best, s->err);
+    *share -= items - left;
+    s->budget -= items - left;
+    s->effort -= PER_ITEM * (items - left);
+    s->result->count.replayed++;
+    return status;
+}
+
+/* Finds the fastest plan of the layout that really fits, if it is faster than all that is known. Others must have their share of
+ * what may be spent. */
 static int improve(struct search *s, struct candidate *candidate, double bound_s)
 {
+    enum { LAYOUTS = 4, MOST_ATTEMPTS = 64 };
+    int64_t share = s->budget / LAYOUTS;
     int status = 0;
     bool found = true, fits = false;
     for (int attempt = 0; found && !fits && !status; attempt++) {
         struct composition_best best;
-        status = composition_search(candidate->composition, s->best_s, &s->budget, &best, s->err);
+        if (is_spent(s) || (attempt >= MOST_ATTEMPTS && s->effort <= 0)) {
+            s->unproved_s = fmin(s->unproved_s, bound_s);
+            break;
+        }
+        status = search_composition(s, candidate, &share, &best);
         found = !status && best.step_s < s->best_s;
         if (!status && !best.proved)
             s->unproved_s = fmin(s->unproved_s, bound_s);
-        s->result->count.replayed++;
         if (found) {
             s->peak_s = fmin(s->peak_s, best.step_s);
             status = build_stages(s, candidate, &best, &fits);
@@ -312,6 +353,7 @@ static void bound_layout(struct search *s, struct node *node)
     double limit_s = row_limit(s, &node->layout);
     double bound_s =
         bounds_of_layout(s->bounds, &node->layout, costs, room_for_tensors(s, &node->layout), limit_s);
+    s->effort -= PER_STAGE_BOUNDED * node->layout.pp;
     if (bound_s < limit_s) {
         node->bound_s = fmax(bound_s, node->bound_s);
         node->level = LEVEL_BOUNDED;
@@ -339,7 +381,7 @@ static int run_search(struct search *s)
     int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
     while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0) {
         struct node node = pop(s);
-        if (s->request->most_composed && s->result->count.composed >= s->request->most_composed) {
+        if (is_spent(s)) {
             s->unproved_s = fmin(s->unproved_s, node.bound_s);
             break;
         }
@@ -426,14 +468,14 @@ static void conclude(struct search *s)
     r->alternative_count = s->row_count;
     r->candidates = r->count.shapes + r->count.layouts;
     r->bound_s = fmin(s->peak_s, s->unproved_s);
+    r->count.effort = s->most_effort - s->effort;
 }
 
 int search_run(const struct search_request *request, struct search_result *out, struct error *err)
 {
-    enum { MOST_ITEMS = 4000000 }; /* about 30 ms */
     if (check_request(request, err))
         return -1;
-    int64_t begin_ns = clock_ns();
+    int64_t begin_ns = clock_ns(), parts = max_i64(request->effort_parts, 1);
     *out = (struct search_result){.arena = arena_create()};
     struct search s = {.request = request,
                        .result = out,
@@ -441,7 +483,9 @@ int search_run(const struct search_request *request, struct search_result *out, 
                        .best_s = INFINITY,
                        .peak_s = INFINITY,
                        .unproved_s = INFINITY,
-                       .budget = MOST_ITEMS,
+                       .budget = MOST_ITEMS / parts,
+                       .effort = MOST_EFFORT / parts,
+                       .most_effort = MOST_EFFORT / parts,
                        .err = err};
     s.bounds = bounds_open(request->model, request->speed, s.costs);
     int status = search_shapes(&s);

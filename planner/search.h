@@ -31,7 +31,9 @@ struct search_request {
     const enum schedule_kind *schedule;
     const uint32_t *sets; /* the only ones that a layer may drop; NULL: any */
     int set_count;
-    int64_t most_composed; /* gives up after so many layouts looked at closely, when only a rough answer is wanted; 0: never */
+    /* How much is spent before the best so far is taken, as a part of what there is: 8 spends an eighth of it; 0: all. It counts
+     * what is done, not the clock, so that answers are the same on all machines. */
+    int64_t effort_parts;
 };
 
 /* Where the bytes of a stage are at its peak, beside the runtime. */
@@ -67,6 +69,7 @@ struct search_count {
     int64_t composed;       /* layers placed and recomputation chosen */
     int64_t replayed;       /* schedules */
     int64_t built;          /* stages */
+    int64_t effort;         /* spent, in comparisons and the like: some ns each */
 };
 
 struct search_result {
@@ -74,13 +77,14 @@ struct search_result {
     struct search_row
         *alternatives; /* of different shapes, fastest first: [0] is the plan. The others are not built */
     int64_t alternative_count;
-    struct search_row *rejected; /* by family: the first reason why none of it is the plan; see explanation_families() */
+    struct search_row
+        *rejected; /* by family: the first reason why none of it is the plan; see explanation_families() */
     int64_t rejected_count;
     struct search_count count;
     int64_t candidates; /* configurations weighed, by bound or better */
     int64_t feasible;   /* of those, the ones that were found to fit */
     /* No plan whose peaks have room takes less: the plan's own time, but where placing tensors took more than their peak, or
-     * where trying all compositions of a layout would have taken too long. */
+     * where trying all would have taken too long. */
     double bound_s;
     double search_seconds;
     /* When nothing fits: the configuration that needs least is rejected[0]. */

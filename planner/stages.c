@@ -133,7 +133,8 @@ static void open_stage(const struct stages *stages, int64_t number, struct stage
 void stages_open(const struct model *model, const struct machine_speed *speed, const struct layout *layout,
                  const struct costs *costs, struct stages *out)
 {
-    *out = (struct stages){model, speed, *layout, costs, host_alloc((size_t)layout->pp * sizeof *out->list)};
+    *out = (struct stages){.model = model, .speed = speed, .layout = *layout, .costs = costs};
+    out->list = host_alloc((size_t)layout->pp * sizeof *out->list);
     for (int64_t i = 0; i < layout->pp; i++)
         open_stage(out, i, &out->list[i]);
 }
@@ -245,7 +246,8 @@ struct choosing {
     bool cut;                   /* there were too many to try all */
     double best_s;              /* of what is known to fit */
     int64_t best_peak;
-    int *best; /* options from the bottom up, above the lowest if that is apart */
+    int *best;     /* options from the bottom up, above the lowest if that is apart */
+    int64_t spent; /* comparisons so far */
 };
 
 void stage_choice_clear(struct stage_choice *choice)
@@ -267,6 +269,7 @@ static bool try_pair(struct choosing *c, int a, int b, int64_t count)
     struct pile pile =
         pile_on(pile_times(options[b].pile, count), pile_times(options[a].pile, layers - count));
     int64_t peak = peak_with(&c->fitting, pile, NULL);
+    c->spent += c->fitting.stage->moment_count;
     double seconds = (double)(layers - count) * options[a].seconds + (double)count * options[b].seconds;
     if (takes_over(c, seconds, peak)) {
         c->best_s = seconds;
@@ -295,6 +298,7 @@ static void try_replacements(struct choosing *c)
             double seconds = (double)below * options[slower].seconds + options[other].seconds +
                              (double)above * options[faster].seconds;
             int64_t peak = peak_with(&c->fitting, pile, NULL);
+            c->spent += c->fitting.stage->moment_count;
             if (!takes_over(c, seconds, peak))
                 continue;
             c->best_s = seconds;
@@ -394,14 +398,19 @@ static bool tries_orders(const struct choosing *c)
 /* Some milliseconds; where all orders are tried there is less to be had from trying more. */
 static int most_partials(const struct choosing *c)
 {
+    const int64_t *effort = c->fitting.stages->effort;
+    if (effort && c->spent >= *effort)
+        return 0;
     return tries_orders(c) ? 1000 : 4000;
 }
 
 static void add_partial(struct choosing *c, struct partial p, int64_t left)
 {
+    c->spent += 2 * c->fitting.stage->moment_count;
     if (c->cut || is_hopeless(c, &p, left))
         return;
-    c->cut = c->count == most_partials(c);
+    c->spent += c->count - c->level;
+    c->cut = c->count >= most_partials(c);
     for (int i = c->level; i < c->count; i++)
         if (pile_is_covered(&c->partials[i], &p))
             return;
@@ -507,6 +516,8 @@ bool stages_choose(const struct stages *stages, int64_t stage, int64_t layers, i
     *out = (struct stage_choice){0};
     for (int i = 0; i < (has_first(&c.fitting) ? costs->option_count : 1); i++)
         choose_with_lowest(&c, i, out);
+    if (stages->effort)
+        *stages->effort -= c.spent;
     free(c.best);
     free(c.partials);
     return out->options;

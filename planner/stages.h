@@ -40,6 +40,9 @@ struct stages {
     struct layout layout;
     const struct costs *costs;
     struct stage *list; /* pp of them; owned */
+    /* What choices may still cost, in comparisons of a few ns; with none left stages_choose() makes do with quick ones. NULL:
+     * as many as they take. */
+    int64_t *effort;
 };
 
 /* `layout` is complete, `costs` are its own. */
@@ -56,7 +59,7 @@ int64_t stages_part_states(const struct layout *layout, const struct costs *cost
 struct stage_choice {
     int64_t layers;        /* of each chunk */
     double recompute_s[2]; /* of one micro-batch through a chunk of each kind */
-    double least_s[2];     /* no choice needs less: the same, but where trying all would have taken too long */
+    double least_s[2]; /* no choice needs less: the same, but where trying all would have taken too long */
     int64_t peak_bytes;
     int *options; /* of each layer; owned */
 };
