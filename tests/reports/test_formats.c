@@ -274,9 +274,8 @@ TEST(formats_candidates,
 {
     struct sample s = open_plan_sample();
     struct text html = write_as(&s, "a.html"), csv = write_as(&s, "a.csv");
-    ASSERT_HAS(csv.data,
-               "chosen,2,1,1,4,none,3000000,,0.25,,\r\nfits,2,1,1,2,full,2000000,,0.5,,\r\n"
-               "too large,1,1,1,8,none,9000000,,0.3,,\r\n");
+    ASSERT_HAS(csv.data, "chosen,2,1,1,4,none,3000000,,0.25,,\r\nfits,2,1,1,2,full,2000000,,0.5,,\r\n"
+                         "too large,1,1,1,8,none,9000000,,0.3,,\r\n");
     ASSERT_HAS(html.data, "chosen: dp 2, micro-batch 4");
     ASSERT_HAS(html.data, "class='cross'");
     text_free(&html);
