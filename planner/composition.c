@@ -13,6 +13,8 @@ struct cell {
     struct stage_choice choice;
     double work_s;   /* all it does for a micro-batch, weighed as in the bound */
     double before_s; /* what it puts before stages behind it */
+    double
+        tail_s; /* of stage 0: from its end, which is behind all others' work, until the gradients are summed */
 };
 
 enum place { PLACE_FIRST, PLACE_MIDDLE, PLACE_LAST, PLACES };
@@ -160,6 +162,9 @@ static struct cell *known_cell(struct composition *c, int64_t stage, int64_t lay
         cell->state = CELL_KNOWN;
         weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
         c->cut |= cell->choice.least_s[0] < cell->choice.recompute_s[0];
+        /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
+        if (stage == 0)
+            cell->tail_s = stage_sketch_tail(sketch_of(c, stage, layers), cell->choice.recompute_s).before_s;
     }
     return cell;
 }
@@ -202,7 +207,7 @@ static double allowed_with(struct composition *c, int64_t stage, int64_t layers,
     if (cell->state != CELL_KNOWN)
         return -1;
     double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - layers];
-    return behind < 0 ? -1 : fmin(limit_s - cell->work_s, behind - cell->before_s);
+    return behind < 0 ? -1 : fmin(limit_s - cell->work_s, behind - cell->before_s) - cell->tail_s;
 }
 
 /* Fills the table, from the last stage on; is the limit within reach? */

@@ -5,9 +5,9 @@
  * but no step is shorter than this: stage i cannot begin before the first micro-batch has passed the stages before it, then has
  * m micro-batches to do, and what it does last has to pass back:
  *
- *     step >= sum over j < i of (f_j + b_j + 2 messages) + m t_i + the least tail,       for every i
+ *     step >= sum over j < i of (f_j + b_j + 2 messages) + m t_i + e_0 + the least tail,       for every i
  *
- * f_j and b_j being the passes of stage j's first chunk, t_i all work of stage i on a micro-batch. Where backward is in halves,
+ * e_0 being what stage 0 must wait for the sums of its gradients, since it ends last, f_j and b_j being the passes of stage j's first chunk, t_i all work of stage i on a micro-batch. Where backward is in halves,
  * i + 1 weight halves may follow stage i's last input half (model/schedule.c puts off so many), so they count less, and one of
  * stage 0's follows its own. Costs before stage i add up from left to right, so the numbers for which this is below a limit are
  * found by dynamic programming, without dead ends; each of them is replayed, the likeliest first, and the best one so far is
