@@ -1,6 +1,7 @@
 /* How long does a plan take, and how many candidates are weighed for it? Planning is arithmetic: one core, no device.
  *
- *     bench_plan          gpt3-175b on 1,024 cards, llama3-405b on 16,384, and smaller ones
+ *     bench_plan          gpt3-175b on 1,024 cards, llama3-405b on 16,384, with fast networks and slow ones,
+ *                         and smaller models
  *
  * The fastest of five runs, since others share the machine; memory is the most that the process has had. */
 #include "base/units.h"
@@ -19,7 +20,9 @@ static const struct question questions[] = {
     {"llama3-8b", "2x8:h100-80g,net=400Gb/s", 256, 8192},
     {"llama3-70b", "32x8:h100-80g,net=3200Gb/s", 1024, 8192},
     {"gpt3-175b", "128x8:a100-80g,net=1600Gb/s", 1536, 2048},
+    {"gpt3-175b", "128x8:a100-80g,net=200Gb/s", 1536, 2048},
     {"llama3-405b", "2048x8:h100-80g,net=3200Gb/s", 2048, 8192},
+    {"llama3-405b", "2048x8:h100-80g,net=400Gb/s", 2048, 8192},
 };
 
 static int ask(const struct question *q, struct search_result *best, struct model *model, struct error *err)

@@ -15,13 +15,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Seconds that a layer of a stage takes once a step, when all is summed: updates, and gathers of weights. */
+/* Seconds that a layer of a stage takes once a step. */
 struct after {
     struct after *next;
     int64_t tp, dp, ranks;
     int zero;
     bool piped;
-    double seconds;
+    double seconds; /* when all is summed: updates, and gathers of weights */
+    double sum_s;   /* to sum its gradients */
 };
 
 enum { BUCKETS = 512 };
@@ -52,25 +53,29 @@ void bounds_close(struct bounds *b)
 }
 
 /* Of a stage of so many layers, without ends. */
-static double after_of(const struct bounds *b, const struct layout *layout, const struct costs *costs,
-                       int64_t layers)
+static struct after after_of(const struct bounds *b, const struct layout *layout, const struct costs *costs,
+                             int64_t layers)
 {
     static const double none[2] = {0, 0};
     struct model model = *b->model;
     struct stage stage = {.kinds = 1, .bottom = {COST_RECEIVE}, .top = {COST_SEND}, .chunks = {1}};
     struct stages stages = {&model, b->speed, *layout, costs, &stage, NULL};
     struct stage_sketch sketch;
+    struct after after = {0};
     model.tied = false;
     stages.layout.virtual_stages = 1;
     stages_sketch(&stages, 0, layers, &sketch);
-    double seconds = stage_sketch_tail(&sketch, none).after_s;
+    after.seconds = stage_sketch_tail(&sketch, none).after_s;
+    for (int i = 0; i < sketch.program.bucket_count; i++)
+        after.sum_s += sketch.frame.bucket_s[i];
     stage_sketch_clear(&sketch);
-    return seconds;
+    return after;
 }
 
-/* The second layer's: buckets that hold both have one start less. */
-static double layer_after(struct bounds *b, const struct layout *l, const struct costs *costs)
+/* One more layer's. Buckets that hold several have one start for all, so a first one's start is left out. */
+static const struct after *layer_after(struct bounds *b, const struct layout *l, const struct costs *costs)
 {
+    enum { LAYERS = 8 };
     int64_t ranks =
         min_i64(layout_ranks(l), b->speed->ranks_per_node + (b->speed->ranks_per_node < INT64_MAX));
     uint64_t hash = (((uint64_t)l->tp * 31 + (uint64_t)l->dp) * 31 + (uint64_t)ranks) * 4;
@@ -78,12 +83,20 @@ static double layer_after(struct bounds *b, const struct layout *l, const struct
     for (struct after *a = b->afters[hash]; a; a = a->next)
         if (a->tp == l->tp && a->dp == l->dp && a->ranks == ranks && a->zero == l->zero &&
             a->piped == (l->pp > 1))
-            return a->seconds;
+            return a;
     struct after *a = host_alloc(sizeof *a);
-    double seconds = after_of(b, l, costs, 2) - after_of(b, l, costs, 1);
-    *a = (struct after){b->afters[hash], l->tp, l->dp, ranks, l->zero, l->pp > 1, fmax(seconds, 0)};
+    struct after one = after_of(b, l, costs, 1), two = after_of(b, l, costs, 2),
+                 many = after_of(b, l, costs, LAYERS);
+    *a = (struct after){b->afters[hash],
+                        l->tp,
+                        l->dp,
+                        ranks,
+                        l->zero,
+                        l->pp > 1,
+                        fmax(two.seconds - one.seconds, 0),
+                        fmax(many.sum_s - one.sum_s, 0) / LAYERS};
     b->afters[hash] = a;
-    return a->seconds;
+    return a;
 }
 
 static double pass_seconds(const struct block_time *t)
@@ -138,6 +151,19 @@ static double passing_share(const struct layout *l, const struct costs *costs)
     return 1 / (double)l->virtual_stages;
 }
 
+/* At least so long must a stage of `layers` layers wait for the sums of its gradients, behind its last backward: no more is
+ * hidden than one micro-batch's backward takes, which more recomputation lengthens for all micro-batches. */
+static double exposed_seconds(struct bounds *b, const struct layout *l, const struct costs *costs,
+                              double layers)
+{
+    const struct block_time *t = costs->times;
+    double sum_s = layers * layer_after(b, l, costs)->sum_s, chunks = (double)l->virtual_stages;
+    double hidden = layers * pass_seconds(&t[COST_LAYER]) + pass_seconds(&t[COST_EMBED]) +
+                    pass_seconds(&t[COST_FIRST]) + pass_seconds(&t[COST_HEAD]) +
+                    chunks * (pass_seconds(&t[COST_SEND]) + pass_seconds(&t[COST_RECEIVE]));
+    return fmax(sum_s - hidden, 0);
+}
+
 double bounds_of_schedule(struct bounds *b, const struct layout *l, const struct costs *costs)
 {
     double m = (double)layout_micro_batches(l), x = passing_share(l, costs);
@@ -145,7 +171,8 @@ double bounds_of_schedule(struct bounds *b, const struct layout *l, const struct
     double most = (double)(l->virtual_stages * share(equal_layers(b, costs), layout_chunks(l)));
     double bubble = x * (double)equal_layers(b, costs) * layer / (1 - pow(1 - x / m, (double)l->pp));
     double seconds = fmax(bounds_of_work(b, l, costs), l->pp > 1 ? bubble : 0);
-    return fmax(seconds, m * most * layer) + most * layer_after(b, l, costs);
+    double fullest = m * most * layer + exposed_seconds(b, l, costs, most);
+    return fmax(seconds, fullest) + most * layer_after(b, l, costs)->seconds;
 }
 
 /* ------------------------------------------------------------------------------------------------------ with memory */
@@ -247,7 +274,8 @@ double bounds_of_layout(struct bounds *b, const struct layout *l, const struct c
 {
     enum { STEPS = 6 };
     double most = (double)(l->virtual_stages * share(equal_layers(b, costs), layout_chunks(l)));
-    double after_s = most * layer_after(b, l, costs), low = bounds_of_schedule(b, l, costs) - after_s;
+    double after_s = most * layer_after(b, l, costs)->seconds,
+           low = bounds_of_schedule(b, l, costs) - after_s;
     double high = fmin(limit_s - after_s, 16 * low);
     if (high < low)
         return INFINITY;

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
 
@@ -419,4 +420,34 @@ TEST(search_is_quick, "planning gpt3-175b on 1,024 cards takes a fraction of a s
     /* About 0.1 s; the margin is for sanitizers and busy machines. */
     ASSERT(result.search_seconds < 5);
     search_clear(&result);
+}
+
+TEST(search_stops, "on a network too slow for the model the search stops, always at the same plan, and so do "
+                   "its explanations")
+{
+    struct error err = {0};
+    struct search_result first, second;
+    struct problem p = {.model = sample_model("llama3-405b", 126)};
+    ASSERT_OK(cluster_read("2048x8:h100-80g,net=400Gb/s", &p.cluster, &err));
+    machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speed);
+    struct search_request request = {.model = &p.model,
+                                     .cluster = &p.cluster,
+                                     .speed = &p.speed,
+                                     .global_batch = 2048,
+                                     .seq_len = 8192,
+                                     .precision = PRECISION_BF16};
+    ASSERT_OK(search_run(&request, &first, &err));
+    ASSERT_OK(search_run(&request, &second, &err));
+    ASSERT(first.alternative_count > 0 && first.alternatives[0].arena_bytes > 0);
+    ASSERT(first.bound_s <= first.alternatives[0].time.total);
+    ASSERT_INT(first.count.effort, second.count.effort);
+    ASSERT(first.alternatives[0].time.total == second.alternatives[0].time.total);
+    ASSERT_OK(explanation_families(&request, &first, &err));
+    ASSERT(first.rejected_count > 4);
+    for (int64_t i = 0; i < first.rejected_count; i++)
+        ASSERT(!strstr(first.rejected[i].reason, ": -") && !strstr(first.rejected[i].reason, " 0."));
+    /* Half a second; it took more than a minute when nothing stopped it. */
+    ASSERT(second.search_seconds < 10);
+    search_clear(&first);
+    search_clear(&second);
 }
