@@ -157,6 +157,8 @@ static void set_kernels(const struct training_job *job, struct workload *w)
         w->loss = WORKLOAD_LOSS_FUSED;
         w->logits_held = 0;
     }
+    if (job->framework == JOB_TORCHTITAN) /* nn.RMSNorm, which has a kernel since PyTorch 2.8 */
+        w->norm = WORKLOAD_NORM_FUSED;
     w->compiled = k->compile;
     w->logits_whole = job->switches.whole_loss;
     w->expandable_segments = says(k->allocator, "expandable_segments:True");
@@ -171,7 +173,7 @@ static void set_shards(const struct training_job *job, struct workload *w)
     if (w->sharding == WORKLOAD_FSDP2)
         w->reshards_after_forward = s->reshard_after_forward;
     if (s->reduce_bucket)
-        w->bucket_bytes = s->reduce_bucket;
+        w->bucket_elements = s->reduce_bucket;
     w->lora_rank = job->adapter.rank;
     w->lora_matrices = says(job->adapter.targets, "all") ? 7 : 2;
     w->frozen_bits = job->adapter.weight_bits ? (int)job->adapter.weight_bits : 16;

@@ -37,7 +37,7 @@ enum decision {
     V_SHAPED,
     VIRTUAL,
     LORA,
-    ULYSSES,
+
     PARALLEL,
     CONTEXT_MIB,
     CUBLAS_MIB,
@@ -74,7 +74,7 @@ static const struct rule rules[] = {
     {"framework", "hf-trainer", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "fsdp", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "deepspeed", LIBRARY, WORKLOAD_TRANSFORMERS},
-    {"framework", "Ulysses", ULYSSES, 1},
+    {"framework", "Ulysses", NOTHING, 0}, /* cp by exchanging heads: as many tokens and heads a rank */
     {"source", "Megatron-DeepSpeed", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "Vocabulary Parallelism", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "SC'21", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
@@ -82,8 +82,12 @@ static const struct rule rules[] = {
     {"source", "(2023 text)", OLD_TORCH, 1},
     {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
     {"source", "golden values", STAGE_LAST, 1},
-    {"source", "(2024-03", LOGITS_WHOLE, 1}, /* nor loss_parallel() */
-    {"source", "(2024-03", LOGITS_HELD, 4},  /* torchtitan's train.py had no `del pred` yet */
+    {"source", "torchtitan commit", NORM, WORKLOAD_NORM_COMPOSED}, /* nn.RMSNorm */
+    {"source", "(2025-1", NORM, WORKLOAD_NORM_FUSED}, /* which has a kernel since PyTorch 2.8, of 2025-08 */
+    {"source", "(2026-", NORM, WORKLOAD_NORM_FUSED},
+    {"source", "(2026-", LOSS, WORKLOAD_LOSS_CHUNKED}, /* torchtitan's default */
+    {"source", "(2024-03", LOGITS_WHOLE, 1},           /* nor loss_parallel() */
+    {"source", "(2024-03", LOGITS_HELD, 4},            /* torchtitan's train.py had no `del pred` yet */
     {"source", "", NOTHING, 0},
 
     {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
@@ -344,9 +348,7 @@ static void decide(struct measured_case *c, const struct rule *rule)
         w->lora_rank = value;
         w->lora_matrices = 2;
         break;
-    case ULYSSES:
-        w->ulysses = true;
-        break;
+
     case PARALLEL:
         w->sequence_parallel = value;
         break;

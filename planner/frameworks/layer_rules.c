@@ -169,6 +169,8 @@ const struct layer_rule layer_rules[] = {
      HOOKS ": LayerNorm's input"},
 };
 const int layer_rule_count = sizeof layer_rules / sizeof *layer_rules;
+_Static_assert(sizeof layer_rules / sizeof *layer_rules <= LAYER_RULES_MOST,
+               "more rules than there is room for");
 
 #define UPCAST     (1u << WORKLOAD_LOSS_UPCAST)
 #define PLAIN      (1u << WORKLOAD_LOSS_PLAIN)

@@ -106,6 +106,7 @@ struct layer_rule {
 
 extern const struct layer_rule layer_rules[];
 extern const int layer_rule_count;
+enum { LAYER_RULES_MOST = 96 };
 
 /* Of the loss: forward first; from the row whose name is NULL on, backward. */
 struct loss_rule {

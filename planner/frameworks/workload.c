@@ -49,13 +49,14 @@ struct workload workload_default(enum workload_library library, enum workload_sh
             8, /* head sizes of fused attention kernels (FlashAttention 2: flash_attn_interface.py) */
         .reshards_after_forward = true,
         .wraps_layers = true,
-        .bucket_bytes = sharding == WORKLOAD_REPLICATED && !megatron ? 25 << 20 : 0, /* DDP's bucket_cap_mb */
+        .in_buckets =
+            sharding == WORKLOAD_REPLICATED && !megatron, /* gradient_as_bucket_view is off by default */
         .frozen_bits = 16,
         .context_bytes = 440LL << 20, /* planner/prediction.c has the readings */
         .cublas_bytes = 8519680,
     };
-    if (deepspeed) /* reduce_bucket_size and allgather_bucket_size: 5e8 elements */
-        w.bucket_bytes = w.gather_bytes = 500000000;
+    if (deepspeed) /* reduce_bucket_size */
+        w.bucket_elements = 500000000;
     return w;
 }
 
@@ -66,7 +67,7 @@ int workload_check(const struct workload *w, struct error *err)
         const char *name;
         int64_t value, least, most;
     } fields[] = {
-        {"layers", m->layers, 1, 100000},
+        {"layers", m->layers, 1, 10000},
         {"hidden", m->hidden, 1, 1 << 20},
         {"heads", m->heads, 1, 1 << 16},
         {"kv_heads", m->kv_heads, 1, 1 << 16},
@@ -89,6 +90,10 @@ int workload_check(const struct workload *w, struct error *err)
             return error_set(err, "%s is %lld; it must be from %lld to %lld", fields[i].name,
                              (long long)fields[i].value, (long long)fields[i].least,
                              (long long)fields[i].most);
+    if (w->schedule == SCHEDULE_GPIPE && w->pp > 1 && w->micro_batches > 256)
+        return error_set(
+            err, "gpipe keeps all of %lld micro-batches; 256 are the most that it is predicted for, try 1f1b",
+            (long long)w->micro_batches);
     if (w->pp * w->virtual_stages > m->layers + 2)
         return error_set(err, "%lld stages of %lld chunks are more than %lld layers; try a smaller pp",
                          (long long)w->pp, (long long)w->virtual_stages, (long long)m->layers);

@@ -92,7 +92,6 @@ struct workload {
     int64_t dp, tp, pp, cp, ep;
     int64_t shard_ranks; /* that share one set of states: dp, or fewer (hybrid sharding) */
     int64_t virtual_stages;
-    bool ulysses; /* cp by exchanging heads */
     bool sequence_parallel;
     bool v_shaped; /* two chunks a stage, back and forth */
     enum schedule_kind schedule;
@@ -121,13 +120,14 @@ struct workload {
     int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */
     bool logits_whole; /* tensor-parallel ranks gather them before the loss */
     bool hidden_dropout, attention_dropout, embedding_dropout;
-    bool keys_expanded;                 /* K and V repeated for all query heads */
-    bool inputs_whole;                  /* with sequence parallelism, gathered inputs are kept */
-    bool compiled;                      /* torch.compile: elementwise chains are fused */
-    int64_t pads_heads_to;              /* attention pads odd head sizes to a multiple; 0: not */
-    bool reshards_after_forward;        /* FSDP, ZeRO-3: layers are gathered again for backward */
-    bool wraps_layers;                  /* FSDP units are layers; or the model is one */
-    int64_t bucket_bytes, gather_bytes; /* of collectives' buffers: 0 means none */
+    bool keys_expanded;          /* K and V repeated for all query heads */
+    bool inputs_whole;           /* with sequence parallelism, gathered inputs are kept */
+    bool compiled;               /* torch.compile: elementwise chains are fused */
+    int64_t pads_heads_to;       /* attention pads odd head sizes to a multiple; 0: not */
+    bool reshards_after_forward; /* FSDP, ZeRO-3: layers are gathered again for backward */
+    bool wraps_layers;           /* FSDP units are layers; or the model is one */
+    bool in_buckets;             /* DDP copies gradients to buckets, which together are as large */
+    int64_t bucket_elements;     /* of each of DeepSpeed's flat buckets */
 
     int64_t lora_rank; /* 0: all weights are trained */
     int lora_matrices; /* of a layer that have an adapter: 2 for queries and values, 7 for all of a gated layer */

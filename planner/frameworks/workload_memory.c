@@ -14,7 +14,7 @@ enum {
     STEPS = 3,
     MATRICES = 5, /* enum layer_matrix; in the place of MATRIX_NONE: norms and what else is small */
     UNIT_TENSORS = MATRICES + 1,
-    ROWS = 96,
+    ROWS = LAYER_RULES_MOST,
     ENDS = 16,
 };
 
@@ -42,7 +42,7 @@ struct rank {
     int64_t micro_batches;
     int *states; /* optimizer states and temporaries: whatever is released together */
     int state_count, state_room;
-    int prefetched; /* unit whose flat buffer is under way, -1 */
+
     bool has_states;
 };
 
@@ -268,8 +268,8 @@ static void take_start(struct rank *rank)
     take_states(rank, w->master_bytes);
     switch (w->sharding) {
     case WORKLOAD_REPLICATED:
-        /* DDP's reducer: buckets as large as all gradients (gradient_as_bucket_view is off by default). */
-        if (w->bucket_bytes && w->dp > 1)
+        /* DDP's reducer. */
+        if (w->in_buckets && w->dp > 1)
             keep(rank, w->weight_bytes * all_elements(rank), ROLE_COMMUNICATION);
         break;
     case WORKLOAD_ZERO2: /* stage_1_and_2.py: averaged gradients of the partition */
@@ -277,14 +277,14 @@ static void take_start(struct rank *rank)
             keep(rank, w->gradient_bytes * all_sharded(rank), ROLE_GRADIENT);
         /* fallthrough */
     case WORKLOAD_ZERO1: /* two flat buckets, filled in turn, where communication overlaps */
-        keep(rank, (double)w->bucket_bytes * w->gradient_bytes, ROLE_COMMUNICATION);
-        keep(rank, (double)w->bucket_bytes * w->gradient_bytes, ROLE_COMMUNICATION);
+        keep(rank, (double)w->bucket_elements * w->gradient_bytes, ROLE_COMMUNICATION);
+        keep(rank, (double)w->bucket_elements * w->gradient_bytes, ROLE_COMMUNICATION);
         take_moments(rank); /* initialize_optimizer_states() */
         break;
     case WORKLOAD_ZERO3: /* stage3.py: the partition's gradients, one flat bucket */
         if (!w->offload_optimizer)
             keep(rank, w->compute_bytes * all_sharded(rank), ROLE_GRADIENT);
-        keep(rank, (double)w->bucket_bytes * w->compute_bytes, ROLE_COMMUNICATION);
+        keep(rank, (double)w->bucket_elements * w->compute_bytes, ROLE_COMMUNICATION);
         take_moments(rank);
         break;
     default:
@@ -814,7 +814,7 @@ static struct schedule_shape shape_of(const struct workload *w)
     if (w->virtual_stages > 1)
         m = min_i64(round_up(m, w->pp), 2 * w->pp);
     else
-        m = w->schedule == SCHEDULE_GPIPE ? m : min_i64(m, w->pp + 2);
+        m = w->schedule == SCHEDULE_GPIPE && w->pp > 1 ? m : min_i64(m, w->pp + 2);
     return (struct schedule_shape){w->pp == 1              ? SCHEDULE_1F1B
                                    : w->virtual_stages > 1 ? SCHEDULE_INTERLEAVED
                                                            : w->schedule,
@@ -833,7 +833,7 @@ static int replay_stage(const struct workload *w, int64_t stage, int64_t capacit
         schedule = v_half(w->pp, shape.micro_batches);
     else if (schedule_shape_check(&shape, err) || schedule_create(&shape, stage, &schedule, err))
         return -1;
-    struct rank rank = {.w = w, .stage = stage, .micro_batches = shape.micro_batches, .prefetched = -1};
+    struct rank rank = {.w = w, .stage = stage, .micro_batches = shape.micro_batches};
     rank.r = replay_create(&options);
     rank_open(&rank);
     take_start(&rank);

@@ -81,7 +81,7 @@ TEST(workload_zero_alone, "ZeRO shards nothing when there is one data-parallel r
     struct workload w = workload_default(WORKLOAD_MEGATRON_LEGACY, WORKLOAD_ZERO2);
     w.model = llama_8b();
     w.sequence = 128;
-    w.bucket_bytes = 0;
+    w.bucket_elements = 0;
     double bytes = 2 + 4 + 12; /* weights, sums in fp32, masters and moments */
     ASSERT_NEAR((double)answer(&w).states_bytes, bytes * workload_parameters(&w), 0.1 * GIB);
     w.dp = 8;
