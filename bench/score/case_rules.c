@@ -541,6 +541,9 @@ static void read_layout(struct measured_case *c)
         w->micro_batches = w->micro_batch;
         w->micro_batch = 1;
     }
+    int64_t gpus = whole(c->record, "gpus", 0), ranks = w->dp * w->tp * w->pp * w->cp;
+    if (job && gpus && gpus != ranks)
+        text_printf(&c->unread, "%lld gpus, for %lld ranks; ", (long long)gpus, (long long)ranks);
     double memory_gib = json_number_value(json_object_get(c->record, "gpu_mem_gib"));
     w->capacity_bytes = (int64_t)(memory_gib * (1LL << 30));
 }
@@ -595,6 +598,8 @@ static void refuse(struct measured_case *c)
         c->refused = "layers of several kinds (Mamba, attention, experts), and how many of each is not said";
     else if (note && strstr(note, "24+24"))
         c->refused = "an encoder and a decoder";
+    else if (job && json_is_null(json_object_get(c->record, "dp")) && whole(c->record, "gpus", 1) > 1)
+        c->refused = "the layout is not said";
     else if (job && !c->sequence_given && !strstr(c->framework, "torchtune") && !c->out_of_memory)
         c->refused = "the sequence length is not said";
 }
