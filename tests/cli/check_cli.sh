@@ -50,7 +50,7 @@ make_stock() {
     for ((i = 0; i < 400; i++)); do
         echo "line $i of the corpus: the quick brown fox jumps over the lazy dog."
     done >corpus.txt
-    memplan plan gpt2-tiny --cluster '1x2:cpu(8MiB)' --global-batch 4 --dp 2 --micro-batch 2 -o plan.json &&
+    memplan plan gpt2-tiny --cluster '1x2:cpu(8MiB)' --global-batch 4 --dp 2 --micro-batch 2 --zero 0 -o plan.json &&
         memplan profile plan.json --data corpus.txt --steps 2 -o run.db &&
         memplan calibrate run.db -o calibration.json
 } >"$scratch/output" 2>&1
