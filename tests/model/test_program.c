@@ -299,8 +299,8 @@ TEST(program_overflow, "a step whose sizes do not fit 63 bits is refused")
     ASSERT_INT(program_create(&m, &layout, NULL, &p, &err), -1);
     ASSERT_HAS(err.text, "63 bits");
     /* A micro-batch of 2^12 x 8192 rows is fine, and 2^18 of them, all kept by gpipe, are not. */
-    layout = (struct layout){
-        .micro_batch = 1 << 12, .global_batch = 1 << 30, .pp = 2, .schedule = SCHEDULE_GPIPE};
+    layout =
+        (struct layout){.micro_batch = 1 << 12, .global_batch = 1 << 30, .pp = 2, .schedule = SCHEDULE_GPIPE};
     ASSERT_OK(layout_complete(&layout, &m, &err));
     ASSERT_INT(program_create(&m, &layout, NULL, &p, &err), -1);
     ASSERT_HAS(err.text, "of which a step has 262144");
