@@ -537,10 +537,18 @@ cudaError_t cudaFreeHost(void *memory)
     if (refused_by_capture())
         return failure(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < pending_count; i++)
-        if (pendings[i].pinned >= (unsigned char *)memory &&
-            memory_find(pendings[i].pinned) == memory_find(memory))
+    int kept = 0;
+    for (int i = 0; i < pending_count; i++) {
+        struct pending *pending = &pendings[i];
+        if (pending->pinned >= (unsigned char *)memory &&
+            memory_find(pending->pinned) == memory_find(memory)) {
             double_complain("%s: a copy from or to %p may not be done yet", __func__, memory);
+            free(pending->arriving);
+        } else {
+            pendings[kept++] = *pending;
+        }
+    }
+    pending_count = kept;
     const struct memory_block *block = own_block(memory, true, false, __func__);
     if (block)
         give_back(block, __func__);

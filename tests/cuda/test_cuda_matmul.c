@@ -1,5 +1,5 @@
-/* Products through cuBLASLt, its double or on a GPU (machine.h) the real one, against the reference: shapes that divide nothing, operands at any alignment, every
- * combination of bias, residual and accumulation, F32 and BF16. */
+/* Products through cuBLASLt, its double or on a GPU (machine.h) the real one, against the reference: shapes that divide
+ * nothing, operands at any alignment, every combination of bias, residual and accumulation, F32 and BF16. */
 #include "device/backend.h"
 #include "device/device_cuda.h"
 #include "kernels/cuda/cuda_open.h"
@@ -15,6 +15,10 @@ static struct error err;
 static struct device *device;
 static struct kernel_context on_gpu = {.threads = 1}, on_host = {.threads = 1};
 
+/* The operands of a product on the host, until end(). */
+static void *hosts[8];
+static int host_count;
+
 static void begin(void)
 {
     const struct backend *backend;
@@ -28,6 +32,8 @@ static void end(void)
 {
     kernels_cuda.close(on_gpu.device);
     device_close(device);
+    while (host_count > 0)
+        free(hosts[--host_count]);
     ASSERT_STR(machine_left(), "");
 }
 
@@ -43,6 +49,8 @@ static struct pair make_pair(uint64_t seed, enum dtype dtype, int64_t count, int
     struct memory_tag tag = {.tensor = -1, .role = ROLE_ACTIVATION, .name = "an operand"};
     int64_t bytes = count * dtype_bytes(dtype);
     struct pair pair = {dtype, count, random_buffer(seed, dtype, count), NULL};
+    ASSERT(host_count < (int)(sizeof hosts / sizeof *hosts));
+    hosts[host_count++] = pair.host;
     char *memory = device_alloc(device, bytes + offset * dtype_bytes(dtype), tag, &err);
     ASSERT_MSG(memory != NULL, "%s", err.text);
     pair.gpu = memory + offset * dtype_bytes(dtype);
