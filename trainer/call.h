@@ -12,6 +12,8 @@
 #include "trainer/execute.h"
 #include "trainer/messages.h"
 
+#include <math.h>
+
 /* How a step is done: operation by operation; the same, and the device writes them down; or from that recording, when the
  * host keeps the ledger and writes what changes, and runs no operation else. */
 enum executor_mode { EXECUTOR_RUN, EXECUTOR_RECORD, EXECUTOR_REPLAY };
@@ -99,6 +101,12 @@ struct comm_span executor_own(const struct executor *executor, int64_t instance,
 static inline bool call_may_read(const struct call *c)
 {
     return !device_is_asynchronous(c->e->parts.device);
+}
+
+/* For messages: the sign of what is no number says nothing. */
+static inline double call_shown(double value)
+{
+    return isnan(value) ? (double)NAN : value;
 }
 
 double executor_read_scalar(const struct executor *executor, enum scalar scalar);

@@ -282,7 +282,7 @@ static int end_step(struct executor *e, struct step_result *out, struct error *e
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))
         return error_set(
             err, "step %lld: the loss is %g and the gradient norm %g; lower --lr, or look at the data",
-            (long long)e->step + 1, out->loss, out->grad_norm);
+            (long long)e->step + 1, call_shown(out->loss), call_shown(out->grad_norm));
     return 0;
 }
 

@@ -251,7 +251,9 @@ static int check_loss(const struct call *c, struct error *err)
     if (!call_may_read(c))
         return 0;
     double loss = executor_read_scalar(c->e, SCALAR_LOSS);
-    return isfinite(loss) ? 0 : error_set(err, "the loss is %g; lower --lr, or look at the data", loss);
+    return isfinite(loss)
+               ? 0
+               : error_set(err, "the loss is %g; lower --lr, or look at the data", call_shown(loss));
 }
 
 int run_cross_entropy(const struct call *c, struct error *err)

@@ -26,9 +26,9 @@ int run_square_sum(const struct call *c, struct error *err)
     if (!call_may_read(c))
         return 0;
     double sum = executor_read_scalar(e, SCALAR_SQUARE_SUM);
-    return isfinite(sum)
-               ? 0
-               : error_set(err, "the gradient norm is %g; lower --lr, or look at the data", sqrt(sum));
+    return isfinite(sum) ? 0
+                         : error_set(err, "the gradient norm is %g; lower --lr, or look at the data",
+                                     call_shown(sqrt(sum)));
 }
 
 int run_adamw(const struct call *c, struct error *err)
