@@ -201,6 +201,7 @@ void block_measure(struct block *block, bool apart);
  * the loss are not counted. */
 int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_COUNT]);
 
+bool block_op_writes(const struct op *op, int tensor); /* is it one of the outputs? */
 const char *op_kind_name(enum op_kind kind); /* "matmul_wgrad" */
 enum dtype wide_dtype(enum dtype dtype);     /* of gradients, statistics and moments */
 

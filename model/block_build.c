@@ -576,6 +576,14 @@ void block_build_layer(struct block *block, const struct model *model, struct bl
     end_block(&b);
 }
 
+bool block_op_writes(const struct op *op, int tensor)
+{
+    for (int i = 0; i < OP_OUTPUTS; i++)
+        if (op->outputs[i] == tensor)
+            return true;
+    return false;
+}
+
 const char *op_kind_name(enum op_kind kind)
 {
     static const char *const names[OP_KINDS] = {

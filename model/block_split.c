@@ -5,20 +5,12 @@
 #include <assert.h>
 #include <string.h>
 
-static bool op_writes(const struct op *op, int tensor)
-{
-    for (int i = 0; i < OP_OUTPUTS; i++)
-        if (op->outputs[i] == tensor)
-            return true;
-    return false;
-}
-
 /* Does the input half go on to change this tensor after `op`? The stream always: it is the blocks' below. */
 static bool changes_later(const struct block *block, const struct op *old, int op, int old_count, int tensor)
 {
     bool changes = block->tensors[tensor].span == SPAN_STREAM;
     for (int i = op + 1; i < old_count && !changes; i++)
-        changes = op_writes(&old[i], tensor);
+        changes = block_op_writes(&old[i], tensor);
     return changes;
 }
 

@@ -13,14 +13,6 @@ struct rewriter {
     bool dropped[BLOCK_TENSORS], overwritten[BLOCK_TENSORS], emitted[BLOCK_OPS];
 };
 
-static bool op_writes(const struct op *op, int tensor)
-{
-    for (int i = 0; i < OP_OUTPUTS; i++)
-        if (op->outputs[i] == tensor)
-            return true;
-    return false;
-}
-
 static int second_life(struct rewriter *r, int tensor)
 {
     if (r->again[tensor] < 0) {
@@ -61,7 +53,7 @@ static void emit_forward(struct rewriter *r, int index)
     const struct op *op = &r->old[index];
     for (int i = 0; i < OP_INPUTS; i++) {
         int input = op->inputs[i];
-        if (input < 0 || op_writes(op, input))
+        if (input < 0 || block_op_writes(op, input))
             continue;
         assert(!r->overwritten[input] && "backward destroyed what recomputation needs");
         if (r->dropped[input])
@@ -73,7 +65,7 @@ static void emit_forward(struct rewriter *r, int index)
 static void make_again(struct rewriter *r, int tensor)
 {
     for (int i = 0; i < r->block->forward_count; i++)
-        if (op_writes(&r->old[i], tensor))
+        if (block_op_writes(&r->old[i], tensor))
             emit_forward(r, i);
 }
 
@@ -84,7 +76,7 @@ static bool is_dropped(const struct block *block, int tensor, uint32_t mask)
     if (t->role != ROLE_COMMUNICATION)
         return t->drop_bit >= 0 && (mask >> t->drop_bit & 1);
     for (int i = 0; i < block->forward_count; i++)
-        if (op_writes(&block->ops[i], tensor))
+        if (block_op_writes(&block->ops[i], tensor))
             return true;
     return false;
 }
