@@ -4,37 +4,12 @@
 # wrong with the profiler harms the training.
 set -u
 
-build=${BUILD:-build}
-memplan=${MEMPLAN:-$build/memplan}
-library=$build/libmemplan_cuda_emulated.so
-passed=0 failed=0
-export OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1
-folder=$(mktemp -d "${TMPDIR:-/tmp}/memplan-cupti.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-
-skip() {
-    echo "skip  check-cuda-profile: $1"
-    echo "0 passed, 0 failed, 1 skipped"
-    exit 0
-}
-[ -e "$library" ] || skip "$library is not built (no CUDA headers?)"
+. tests/cuda/emulated.sh
 command -v sqlite3 >/dev/null || skip "no sqlite3 on the PATH"
-MEMPLAN_CUDA_LIBRARY=$(realpath "$library")
-export MEMPLAN_CUDA_LIBRARY
 
-log=$folder/log
-verdict() {
-    local sentence=$1
-    shift
-    if "$@"; then
-        echo "ok    $sentence"
-        ((passed += 1))
-    else
-        echo "FAIL  $sentence"
-        sed 's/^/      /' "$log" "$log.out"
-        ask "SELECT * FROM runtime_memory; SELECT * FROM notes" | sed 's/^/      /'
-        ((failed += 1))
-    fi
+what_happened() {
+    cat "$log" "$log.out"
+    ask "SELECT * FROM runtime_memory; SELECT * FROM notes"
 }
 
 # profile MODEL ARGUMENTS...: two steps into $db; the settings of the doubles are in $settings.

@@ -3,42 +3,8 @@
 # ranks; gradients that travel while backward goes on; and one message, soon, whatever fails on one of the ranks.
 set -u
 
-build=${BUILD:-build}
-memplan=${MEMPLAN:-$build/memplan}
-library=$build/libmemplan_cuda_emulated.so
-passed=0 failed=0
-export OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 DOUBLE_CUDA_DEVICES=8
-folder=$(mktemp -d "${TMPDIR:-/tmp}/memplan-ranks.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-
-if [ ! -e "$library" ]; then
-    echo "skip  check-cuda-ranks: $library is not built (no CUDA headers?)"
-    echo "0 passed, 0 failed, 1 skipped"
-    exit 0
-fi
-MEMPLAN_CUDA_LIBRARY=$(realpath "$library")
-export MEMPLAN_CUDA_LIBRARY
-
-# verdict SENTENCE CONDITION...: a line for a test whose condition is a command. $log shows what was run.
-log=$folder/log
-verdict() {
-    local sentence=$1
-    shift
-    if "$@"; then
-        echo "ok    $sentence"
-        ((passed += 1))
-    else
-        echo "FAIL  $sentence"
-        sed 's/^/      /' "$log"
-        ((failed += 1))
-    fi
-}
-
-run() {
-    "$memplan" "$@" >"$log.out" 2>"$log"
-    status=$?
-    return $status
-}
+. tests/cuda/emulated.sh
+export DOUBLE_CUDA_DEVICES=8
 
 # train NAME MODEL ARGUMENTS...: the JSON lines in $folder/NAME.
 train() {
