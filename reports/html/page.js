@@ -21,11 +21,12 @@ function bytesText(bytes) {
   return (unit ? bytes.toFixed(2) : bytes) + " " + units[unit];
 }
 
-function timeText(ns, step = ns) {
-  const units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
-  const [size, name] = units.find(([size]) => step >= size * 0.5) || units[3];
-  const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(Math.max(step, 1e-9) / size) + 1e-9)));
-  return (ns / size).toFixed(step === ns ? 3 : digits) + " " + name;
+// A time by itself has three digits; a tick on an axis only as many as the distance between ticks, `step`, calls for.
+function timeText(ns, step) {
+  const scale = step ?? ns, units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+  const [size, name] = units.find(([size]) => scale >= size * 0.5) || units[3];
+  const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(Math.max(scale, 1e-9) / size) + 1e-9)));
+  return (ns / size).toFixed(step === undefined ? 3 : digits) + " " + name;
 }
 
 function swatch(scale, name) {

@@ -1,5 +1,6 @@
 """What check_html.sh asks of the pages in a folder. Each check is a function whose first line of doc is its sentence."""
 import pathlib
+import re
 import sqlite3
 import sys
 import traceback
@@ -171,6 +172,17 @@ def check_zoom(browsers):
     settle()
     assert ticks() == home, f"{ticks()} and not {home}"
     assert not browser.messages, browser.messages
+
+
+def check_ticks(browsers):
+    """the ticks of an axis have as many digits as their distance calls for, the tick that is as large as that distance too"""
+    page = browsers["1280"].evaluate("document.scripts[document.scripts.length - 1].textContent")
+    function = re.search(r"function timeText\(.*?\n\}\n", page, re.S).group()
+    label = lambda *times: browsers["1280"].evaluate(f"({function})({', '.join(map(str, times))})")
+    for step in (1, 2e2, 5e2, 1e3, 2e5, 5e5, 1e6, 5e6, 1e7, 2e8, 5e8, 1e9, 1e10):
+        fractions = {len(re.match(r"[0-9]+\.?([0-9]*) ", label(at, step)).group(1)) for at in (step, 2 * step, 7 * step)}
+        assert len(fractions) == 1, f"ticks {step} ns apart have {fractions} digits"
+    assert label(1e7) == "10.000 ms" and label(1e7, 1e7) == "10 ms" and label(3e8, 5e8) == "0.3 s", label(3e8, 5e8)
 
 
 def check_same_drawing(browsers):
