@@ -79,6 +79,44 @@ static void see(void *context, const struct store_kernel *kernel)
     span->step = kernel->step;
 }
 
+static bool makes_weights(const struct store_operation *row)
+{
+    return !strcmp(row->kind, op_kind_name(OP_MATMUL_WGRAD));
+}
+
+static bool is_backward(const struct store_operation *row)
+{
+    return !strcmp(row->phase, phase_name(PHASE_BACKWARD));
+}
+
+/* The operations of a layer for a micro-batch follow each other in the table. Where a schedule has backward in two halves
+ * (model/block_split), the products for weights stand behind everything else of the layer; elsewhere the gradient that is passed
+ * on is made after the last of them. So no column has to say which it was. */
+static void find_weight_half(const struct store_operation *rows, int64_t first, int64_t end,
+                             struct work_span *out)
+{
+    int64_t half = end;
+    while (half > first && is_backward(&rows[half - 1]) && makes_weights(&rows[half - 1]))
+        half--;
+    for (int64_t i = first; i < half; i++)
+        if (makes_weights(&rows[i]))
+            return;
+    for (int64_t i = half; i < end; i++)
+        out[i].activity = ACTIVITY_WEIGHTS;
+}
+
+static void find_weight_halves(struct reading *r)
+{
+    for (int64_t first = 0, end; first < r->operation_count; first = end) {
+        const struct store_operation *row = &r->rows[first];
+        for (end = first + 1; end < r->operation_count; end++)
+            if (r->rows[end].layer != row->layer || r->rows[end].micro_batch != row->micro_batch)
+                break;
+        if (row->layer >= 0 && row->micro_batch >= 0)
+            find_weight_half(r->rows, first, end, r->operations);
+    }
+}
+
 static void describe_operations(struct reading *r, const struct program *program, struct arena *arena)
 {
     r->operations = arena_array(arena, (size_t)r->operation_count, sizeof *r->operations);
@@ -94,6 +132,7 @@ static void describe_operations(struct reading *r, const struct program *program
             .operations = 1,
         };
     }
+    find_weight_halves(r);
 }
 
 /* Steps in order, and in each what began first; of two that began together, the longer one. */

@@ -14,7 +14,7 @@
 enum activity {
     ACTIVITY_FORWARD,
     ACTIVITY_BACKWARD,
-    ACTIVITY_WEIGHTS, /* its half that makes gradients of weights, where a schedule has it apart; of plans only */
+    ACTIVITY_WEIGHTS, /* its half that makes gradients of weights, where a schedule has it apart */
     ACTIVITY_RECOMPUTE, /* forward work done again for backward */
     ACTIVITY_OPTIMIZER,
     ACTIVITY_COMMUNICATION,

@@ -116,3 +116,51 @@ TEST(spans_idle, "a rank that is done early is idle until the last one is")
     arena_free(arena);
     scratch_close(folder);
 }
+
+/* One layer, micro-batch 0, each operation for 10 us: a forward product, and backward of two products. */
+static void write_backward(const char *path, const char *const kinds[], int count)
+{
+    struct store *store = run_open(path);
+    struct store_run run = run_header(1);
+    struct store_rank rank = {.rank = 0, .measured = true, .peak_bytes = 1};
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_rank_add(store, run.run_id, &rank, &err));
+    for (int i = 0; i < count; i++) {
+        struct store_operation operation = {i, kinds[i], i ? "backward" : "forward", "", 3, 0, false, 0, 0};
+        struct store_kernel kernel = {i, i, 10000 * i, 10000 * (i + 1), 0};
+        ASSERT_OK(store_operation_add(store, run.run_id, 0, &operation, &err));
+        ASSERT_OK(store_kernel_add(store, run.run_id, 0, &kernel, &err));
+    }
+    run_close(store);
+}
+
+static void assert_halves(const char *const kinds[], int count, int64_t backward_ns, int64_t weights_ns)
+{
+    char folder[64], path[128];
+    struct store *store;
+    struct timeline *timeline;
+    struct arena *arena = arena_create();
+    scratch_open(folder);
+    write_backward(scratch_path(folder, "run.db", path), kinds, count);
+    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(spans_of_run(store, 1, NULL, SPANS_LAST_STEP, arena, &timeline, &err));
+    ASSERT_INT(timeline->lanes[0].busy_ns[ACTIVITY_FORWARD], 10000);
+    ASSERT_INT(timeline->lanes[0].busy_ns[ACTIVITY_BACKWARD], backward_ns);
+    ASSERT_INT(timeline->lanes[0].busy_ns[ACTIVITY_WEIGHTS], weights_ns);
+    store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(spans_halves, "products for weights are a half of their own only where all of a layer's stand behind "
+                   "the rest of backward")
+{
+    static const char *const whole[] = {"matmul",       "matmul_wgrad", "matmul_dgrad",
+                                        "matmul_wgrad", "matmul_dgrad", "norm_grad"};
+    static const char *const halves[] = {"matmul",    "matmul_dgrad", "matmul_dgrad",
+                                         "norm_grad", "matmul_wgrad", "matmul_wgrad"};
+    static const char *const last[] = {"matmul", "matmul_wgrad", "matmul_dgrad", "norm_grad", "matmul_wgrad"};
+    assert_halves(whole, 6, 50000, 0);
+    assert_halves(halves, 6, 30000, 20000);
+    assert_halves(last, 5, 40000, 0);
+}
