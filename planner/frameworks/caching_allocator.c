@@ -466,6 +466,11 @@ int caching_allocator_take(struct caching_allocator *a, int64_t bytes, int strea
     return number;
 }
 
+int64_t caching_allocator_bytes(const struct caching_allocator *a, int number)
+{
+    return a->blocks[number].bytes;
+}
+
 /* try_merge_blocks(): `from` becomes part of `into`, its neighbour. */
 static void join(struct caching_allocator *a, int into, int from)
 {

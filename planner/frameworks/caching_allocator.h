@@ -37,6 +37,8 @@ void caching_allocator_free(struct caching_allocator *allocator); /* NULL is fin
 /* A block's number, for caching_allocator_release(); -1 when memory is out, after which the figures say so. 0 bytes are a
  * block without memory. */
 int caching_allocator_take(struct caching_allocator *allocator, int64_t bytes, int stream);
+/* Of a block: the request, rounded, and what was too little to be split off. */
+int64_t caching_allocator_bytes(const struct caching_allocator *allocator, int block);
 void caching_allocator_release(struct caching_allocator *allocator, int block);
 /* torch.cuda.empty_cache() */
 void caching_allocator_empty(struct caching_allocator *allocator);

@@ -220,6 +220,9 @@ const struct loss_rule loss_backward_rules[] = {
      "Megatron-LM cross_entropy.py: softmax becomes its gradient in place, then is cast"},
 };
 const int loss_backward_count = sizeof loss_backward_rules / sizeof *loss_backward_rules;
+_Static_assert(sizeof loss_forward_rules / sizeof *loss_forward_rules <= LOSS_RULES_MOST &&
+                   sizeof loss_backward_rules / sizeof *loss_backward_rules <= LOSS_RULES_MOST,
+               "more rules than there is room for");
 
 unsigned layer_conditions(const struct workload *w, bool experts)
 {
@@ -322,17 +325,54 @@ static int element_bytes(const struct workload *w, enum layer_element element)
     }
 }
 
+/* The widths in plain symbols; those that width_of() makes of several are named as a whole. */
+static const char *const width_symbols[] = {
+    [WIDTH_HIDDEN] = "hidden",
+    [WIDTH_QUERIES] = "heads x head_size",
+    [WIDTH_KEYS] = "kv_heads x head_size",
+    [WIDTH_QUERIES_KEYS] = "(heads + kv_heads) x head_size",
+    [WIDTH_KEYS_USED] = "kv_heads, or heads if repeated, x head_size",
+    [WIDTH_PADDED] = "padding of queries, keys, values and the padded result",
+    [WIDTH_FFN] = "ffn",
+    [WIDTH_SCORES] = "heads x sequence",
+    [WIDTH_HEADS] = "heads",
+    [WIDTH_STATISTICS] = "statistics of a norm, 1 or 2,",
+    [WIDTH_SENT] = "active_experts x hidden",
+    [WIDTH_EXPERT] = "active_experts x expert_ffn",
+    [WIDTH_SHARED] = "2 x shared_ffn",
+    [WIDTH_ROUTES] = "2 x experts",
+    [WIDTH_LATENT_Q] = "2 x q_rank",
+    [WIDTH_LATENT_KV] = "(2 x kv_rank + rope_size)",
+    [WIDTH_VOCAB] = "vocab",
+    [WIDTH_VOCAB_PART] = "vocab",
+    [WIDTH_CHUNK] = "vocab / loss_chunks",
+};
+
+static void add_formula(int element, enum layer_width width, bool split, struct text *out)
+{
+    text_printf(out, "%d x %s x tokens%s", element, width_symbols[width], split ? " / tp" : "");
+}
+
 double layer_tokens(const struct workload *w)
 {
     return (double)w->micro_batch * (double)w->sequence / (double)w->cp;
 }
 
+static bool is_split(const struct workload *w, const struct layer_rule *rule)
+{
+    return rule->split == SPLIT_PARTS || (w->sequence_parallel && rule->split == SPLIT_SEQUENCE) ||
+           (w->sequence_parallel && rule->split == SPLIT_INPUT && !w->inputs_whole);
+}
+
 double layer_rule_bytes(const struct workload *w, const struct layer_rule *rule)
 {
-    bool split = rule->split == SPLIT_PARTS || (w->sequence_parallel && rule->split == SPLIT_SEQUENCE) ||
-                 (w->sequence_parallel && rule->split == SPLIT_INPUT && !w->inputs_whole);
     return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) /
-           (double)(split ? w->tp : 1);
+           (double)(is_split(w, rule) ? w->tp : 1);
+}
+
+void layer_rule_formula(const struct workload *w, const struct layer_rule *rule, struct text *out)
+{
+    add_formula(element_bytes(w, rule->element), rule->width, is_split(w, rule) && w->tp > 1, out);
 }
 
 int loss_rule_element(const struct workload *w, const struct loss_rule *rule)
@@ -340,10 +380,20 @@ int loss_rule_element(const struct workload *w, const struct loss_rule *rule)
     return element_bytes(w, rule->element);
 }
 
+static bool is_vocabulary_split(const struct workload *w, const struct loss_rule *rule)
+{
+    return !w->logits_whole || rule->width == WIDTH_VOCAB_PART;
+}
+
 double loss_rule_bytes(const struct workload *w, const struct loss_rule *rule)
 {
     return element_bytes(w, rule->element) * width_of(w, rule->width) * layer_tokens(w) /
-           (double)(w->logits_whole && rule->width != WIDTH_VOCAB_PART ? 1 : w->tp);
+           (double)(is_vocabulary_split(w, rule) ? w->tp : 1);
+}
+
+void loss_rule_formula(const struct workload *w, const struct loss_rule *rule, struct text *out)
+{
+    add_formula(element_bytes(w, rule->element), rule->width, is_vocabulary_split(w, rule) && w->tp > 1, out);
 }
 
 bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)

@@ -4,6 +4,7 @@
 #ifndef MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
 #define MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
 
+#include "base/text.h"
 #include "planner/frameworks/workload.h"
 
 enum layer_element {
@@ -106,7 +107,7 @@ struct layer_rule {
 
 extern const struct layer_rule layer_rules[];
 extern const int layer_rule_count;
-enum { LAYER_RULES_MOST = 96 };
+enum { LAYER_RULES_MOST = 96, LOSS_RULES_MOST = 24 };
 
 /* Of the loss: forward first; from the row whose name is NULL on, backward. */
 struct loss_rule {
@@ -120,6 +121,10 @@ struct loss_rule {
 };
 extern const struct loss_rule loss_forward_rules[], loss_backward_rules[];
 extern const int loss_forward_count, loss_backward_count;
+
+/* A tensor's bytes in plain symbols: "2 x kv_heads x head_size x tokens / tp". */
+void layer_rule_formula(const struct workload *workload, const struct layer_rule *rule, struct text *out);
+void loss_rule_formula(const struct workload *workload, const struct loss_rule *rule, struct text *out);
 
 unsigned layer_conditions(const struct workload *workload, bool experts);
 double layer_rule_bytes(const struct workload *workload, const struct layer_rule *rule);

@@ -7,15 +7,19 @@
 struct held {
     int block;
     enum role role;
-    int64_t bytes;
-    int next; /* of those that are not in use */
+    int label;
+    int64_t bytes; /* of the block */
+    int next;      /* of those that are not in use */
+    bool used;
 };
 
 struct replay {
     struct caching_allocator *allocator;
     struct held *held;
     int count, room, spare;
-    int64_t by_role[ROLE_COUNT];
+    int64_t by_role[ROLE_COUNT], takes;
+    int64_t census_take;
+    struct replay_census *census; /* NULL: not wanted */
     enum replay_moment moment;
     struct replay_peak peak;
 };
@@ -45,6 +49,12 @@ void replay_free(struct replay *r)
     free(r);
 }
 
+void replay_count_at(struct replay *r, int64_t take, struct replay_census *census)
+{
+    r->census_take = take;
+    r->census = census;
+}
+
 void replay_enter(struct replay *r, enum replay_moment moment)
 {
     r->moment = moment;
@@ -64,7 +74,17 @@ static int tensor_add(struct replay *r)
     return r->count++;
 }
 
-int replay_take(struct replay *r, double bytes, enum role role, int stream)
+static void count_held(const struct replay *r)
+{
+    *r->census = (struct replay_census){0};
+    for (int i = 0; i < r->count; i++)
+        if (r->held[i].used) {
+            r->census->count[r->held[i].label]++;
+            r->census->bytes[r->held[i].label] += r->held[i].bytes;
+        }
+}
+
+int replay_take(struct replay *r, double bytes, enum role role, int label, int stream)
 {
     if (bytes < 1)
         return -1;
@@ -73,14 +93,19 @@ int replay_take(struct replay *r, double bytes, enum role role, int stream)
         return -1;
     int64_t before = r->peak.bytes, now = caching_allocator_figures(r->allocator).allocated_bytes;
     int number = tensor_add(r);
-    r->held[number] = (struct held){block, role, (int64_t)bytes, -1};
-    r->by_role[role] += (int64_t)bytes;
+    int64_t taken = caching_allocator_bytes(r->allocator, block);
+    r->held[number] = (struct held){block, role, label, taken, -1, true};
+    r->by_role[role] += taken;
+    if (r->census && r->takes == r->census_take)
+        count_held(r);
     if (now > before) {
         r->peak.bytes = now;
         r->peak.moment = r->moment;
+        r->peak.take = r->takes;
         for (int i = 0; i < ROLE_COUNT; i++)
             r->peak.by_role[i] = r->by_role[i];
     }
+    r->takes++;
     return number;
 }
 
@@ -91,6 +116,7 @@ void replay_release(struct replay *r, int number)
     struct held *tensor = &r->held[number];
     caching_allocator_release(r->allocator, tensor->block);
     r->by_role[tensor->role] -= tensor->bytes;
+    tensor->used = false;
     tensor->next = r->spare;
     r->spare = number;
 }

@@ -3,7 +3,7 @@
 #ifndef MEMPLAN_PLANNER_FRAMEWORKS_REPLAY_H
 #define MEMPLAN_PLANNER_FRAMEWORKS_REPLAY_H
 
-#include "model/program.h"
+#include "base/role.h"
 #include "planner/frameworks/caching_allocator.h"
 
 /* When the peak is. */
@@ -24,8 +24,16 @@ enum { REPLAY_COMPUTE, REPLAY_GATHER, REPLAY_REDUCE };
 
 struct replay_peak {
     int64_t bytes;
-    int64_t by_role[ROLE_COUNT];
+    int64_t by_role[ROLE_COUNT]; /* add up to `bytes` */
+    int64_t take; /* which tensor made it: so many were taken before */
     enum replay_moment moment;
+};
+
+#define REPLAY_LABELS 512
+
+/* Tensors that are alive at one moment, by label. */
+struct replay_census {
+    int64_t count[REPLAY_LABELS], bytes[REPLAY_LABELS];
 };
 
 struct replay;
@@ -33,10 +41,12 @@ struct replay;
 struct replay *replay_create(const struct caching_allocator_options *options);
 void replay_free(struct replay *replay); /* NULL is fine */
 
+/* Fills *census, which must live as long as the replay, when tensor `take` has been taken. */
+void replay_count_at(struct replay *replay, int64_t take, struct replay_census *census);
 void replay_enter(struct replay *replay, enum replay_moment moment);
-/* A number for replay_release(); nothing is taken for less than a byte, nor when memory is out: then it is -1, which
+/* `label`, below REPLAY_LABELS, says whose tensor it is. A number for replay_release(); nothing is taken for less than a byte, nor when memory is out: then it is -1, which
  * replay_release() ignores. */
-int replay_take(struct replay *replay, double bytes, enum role role, int stream);
+int replay_take(struct replay *replay, double bytes, enum role role, int label, int stream);
 void replay_release(struct replay *replay, int tensor);
 /* As replay_release(), and *tensor becomes -1. */
 void replay_drop(struct replay *replay, int *tensor);

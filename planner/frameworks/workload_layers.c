@@ -1,0 +1,104 @@
+/* Layers: the rules of layer_rules.c taken and released in order, forward and backward. */
+#include "planner/frameworks/workload_parts.h"
+
+#include "base/checked.h"
+
+void workload_pass_time(struct rank *rank, struct temporaries *temporaries)
+{
+    for (int i = 0; i < temporaries->count; i++)
+        if (temporaries->tensors[i] >= 0 && --temporaries->life[i] <= 0)
+            replay_drop(rank->r, &temporaries->tensors[i]);
+}
+
+void workload_drop_all(struct rank *rank, struct temporaries *temporaries)
+{
+    for (int i = 0; i < temporaries->count; i++)
+        replay_drop(rank->r, &temporaries->tensors[i]);
+    temporaries->count = 0;
+}
+
+static unsigned layer_holds(const struct rank *rank, int64_t layer)
+{
+    const struct workload_model *m = &rank->w->model;
+    return layer_conditions(rank->w, m->experts && layer >= m->dense_layers);
+}
+
+/* Global number of a layer of the stage: whether it is dense, or one of two, depends on it. Stages are spread in order. */
+int64_t workload_global_layer(const struct rank *rank, int64_t local)
+{
+    return min_i64(rank->stage * rank->layers + local, rank->w->model.layers - 1);
+}
+
+/* `again`: the forward pass that recomputation runs in backward. */
+void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool again)
+{
+    const struct workload *w = rank->w;
+    int64_t layer = workload_global_layer(rank, local);
+    unsigned holds = layer_holds(rank, layer);
+    struct temporaries temporaries = {.count = 0};
+    for (int i = 0; i < layer_rule_count; i++) {
+        const struct layer_rule *rule = &layer_rules[i];
+        if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0)
+            continue;
+        int tensor =
+            replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER + i, REPLAY_COMPUTE);
+        bool stays =
+            again ? rule->life == LIFE_KEPT : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
+        workload_pass_time(rank, &temporaries);
+        if (stays) {
+            kept[i] = tensor;
+        } else if (tensor >= 0) {
+            temporaries.tensors[temporaries.count] = tensor;
+            temporaries.life[temporaries.count++] = rule->life == LIFE_KEPT ? LIFE_TWO : rule->life;
+        }
+    }
+    workload_drop_all(rank, &temporaries);
+}
+
+static bool has_gradient(const struct layer_rule *rule)
+{
+    return rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS && rule->width != WIDTH_ROUTES &&
+           rule->width != WIDTH_STATISTICS;
+}
+
+/* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what
+ * was kept for it does (torch/csrc/autograd/engine.cpp releases a node's variables once it has run). */
+void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
+{
+    const struct workload *w = rank->w;
+    unsigned holds = layer_holds(rank, workload_global_layer(rank, local));
+    int gradient =
+        workload_take(rank, RANK_STREAM_GRADIENT, layer_rule_bytes(w, &layer_rules[0]), REPLAY_COMPUTE);
+    int stream = gradient, *used = NULL;
+    if (w->recompute != WORKLOAD_KEEPS_ALL) {
+        workload_cast_weights(rank, local);
+        workload_layer_forward(rank, local, kept, true);
+    }
+    for (int i = layer_rule_count - 1; i >= 0; i--) {
+        const struct layer_rule *rule = &layer_rules[i];
+        if ((rule->conditions & holds) != rule->conditions)
+            continue;
+        if (!has_gradient(rule)) {
+            replay_drop(rank->r, &kept[i]);
+            continue;
+        }
+        int next = replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER_GRADIENT + i,
+                               REPLAY_COMPUTE);
+        if (rule->matrix != MATRIX_NONE)
+            workload_weight_gradient(rank, local, (int)rule->matrix);
+        if (rule->matrix == MATRIX_DOWN)
+            workload_weight_gradient(rank, local, MATRICES);
+        if (gradient != stream)
+            replay_release(rank->r, gradient);
+        if (used)
+            replay_drop(rank->r, used);
+        gradient = next;
+        used = &kept[i];
+    }
+    workload_weight_gradient(rank, local, MATRIX_NONE);
+    replay_release(rank->r, gradient);
+    replay_release(rank->r, stream);
+    if (used)
+        replay_drop(rank->r, used);
+    workload_drop_casts(rank, local);
+}

@@ -1,0 +1,194 @@
+/* What is there from the first batch on, and what the optimizer makes. */
+#include "planner/frameworks/workload_parts.h"
+
+#include "base/arena.h"
+
+/* Of what goes at the end, or when the optimizer is done. */
+static void keep_tensor(struct rank *rank, int tensor)
+{
+    if (rank->state_count == rank->state_room) {
+        rank->state_room = rank->state_room ? 2 * rank->state_room : 256;
+        rank->states = host_resize(rank->states, (size_t)rank->state_room * sizeof *rank->states);
+    }
+    rank->states[rank->state_count++] = tensor;
+}
+
+static void keep(struct rank *rank, enum rank_rule rule, double bytes)
+{
+    keep_tensor(rank, workload_take(rank, rule, bytes, REPLAY_COMPUTE));
+}
+
+static double frozen_bytes(const struct workload *w)
+{
+    /* NF4 with its blocks' scales, themselves quantized: 0.127 bits a parameter more (Dettmers et al. 2023, section 3). */
+    return (double)w->frozen_bits / 8 + (w->frozen_bits == 4 ? 0.127 / 8 : 0);
+}
+
+static void take_weights(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    bool sharded = workload_gathers(w);
+    if (w->offload_weights)
+        return;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++) {
+            struct unit *unit = &rank->units[u];
+            bool frozen = !workload_trains(w) && u < rank->layers;
+            double bytes = frozen ? frozen_bytes(w) : w->weight_bytes;
+            unit->weights[t] = workload_unit_take(
+                rank, unit, t, frozen ? RANK_FROZEN : RANK_WEIGHT,
+                bytes * unit->tensors[t] / (sharded ? workload_shard_of(rank, t) : 1), REPLAY_COMPUTE);
+        }
+}
+
+/* For each element that is trained. */
+static void take_states(struct rank *rank, enum rank_rule rule, double bytes)
+{
+    if (bytes <= 0 || rank->w->offload_optimizer)
+        return;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            keep_tensor(rank, workload_unit_take(rank, &rank->units[u], t, rule,
+                                                 bytes * workload_trained(rank, &rank->units[u], t) /
+                                                     workload_shard_of(rank, t),
+                                                 REPLAY_COMPUTE));
+}
+
+static void take_moments(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    if (rank->has_states)
+        return;
+    rank->has_states = true;
+    switch (w->optimizer) {
+    case WORKLOAD_ADAM:
+        take_states(rank, RANK_MOMENT_1, w->moment_bytes);
+        take_states(rank, RANK_MOMENT_2, w->moment_bytes);
+        return;
+    case WORKLOAD_ADAM8: {
+        /* Transformers' Trainer asks bitsandbytes to keep those of embeddings in fp32 (GlobalOptimManager). */
+        struct unit *embed = &rank->units[rank->layers];
+        for (int moment = 0; moment < 2; moment++) {
+            take_states(rank, RANK_MOMENTS_8BIT, 1 + 4.0 / 2048);
+            keep(rank, RANK_MOMENTS_EMBEDDING,
+                 w->library == WORKLOAD_TRANSFORMERS ? 3 * workload_unit_elements(embed) : 0);
+        }
+        return;
+    }
+    case WORKLOAD_SGD_MOMENTUM:
+        take_states(rank, RANK_MOMENT_1, w->moment_bytes);
+        return;
+    default: /* Adafactor's rows and columns are a thousandth */
+        return;
+    }
+}
+
+static double all_elements(const struct rank *rank)
+{
+    double sum = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            sum += workload_trained(rank, &rank->units[u], t);
+    return sum;
+}
+
+static double all_sharded(const struct rank *rank)
+{
+    double sum = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            sum += workload_trained(rank, &rank->units[u], t) / workload_shard_of(rank, t);
+    return sum;
+}
+
+/* What is there before the first batch. */
+void workload_start(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    take_weights(rank);
+    keep(rank, RANK_CUBLAS, (double)w->cublas_bytes);
+    if (workload_has_buffer(w))
+        keep(rank, RANK_GRADIENT_BUFFER, w->gradient_bytes * all_elements(rank));
+    /* Seen in Megatron's golden logs of pipelines, and not where there is one stage: a 16-bit gradient of the head stays. */
+    if (w->library == WORKLOAD_MEGATRON && w->pp > 1 && rank->stage == w->pp - 1)
+        keep(rank, RANK_HEAD_GRADIENT,
+             w->compute_bytes * (double)(w->model.vocab * w->model.hidden) / (double)w->tp);
+    take_states(rank, RANK_MASTER, w->master_bytes);
+    switch (w->sharding) {
+    case WORKLOAD_REPLICATED:
+        /* DDP's reducer. */
+        if (w->in_buckets && w->dp > 1)
+            keep(rank, RANK_DDP_BUCKETS, w->weight_bytes * all_elements(rank));
+        break;
+    case WORKLOAD_ZERO2: /* stage_1_and_2.py: averaged gradients of the partition */
+        if (!w->offload_optimizer)
+            keep(rank, RANK_PARTITION_GRADIENT, w->gradient_bytes * all_sharded(rank));
+        /* fallthrough */
+    case WORKLOAD_ZERO1: /* two flat buckets, filled in turn, where communication overlaps */
+        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->gradient_bytes);
+        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->gradient_bytes);
+        take_moments(rank); /* initialize_optimizer_states() */
+        break;
+    case WORKLOAD_ZERO3: /* stage3.py: the partition's gradients, one flat bucket */
+        if (!w->offload_optimizer)
+            keep(rank, RANK_PARTITION_GRADIENT, w->compute_bytes * all_sharded(rank));
+        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->compute_bytes);
+        take_moments(rank);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- The optimizer --- */
+
+/* Masters, or weights where there are none. */
+static double update_bytes(const struct workload *w)
+{
+    return w->master_bytes ? w->master_bytes : w->weight_bytes;
+}
+
+void workload_update(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    if (w->optimizer == WORKLOAD_NO_OPTIMIZER)
+        return;
+    take_moments(rank);
+    int mark = rank->state_count;
+    /* Float16OptimizerWithFloat16Params, stage_1_and_2.py, stage3.py (a sub-group of 1e9 elements at a time): masters need
+     * gradients in their own type. */
+    bool casts = w->master_bytes && w->master_bytes != w->gradient_bytes;
+    if (w->sharding == WORKLOAD_ZERO3)
+        keep(rank, RANK_STEP_CAST,
+             w->offload_optimizer ? 0 : 4 * (all_sharded(rank) < 1e9 ? all_sharded(rank) : 1e9));
+    else if (casts && w->library != WORKLOAD_LLMC)
+        take_states(rank, RANK_STEP_CAST, w->master_bytes);
+    double largest = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++) {
+            double elements = workload_trained(rank, &rank->units[u], t) / workload_shard_of(rank, t);
+            largest = elements > largest ? elements : largest;
+        }
+    if (w->step == WORKLOAD_STEP_FOREACH && !w->step_in_backward && w->optimizer == WORKLOAD_ADAM)
+        take_states(rank, RANK_STEP_FOREACH,
+                    update_bytes(w)); /* _multi_tensor_adamw: _foreach_sqrt of all second moments at once */
+    else if (w->step == WORKLOAD_STEP_LOOP || w->optimizer == WORKLOAD_ADAFACTOR) {
+        keep(rank, RANK_STEP_LOOP, update_bytes(w) * largest);
+        keep(rank, RANK_STEP_LOOP, update_bytes(w) * largest);
+    }
+    while (rank->state_count > mark)
+        replay_release(rank->r, rank->states[--rank->state_count]);
+}
+
+/* What backward made goes before the next forward, unless zero_grad() fills it with zeros instead. */
+void workload_zero_gradients(struct rank *rank)
+{
+    bool torch_optimizer = rank->w->sharding == WORKLOAD_REPLICATED || workload_gathers(rank->w);
+    if (rank->w->old_torch && torch_optimizer && rank->w->sharding != WORKLOAD_ZERO3)
+        return;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++) {
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            replay_drop(rank->r, &rank->units[u].gradients[t]);
+        replay_drop(rank->r, &rank->units[u].shard);
+    }
+}

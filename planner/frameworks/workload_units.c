@@ -1,0 +1,271 @@
+/* Units: parameters that are gathered and reduced together, and what comes and goes with them around a layer. */
+#include "planner/frameworks/workload_parts.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Gradients are in one buffer from the start (Megatron's param_and_grad_buffer.py, llm.c). */
+bool workload_has_buffer(const struct workload *w)
+{
+    return w->library != WORKLOAD_TITAN && w->library != WORKLOAD_TRANSFORMERS &&
+           (w->sharding == WORKLOAD_REPLICATED || w->sharding == WORKLOAD_DISTRIBUTED_OPTIMIZER);
+}
+
+bool workload_gathers(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
+}
+
+/* Over how many ranks parameters, gradients and optimizer states are split. */
+static double shards_of(const struct workload *w, bool experts)
+{
+    double ranks = (double)(w->shard_ranks ? w->shard_ranks : w->dp * w->cp);
+    return experts && ranks > (double)w->ep ? ranks / (double)w->ep : experts ? 1 : ranks;
+}
+
+double workload_shard_of(const struct rank *rank, int tensor)
+{
+    return rank->w->sharding == WORKLOAD_REPLICATED ? 1 : shards_of(rank->w, tensor == MATRICES);
+}
+
+bool workload_trains(const struct workload *w)
+{
+    return !w->lora_rank;
+}
+
+double workload_trained(const struct rank *rank, const struct unit *unit, int t)
+{
+    const struct workload *w = rank->w;
+    if (workload_trains(w))
+        return unit->tensors[t];
+    /* Two thin matrices beside each that has an adapter; all of about hidden's size. */
+    double h = (double)w->model.hidden;
+    bool layer = unit < &rank->units[rank->layers];
+    return layer && t == MATRIX_QKV ? 2.0 * h * (double)w->lora_rank * w->lora_matrices / (double)w->tp : 0;
+}
+
+/* For each element that is trained. */
+static void unit_clear(struct unit *unit, enum model_part part)
+{
+    memset(unit, 0, sizeof *unit);
+    for (int i = 0; i < UNIT_TENSORS; i++)
+        unit->weights[i] = unit->gradients[i] = unit->whole[i] = unit->casts[i] = -1;
+    unit->gathered = unit->reduced = unit->shard = -1;
+    unit->part = part;
+}
+
+static void layer_unit(const struct workload *w, int64_t layer, struct unit *unit)
+{
+    const struct workload_model *m = &w->model;
+    double h = (double)m->hidden, tp = (double)w->tp;
+    double proj = (double)m->heads * (double)(m->kv_rank ? m->value_size : m->head_size) * h;
+    bool experts = m->experts && layer >= m->dense_layers;
+    double ffn = experts ? (double)m->shared_ffn : (double)m->ffn;
+    double mlp = (m->gated ? 3 : 2) * h * ffn, norms = (m->rms_norm ? 2 : 4) * h;
+    double routed = experts ? (double)m->experts * (m->gated ? 3 : 2) * h * (double)m->expert_ffn : 0;
+    unit_clear(unit, OF_LAYERS);
+    unit->tensors[MATRIX_NONE] = norms + (experts ? (double)m->experts * h : 0);
+    unit->tensors[MATRIX_PROJ] = proj / tp;
+    unit->tensors[MATRIX_UP] = mlp * (m->gated ? 2.0 / 3 : 0.5) / tp;
+    unit->tensors[MATRIX_DOWN] = mlp / tp - unit->tensors[MATRIX_UP];
+    unit->tensors[MATRICES] = routed / (double)w->ep / tp;
+    unit->tensors[MATRIX_QKV] = (workload_layer_parameters(w, layer) - norms - mlp - routed - proj -
+                                 (experts ? (double)m->experts * h : 0)) /
+                                tp;
+}
+
+static void end_units(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    const struct workload_model *m = &w->model;
+    struct unit *embed = &rank->units[rank->layers], *head = embed + 1;
+    double h = (double)m->hidden, table = (double)m->vocab * h / (double)w->tp;
+    bool first = rank->stage == 0, last = rank->stage == w->pp - 1;
+    if (w->v_shaped)
+        last = first;
+    unit_clear(embed, OF_EMBEDDING);
+    unit_clear(head, OF_HEAD);
+    embed->tensors[MATRIX_UP] = first ? table : 0;
+    embed->tensors[MATRIX_NONE] = first ? (double)(m->positions + m->token_types) * h : 0;
+    head->tensors[MATRIX_UP] = !last              ? 0
+                               : m->classes       ? (double)m->classes * h + (m->pooler ? h * h : 0)
+                               : m->tied && first ? 0
+                                                  : table;
+    head->tensors[MATRIX_NONE] = last ? h : 0;
+}
+
+/* Where the count is not what the model has, all matrices are scaled to what is stated. */
+static void scale_units(struct rank *rank)
+{
+    double counted = workload_parameters(rank->w), stated = rank->w->model.parameters;
+    /* Counts that are published leave out a table of the vocabulary, or have it twice. */
+    double table = (double)(rank->w->model.vocab * rank->w->model.hidden);
+    double scale = stated > 0 ? stated / counted : 1;
+    if (fabs(stated - counted) < 1.1 * table + 0.02 * counted)
+        return;
+    for (int64_t u = 0; u < rank->layers; u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            rank->units[u].tensors[t] *= scale;
+}
+
+int workload_take(struct rank *rank, enum rank_rule rule, double bytes, int stream)
+{
+    return replay_take(rank->r, bytes, rank_rules[rule].role, LABEL_RANK + (int)rule * MODEL_PARTS, stream);
+}
+
+int workload_unit_take(struct rank *rank, const struct unit *unit, int t, enum rank_rule rule, double bytes,
+                       int stream)
+{
+    enum model_part part = t == MATRICES ? OF_EXPERTS : unit->part;
+    return replay_take(rank->r, bytes, rank_rules[rule].role,
+                       LABEL_RANK + (int)rule * MODEL_PARTS + (int)part, stream);
+}
+
+double workload_unit_elements(const struct unit *unit)
+{
+    double sum = 0;
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        sum += unit->tensors[t];
+    return sum;
+}
+
+int64_t workload_unit_count(const struct rank *rank)
+{
+    return rank->layers + 2;
+}
+
+void workload_units_open(struct rank *rank)
+{
+    rank->units = host_alloc((size_t)workload_unit_count(rank) * sizeof *rank->units);
+    for (int64_t u = 0; u < rank->layers; u++)
+        layer_unit(rank->w, workload_global_layer(rank, u), &rank->units[u]);
+    end_units(rank);
+    scale_units(rank);
+}
+
+/* --- Parameters that are gathered where they are used --- */
+
+static void gather_start(struct rank *rank, int64_t u)
+{
+    struct unit *unit = &rank->units[u];
+    if (unit->gathered < 0)
+        unit->gathered =
+            workload_unit_take(rank, unit, MATRIX_NONE, RANK_GATHERED,
+                               rank->w->compute_bytes * workload_unit_elements(unit), REPLAY_GATHER);
+}
+
+static bool is_whole(const struct unit *unit)
+{
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        if (unit->whole[t] >= 0)
+            return true;
+    return false;
+}
+
+/* FSDP2: a flat buffer on the gathering stream, copied out to tensors (fsdp_param_group.py, unshard(), wait_for_unshard()).
+ * FSDP1: the flat buffer is what views look into (_flat_param.py). `next` is gathered meanwhile, -1: nothing is. */
+void workload_gather(struct rank *rank, int64_t u, int64_t next)
+{
+    const struct workload *w = rank->w;
+    if (!workload_gathers(w))
+        return;
+    struct unit *unit = &rank->units[u];
+    bool copies = w->sharding == WORKLOAD_FSDP2;
+    if (!is_whole(unit) && (copies || unit->gathered < 0)) {
+        gather_start(rank, u);
+        for (int t = 0; copies && t < UNIT_TENSORS; t++)
+            unit->whole[t] = workload_unit_take(rank, unit, t, RANK_WHOLE,
+                                                w->compute_bytes * unit->tensors[t], REPLAY_COMPUTE);
+    }
+    if (next >= 0 && !is_whole(&rank->units[next]))
+        gather_start(rank, next);
+    if (copies)
+        replay_drop(rank->r, &unit->gathered);
+}
+
+void workload_scatter(struct rank *rank, int64_t u)
+{
+    struct unit *unit = &rank->units[u];
+    replay_drop(rank->r, &unit->gathered);
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        replay_drop(rank->r, &unit->whole[t]);
+}
+
+/* Autocast: weights are cast where they are used, and what backward reads stays (autocast_mode.cpp, cached_cast()). */
+void workload_cast_weights(struct rank *rank, int64_t u)
+{
+    const struct workload *w = rank->w;
+    struct unit *unit = &rank->units[u];
+    if (!w->autocast || workload_gathers(w))
+        return;
+    for (int t = 1; t < UNIT_TENSORS; t++)
+        if (unit->casts[t] < 0)
+            unit->casts[t] = workload_unit_take(rank, unit, t, RANK_CAST, w->compute_bytes * unit->tensors[t],
+                                                REPLAY_COMPUTE);
+}
+
+void workload_drop_casts(struct rank *rank, int64_t u)
+{
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        replay_drop(rank->r, &rank->units[u].casts[t]);
+}
+
+/* --- Gradients of weights --- */
+
+void workload_weight_gradient(struct rank *rank, int64_t u, int t)
+{
+    const struct workload *w = rank->w;
+    struct unit *unit = &rank->units[u];
+    double elements = workload_trained(rank, unit, t);
+    int made;
+    if (workload_has_buffer(w) && w->library != WORKLOAD_MEGATRON_LEGACY)
+        return; /* gradient_accumulation_fusion: into the buffer */
+    if (workload_has_buffer(w) || w->sharding == WORKLOAD_ZERO2) {
+        made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, w->compute_bytes * elements,
+                                  REPLAY_COMPUTE);
+        replay_release(rank->r, made);
+        return;
+    }
+    bool whole = workload_gathers(w);
+    double bytes = (whole || w->sharding == WORKLOAD_ZERO1 ? w->compute_bytes : w->weight_bytes) * elements;
+    made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, bytes, REPLAY_COMPUTE);
+    if (unit->gradients[t] >= 0)
+        replay_release(rank->r, made); /* added to the one that is there */
+    else
+        unit->gradients[t] = made;
+}
+
+/* The flat fp32 input of the reduction lives until the next unit's (fsdp_collectives.py, foreach_reduce()); its result, on
+ * the reducing stream, is the gradient of the shard. */
+void workload_reduce(struct rank *rank, int64_t u)
+{
+    const struct workload *w = rank->w;
+    struct unit *unit = &rank->units[u];
+    if (w->step_in_backward && !workload_gathers(w))
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            replay_drop(rank->r, &unit->gradients[t]);
+    if (!workload_gathers(w) || w->accumulates_without_sync)
+        return;
+    double elements = 0, sharded = 0;
+    for (int t = 0; t < UNIT_TENSORS; t++) {
+        elements += workload_trained(rank, unit, t);
+        sharded += workload_trained(rank, unit, t) / workload_shard_of(rank, t);
+    }
+    if (w->sharding != WORKLOAD_ZERO3)
+        unit->reduced = workload_unit_take(rank, unit, MATRIX_NONE, RANK_REDUCE_INPUT,
+                                           w->reduce_bytes * elements, REPLAY_COMPUTE);
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        replay_drop(rank->r, &unit->gradients[t]);
+    if (w->sharding == WORKLOAD_ZERO3)
+        return;
+    if (u + 1 < workload_unit_count(rank))
+        replay_drop(rank->r, &rank->units[u + 1].reduced);
+    int shard = workload_unit_take(rank, unit, MATRIX_NONE, RANK_SHARD_GRADIENT, w->weight_bytes * sharded,
+                                   REPLAY_REDUCE);
+    if (unit->shard >= 0 || w->step_in_backward)
+        replay_release(rank->r, shard);
+    else
+        unit->shard = shard;
+}
