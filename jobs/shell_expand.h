@@ -1,6 +1,6 @@
 /* Words of a shell script, expanded without running anything: what bash's manual calls parameter expansion, arithmetic
  * expansion, word splitting and quote removal. Each character keeps the line it was written on, and whether it stands for
- * something unknown. For shell.c alone. */
+ * something unknown. For the shell*.c files alone. */
 #ifndef MEMPLAN_JOBS_SHELL_EXPAND_H
 #define MEMPLAN_JOBS_SHELL_EXPAND_H
 

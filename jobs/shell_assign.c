@@ -1,0 +1,187 @@
+/* What a script assigns: variables and arrays, and what takes their values away again. */
+#include "jobs/shell_parse.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What "" leaves in a word is nothing in a value. */
+static struct glyphs stripped(struct glyphs text)
+{
+    int count = 0;
+    for (int i = 0; i < text.count; i++)
+        if (!(text.list[i].flags & (GLYPH_EMPTY | GLYPH_BREAK)) || text.list[i].character)
+            text.list[count++] = text.list[i];
+    text.count = count;
+    return text;
+}
+
+static int assign_array(struct parser *p, struct variable *v, const char *from, const char *end, int line)
+{
+    struct parser in = *p;
+    in.at = from;
+    in.end = end;
+    in.line = line;
+    v->array = true;
+    for (;;) {
+        while (in.at < in.end && (isspace((unsigned char)*in.at) || strchr("\\;&|()<>", *in.at)))
+            shell_advance(&in, in.at + 1);
+        if (in.at == in.end)
+            return 0;
+        if (*in.at == '#') {
+            while (in.at < in.end && *in.at != '\n')
+                in.at++;
+            continue;
+        }
+        const char *stop = shell_word_end(&in);
+        struct glyphs text = {0};
+        struct words fields = {0};
+        int room = 0;
+        if (!stop || shell_expand(p->scope, in.at, stop, in.line, SHELL_WORD, 0, &text, p->err))
+            return -1;
+        /* Values are kept as glyphs, so that what is unknown in them stays so: cut here as shell_split() cuts. */
+        shell_split(p->scope, &text, false, &fields, &room);
+        for (int first = 0, i = 0; i <= text.count; i++) {
+            const struct glyph *g = i < text.count ? &text.list[i] : NULL;
+            if (g && !(g->flags & GLYPH_BREAK) && (g->flags || !isspace(g->character)))
+                continue;
+            if (i > first)
+                shell_append_value(p->scope, v, stripped((struct glyphs){text.list + first, i - first, 0}));
+            first = i + 1;
+        }
+        shell_advance(&in, stop);
+    }
+}
+
+/* `old`: what stands before it, NULL: nothing. */
+static int assign_text(struct parser *p, struct variable *v, const struct glyphs *old, struct span value)
+{
+    struct glyphs text = {0};
+    if (old)
+        text = *old;
+    text.room = 0; /* others may hold the old text */
+    if (shell_expand(p->scope, value.from, value.end, value.line, SHELL_WORD, 0, &text, p->err))
+        return -1;
+    /* Of "${ARRAY[@]}" one value is made; it is cut where it is used. */
+    for (int i = 0; i < text.count; i++)
+        if (text.list[i].flags & GLYPH_BREAK)
+            text.list[i].flags = 0;
+    shell_append_value(p->scope, v, stripped(text));
+    return 0;
+}
+
+int shell_assign(struct parser *p, struct span s)
+{
+    const char *value = s.end;
+    bool append = false;
+    size_t length = shell_assigned_name(s.from, s.end, &value, &append);
+    struct scope *scope = p->scope;
+    const char *place = shell_inside(p);
+    if (!place && p->tested)
+        place = "a condition";
+    if (place)
+        return shell_forget(scope, s.from, length,
+                            arena_printf(scope->arena, "$%.*s is set inside %s on line %d", (int)length,
+                                         s.from, place, s.line),
+                            s.line, p->err);
+    struct variable *v = shell_declare(scope, s.from, length, p->err);
+    if (!v)
+        return -1;
+    if (v->fixed)
+        return 0;
+    /* The old value stands until the new one is complete: A="$A more". */
+    struct variable fresh = {.name = v->name};
+    bool array = value < s.end && *value == '(';
+    if (append && array && v->array)
+        for (int i = 0; i < v->count; i++)
+            shell_append_value(scope, &fresh, v->values[i]);
+    int status = array ? assign_array(p, &fresh, value + 1, s.end - 1, s.line)
+                       : assign_text(p, &fresh, append && v->count ? &v->values[0] : NULL,
+                                     (struct span){value, s.end, s.line});
+    *v = fresh;
+    return status;
+}
+
+int shell_forget_words(struct parser *p, const struct words *w)
+{
+    for (int i = 1; i < w->count; i++) {
+        const char *text = w->list[i].text, *end = text + strlen(text);
+        size_t length = shell_name_length(text, end);
+        if (length && text + length == end &&
+            shell_forget(p->scope, text, length,
+                         arena_printf(p->scope->arena, "$%s is read on line %d, which is not executed", text,
+                                      w->list[i].line),
+                         w->list[i].line, p->err))
+            return -1;
+    }
+    return 0;
+}
+
+void shell_unset_words(struct parser *p, const struct words *w)
+{
+    for (int i = 1; i < w->count; i++) {
+        struct variable *v = shell_find(p->scope, w->list[i].text, strlen(w->list[i].text));
+        if (v && !v->fixed)
+            v->count = 0;
+    }
+}
+
+int shell_set_number(struct parser *p, const char *name, int64_t number)
+{
+    struct variable *v = shell_declare(p->scope, name, strlen(name), p->err);
+    struct glyphs value = {0};
+    char digits[24];
+    int count = snprintf(digits, sizeof digits, "%lld", (long long)number);
+    if (!v)
+        return -1;
+    if (v->fixed)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (shell_glyphs_add(p->scope, &value, &(struct glyph){(unsigned char)digits[i], 0, 0, p->line}, 1,
+                             p->err))
+            return -1;
+    v->count = 0;
+    shell_append_value(p->scope, v, value);
+    return 0;
+}
+
+int shell_give_variables(struct scope *scope, const struct shell_input *input, struct error *err)
+{
+    for (int i = 0; i < input->given_count; i++) {
+        const char *name = input->given[i].name, *value = input->given[i].value;
+        struct variable *v = shell_declare(scope, name, strlen(name), err);
+        struct glyphs text = {0};
+        if (!v)
+            return -1;
+        for (; *value; value++)
+            if (shell_glyphs_add(scope, &text, &(struct glyph){.character = (unsigned char)*value}, 1, err))
+                return -1;
+        v->fixed = true;
+        shell_append_value(scope, v, text);
+    }
+    return 0;
+}
+
+/* ---- the allocator ---- */
+
+static const char *const allocators[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+
+/* What is set for one command is no variable for the next; this one is wanted all the same. */
+bool shell_is_allocator(struct span s)
+{
+    for (int i = 0; i < 2; i++)
+        if ((size_t)(s.end - s.from) > strlen(allocators[i]) &&
+            !strncmp(s.from, allocators[i], strlen(allocators[i])) && s.from[strlen(allocators[i])] == '=')
+            return true;
+    return false;
+}
+
+void shell_find_allocator(struct scope *scope, struct shell_script *out)
+{
+    int room = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct variable *v = shell_find(scope, allocators[i], strlen(allocators[i]));
+        if (v && v->count && !out->allocator.count)
+            shell_split(scope, &v->values[0], true, &out->allocator, &room);
+    }
+}

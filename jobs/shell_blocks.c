@@ -1,0 +1,212 @@
+/* Blocks of a script: conditions, loops, cases and functions, by the words that open and close them. All are walked over once;
+ * shell_inside() says of what stands in one that it may run, or not, or often. */
+#include "jobs/shell_parse.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *shell_inside(const struct parser *p)
+{
+    for (int i = p->open_count - 1; i >= 0; i--)
+        switch (p->open[i]) {
+        case 'i':
+            return "an if";
+        case 'l':
+            return "a loop";
+        case 'c':
+            return "a case";
+        case 'f':
+            return "a function";
+        }
+    return NULL;
+}
+
+int shell_open_block(struct parser *p, char kind)
+{
+    if (p->open_count == SHELL_MOST_OPEN)
+        return shell_broken(p, "blocks are nested too deep");
+    p->open[p->open_count++] = kind;
+    return 0;
+}
+
+int shell_close_block(struct parser *p, const char *kinds, const char *word)
+{
+    if (!p->open_count || !strchr(kinds, p->open[p->open_count - 1])) {
+        char what[80];
+        snprintf(what, sizeof what, "\"%s\" closes nothing", word);
+        return shell_broken(p, what);
+    }
+    p->open_count--;
+    return 0;
+}
+
+/* Up to a word that ends it: ]] or )). */
+int shell_skip_condition(struct parser *p, const char *closer)
+{
+    while (p->at < p->end && !shell_starts(p, closer)) {
+        const char *next = shell_skip(p->at, p->end, 0);
+        if (!next)
+            return shell_broken(p, "a condition is not closed");
+        shell_advance(p, next);
+    }
+    if (p->at == p->end)
+        return shell_broken(p, "a condition is not closed");
+    p->at += strlen(closer);
+    shell_skip_blanks(p);
+    p->tested = shell_starts(p, "&&") || shell_starts(p, "||");
+    return 0;
+}
+
+/* `for NAME in ...` up to its end. */
+static int read_for(struct parser *p)
+{
+    shell_skip_blanks(p);
+    size_t length = shell_name_length(p->at, p->end);
+    int line = p->line;
+    if (length && shell_forget(p->scope, p->at, length,
+                               arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d",
+                                            (int)length, p->at, line),
+                               line, p->err))
+        return -1;
+    while (p->at < p->end && *p->at != '\n' && *p->at != ';') {
+        const char *next = shell_skip(p->at, p->end, 0);
+        if (!next)
+            return shell_broken(p, "a for is not closed");
+        shell_advance(p, next);
+    }
+    return shell_open_block(p, 'l');
+}
+
+static int read_case(struct parser *p)
+{
+    while (p->at < p->end && !(shell_starts(p, "in") && p->at + 2 < p->end &&
+                               isspace((unsigned char)p->at[2]) && isspace((unsigned char)p->at[-1]))) {
+        const char *next = shell_skip(p->at, p->end, 0);
+        if (!next)
+            return shell_broken(p, "a case is not closed");
+        shell_advance(p, next);
+    }
+    if (p->at < p->end)
+        p->at += 2;
+    p->pattern = true;
+    return shell_open_block(p, 'c');
+}
+
+int shell_read_pattern(struct parser *p)
+{
+    p->pattern = false;
+    if (shell_starts(p, "esac"))
+        return 0;
+    while (p->at < p->end && *p->at != ')') {
+        const char *next = shell_skip(p->at, p->end, 0);
+        if (!next)
+            return shell_broken(p, "a case is not closed");
+        shell_advance(p, next);
+    }
+    p->at += p->at < p->end;
+    return 0;
+}
+
+/* NAME ( ) */
+bool shell_skip_function_name(struct parser *p, const char *stop)
+{
+    const char *at = stop;
+    while (at < p->end && (*at == ' ' || *at == '\t'))
+        at++;
+    if (at == p->at || at[-1] == '=' || at == p->end || *at != '(')
+        return false;
+    for (at++; at < p->end && (*at == ' ' || *at == '\t');)
+        at++;
+    if (at == p->end || *at != ')')
+        return false;
+    p->at = at + 1;
+    p->function_next = true;
+    return true;
+}
+
+enum reserved {
+    NOT_RESERVED,
+    PASSED,
+    OPENS_IF,
+    OPENS_LOOP,
+    OPENS_FOR,
+    OPENS_CASE,
+    CLOSES_IF,
+    CLOSES_LOOP,
+    CLOSES_CASE,
+    OPENS_BRACE,
+    CLOSES_BRACE,
+    FUNCTION,
+    CONDITION
+};
+
+static const struct {
+    const char *word;
+    enum reserved what;
+} reserved_words[] = {
+    {"if", OPENS_IF},      {"then", PASSED},       {"elif", PASSED},      {"else", PASSED},
+    {"fi", CLOSES_IF},     {"for", OPENS_FOR},     {"select", OPENS_FOR}, {"while", OPENS_LOOP},
+    {"until", OPENS_LOOP}, {"do", PASSED},         {"done", CLOSES_LOOP}, {"case", OPENS_CASE},
+    {"esac", CLOSES_CASE}, {"{", OPENS_BRACE},     {"}", CLOSES_BRACE},   {"!", PASSED},
+    {"time", PASSED},      {"function", FUNCTION}, {"[[", CONDITION},
+};
+
+static enum reserved reserved_at(const struct parser *p, const char *stop)
+{
+    for (size_t i = 0; i < sizeof reserved_words / sizeof reserved_words[0]; i++)
+        if (strlen(reserved_words[i].word) == (size_t)(stop - p->at) &&
+            !strncmp(p->at, reserved_words[i].word, (size_t)(stop - p->at)))
+            return reserved_words[i].what;
+    return NOT_RESERVED;
+}
+
+static int read_function(struct parser *p)
+{
+    shell_skip_blanks(p);
+    const char *stop = shell_word_end(p);
+    if (!stop)
+        return -1;
+    if (!shell_skip_function_name(p, stop))
+        shell_advance(p, stop);
+    p->function_next = true;
+    return 0;
+}
+
+int shell_read_reserved(struct parser *p, const char *stop)
+{
+    enum reserved what = reserved_at(p, stop);
+    if (what == NOT_RESERVED)
+        return 1;
+    shell_advance(p, stop);
+    switch (what) {
+    case OPENS_IF:
+        return shell_open_block(p, 'i');
+    case OPENS_LOOP:
+        return shell_open_block(p, 'l');
+    case OPENS_FOR:
+        return read_for(p);
+    case OPENS_CASE:
+        return read_case(p);
+    case CLOSES_IF:
+        return shell_close_block(p, "i", "fi");
+    case CLOSES_LOOP:
+        return shell_close_block(p, "l", "done");
+    case CLOSES_CASE:
+        p->pattern = false;
+        return shell_close_block(p, "c", "esac");
+    case OPENS_BRACE: {
+        char kind = p->function_next ? 'f' : '{';
+        p->function_next = false;
+        return shell_open_block(p, kind);
+    }
+    case CLOSES_BRACE:
+        return shell_close_block(p, "{f", "}");
+    case FUNCTION:
+        return read_function(p);
+    case CONDITION:
+        return shell_skip_condition(p, "]]");
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,113 @@
+/* A script while it is walked over: what the files of the shell reader share. shell.c reads commands; shell_word.c says where
+ * words end; shell_assign.c keeps what is assigned; shell_blocks.c knows the words that open and close blocks; shell_here.c
+ * redirections and here-documents; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
+#ifndef MEMPLAN_JOBS_SHELL_PARSE_H
+#define MEMPLAN_JOBS_SHELL_PARSE_H
+
+#include "jobs/shell.h"
+#include "jobs/shell_expand.h"
+
+enum { SHELL_MOST_OPEN = 64, SHELL_MOST_HERE = 8, SHELL_MOST_ASSIGNED = 64 };
+
+struct span {
+    const char *from, *end;
+    int line;
+};
+
+struct here {             /* a here-document whose body has not come yet */
+    struct glyphs target; /* the file it is written to; nothing: none */
+    const char *word;
+    bool quoted, tabs;
+};
+
+struct parser {
+    struct scope *scope;
+    const char *at, *end;
+    int line;
+    struct shell_script *out;
+    int *rooms; /* of commands, files, skipped, batch words */
+    char open[SHELL_MOST_OPEN];
+    int open_count;
+    struct here here[SHELL_MOST_HERE];
+    int here_count;
+    bool pattern;       /* before a pattern of a case */
+    bool function_next; /* the next { opens a function */
+    bool tested;        /* what comes depends on a condition before && or || */
+    const char *prefix_unknown;
+    const struct words *prefix; /* of a script in `bash -c`: what stands before it */
+    int nested;
+    struct error *err;
+};
+
+/* One command while it is read. */
+struct command {
+    struct words words;
+    int room, line;
+    struct span assigned[SHELL_MOST_ASSIGNED];
+    int assigned_count;
+    struct glyphs target; /* of > */
+    bool declares;        /* export, local ...: its words are assignments */
+};
+
+/* ---- shell_word.c ---- */
+
+/* Sets the error, with the line, and returns -1. */
+int shell_broken(const struct parser *p, const char *what);
+/* Moves to `to`, counting lines. */
+void shell_advance(struct parser *p, const char *to);
+/* Blanks, and line ends behind a backslash. */
+void shell_skip_blanks(struct parser *p);
+bool shell_starts(const struct parser *p, const char *text);
+bool shell_is_one_of(const char *word, const char *const *list);
+/* A list with room for one more; `which` of p->rooms is its room. */
+void *shell_grow(struct parser *p, void *list, int count, int which, size_t size);
+/* Past the raw word at p->at. NULL: it does not end. */
+const char *shell_word_end(struct parser *p);
+/* The length of NAME before = or +=; 0: no assignment. */
+size_t shell_assigned_name(const char *from, const char *end, const char **value, bool *append);
+/* Past the ) of an array's values, which begin at `at`. NULL: there is none. */
+const char *shell_array_end(struct parser *p, const char *at);
+
+/* ---- shell_assign.c ---- */
+
+/* NAME=value, NAME+=value, NAME=(...). */
+int shell_assign(struct parser *p, struct span assignment);
+/* `read A B`: they are unknown from here on. */
+int shell_forget_words(struct parser *p, const struct words *words);
+void shell_unset_words(struct parser *p, const struct words *words);
+int shell_set_number(struct parser *p, const char *name, int64_t number);
+int shell_give_variables(struct scope *scope, const struct shell_input *input, struct error *err);
+/* Whether it sets PyTorch's allocator, which is wanted even when it is set for one command alone. */
+bool shell_is_allocator(struct span assignment);
+void shell_find_allocator(struct scope *scope, struct shell_script *out);
+
+/* ---- shell_blocks.c ---- */
+
+/* "an if", "a loop"; NULL: the place is in no block that may not run, or often. */
+const char *shell_inside(const struct parser *p);
+int shell_open_block(struct parser *p, char kind);
+/* `kinds` are those that `word` may close. */
+int shell_close_block(struct parser *p, const char *kinds, const char *word);
+/* Past ]] or )). */
+int shell_skip_condition(struct parser *p, const char *closer);
+/* A pattern of a case, with its ). */
+int shell_read_pattern(struct parser *p);
+/* Whether NAME ( ) stands there, whose name ends at `stop`; moves behind it. */
+bool shell_skip_function_name(struct parser *p, const char *stop);
+/* The reserved word up to `stop`, and what belongs to it. 1: it is none. */
+int shell_read_reserved(struct parser *p, const char *stop);
+
+/* ---- shell_here.c ---- */
+
+bool shell_at_redirection(const struct parser *p);
+/* At < or >; moves behind the redirection. */
+int shell_read_redirection(struct parser *p, struct command *c);
+/* The bodies of those that the line before named, from the start of a line. */
+int shell_read_here_documents(struct parser *p);
+
+/* ---- shell_batch.c ---- */
+
+/* A comment, up to the end of its line. #SBATCH lines set variables. */
+int shell_skip_comment(struct parser *p);
+
+#endif
