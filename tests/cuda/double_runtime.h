@@ -1,6 +1,9 @@
 /* Stands in for the CUDA runtime in tests: device memory is host memory, streams do what they are asked at once, and what
  * the real one leaves undefined ends the program with a sentence.
  *
+ * What waits for other ranks (double_nccl.c) is begun and left; a stream that needs its end, because it waited for an event behind
+ * it, holds up the thread that asks the stream for more.
+ *
  * It checks: that pointers are those of living memory and stay inside it; streams and events after their end; that work on
  * one stream waits for what it needs of another (double_order.h); that a thread asks streams of its own device only, and
  * records a device's events in its streams; that the host leaves pinned memory alone until a copy
@@ -32,6 +35,20 @@ extern "C" {
  * unless the stream is being captured. The addresses that are not of device memory are left out of `accesses`. */
 cudaError_t double_submit(cudaStream_t stream, const struct order_access *accesses, int count, void (*run)(void *work),
                           void (*discard)(void *work), void *work);
+
+/* Work that is begun when all before it in the stream is done, and that others end: `begin` returns what `is_done` is asked about,
+ * by whoever needs the end, without any lock. Works of one `queue` are begun before those in front of them in it are done. */
+struct double_work {
+    void (*run)(void *work); /* or, where this is NULL: */
+    void *(*begin)(void *work);
+    bool (*is_done)(void *token);
+    const void *queue;
+    void (*discard)(void *work);
+    void *work;
+};
+
+cudaError_t double_submit_later(cudaStream_t stream, const struct order_access *accesses, int count,
+                                const struct double_work *work);
 
 /* From now on kernels launched by emulation are work for streams (double_launch.cc). */
 void double_take_launches(void);
