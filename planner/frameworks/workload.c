@@ -57,6 +57,8 @@ struct workload workload_default(enum workload_library library, enum workload_sh
     };
     if (deepspeed) /* reduce_bucket_size */
         w.bucket_elements = 500000000;
+    /* DDP and FSDP by design, DeepSpeed's overlap_comm with stage 3 alone, Megatron-LM where --overlap-grad-reduce asks for it. */
+    w.overlaps_gradients = fsdp || sharding == WORKLOAD_ZERO3 || w.in_buckets;
     return w;
 }
 

@@ -119,6 +119,7 @@ struct workload {
     int64_t loss_chunks;
     int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */
     bool logits_whole; /* tensor-parallel ranks gather them before the loss */
+    bool first_flash;  /* the fused attention is FlashAttention 1, which is slower */
     bool hidden_dropout, attention_dropout, embedding_dropout;
     bool keys_expanded;          /* K and V repeated for all query heads */
     bool inputs_whole;           /* with sequence parallelism, gathered inputs are kept */
@@ -128,6 +129,7 @@ struct workload {
     bool wraps_layers;           /* FSDP units are layers; or the model is one */
     bool in_buckets;             /* DDP copies gradients to buckets, which together are as large */
     int64_t bucket_elements;     /* of each of DeepSpeed's flat buckets */
+    bool overlaps_gradients;     /* they are reduced beside backward; or behind it */
 
     int64_t lora_rank; /* 0: all weights are trained */
     int lora_matrices; /* of a layer that have an adapter: 2 for queries and values, 7 for all of a gated layer */
