@@ -1,5 +1,5 @@
-/* What goes to stderr while a command works: notes and a progress bar. Library folders do not call this; cli/ does,
- * from one thread. */
+/* What goes to stderr while a command works: notes and a progress line. Library folders do not call this; cli/ does,
+ * from one thread; only progress_count() may come from any. */
 #ifndef MEMPLAN_BASE_LOG_H
 #define MEMPLAN_BASE_LOG_H
 
@@ -19,5 +19,13 @@ void progress_show(const char *label, int64_t done, int64_t total, const char *e
 void progress_end(void);
 /* For whoever prints something else on the terminal: the line is free, until the next progress_show(). */
 void progress_hide(void);
+
+/* For work that does not call progress_show() as it goes: after a second, and until progress_unwatch(), a thread keeps a line
+ * like the bar's on the terminal: `label`, and for how long it has been going on. It makes way for a bar that progress_show()
+ * shows, and for notes. Nothing elsewhere or when quiet. */
+void progress_watch(const char *label);
+void progress_unwatch(void);
+/* How far the watched work is; from then on the line has a bar with rate and time left. */
+void progress_count(int64_t done, int64_t total);
 
 #endif

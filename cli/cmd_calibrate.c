@@ -57,6 +57,7 @@ static int write_answer(const struct calibration *calibration, const struct cali
                         struct error *err)
 {
     const char *path = o->output ? o->output : o->json ? "-" : "calibration.json";
+    progress_unwatch();
     if (write_file(calibration, path, err))
         return -1;
     return o->json && strcmp(path, "-") ? calibration_write(calibration, "-", err) : 0;

@@ -69,6 +69,7 @@ static int write_answer(const struct export_options *o, struct export_result *re
         return output_json(document, "-", err);
     }
     print_notes(&result->notes);
+    progress_unwatch();
     return text_write(&result->body, o->output ? o->output : "-", err);
 }
 

@@ -115,12 +115,13 @@ static int report_run(const char *path, const struct report_options *o, const st
     struct arena *arena = arena_create();
     struct document document;
     int64_t run_id = o->run;
+    struct document_needs needs = answer->writer->needs;
+    needs.progress = progress_count;
     int status = store_freeze(store, err);
     if (!status && !run_id)
         status = store_latest_run(store, &run_id, err);
     if (!status)
-        status = document_of_run(store, run_id, o->rank, (int)o->step, &answer->writer->needs, arena,
-                                 &document, err);
+        status = document_of_run(store, run_id, o->rank, (int)o->step, &needs, arena, &document, err);
     if (!status)
         status = output_document(&document, answer, err);
     arena_free(arena);

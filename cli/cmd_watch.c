@@ -142,6 +142,7 @@ static int follow_on_terminal(struct watch_state *watch, const struct watch_opti
 
 static int follow(struct watch_state *watch, const struct watch_options *o, struct error *err)
 {
+    progress_unwatch();
     bool news;
     if (watch_look(watch, &news, err))
         return -1;

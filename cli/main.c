@@ -13,7 +13,11 @@ static int run(int argc, char **argv, struct error *err)
     if (!strcmp(argv[1], "--version"))
         return printf("memplan %s\n", MEMPLAN_VERSION) < 0 ? error_set(err, "cannot write to stdout") : 0;
     const struct command *command = command_find(argv[1], err);
-    return command ? command->run(argc - 1, argv + 1, err) : -1;
+    if (!command)
+        return -1;
+    /* Until it answers, or says itself how far it is. */
+    progress_watch(command->spec->name);
+    return command->run(argc - 1, argv + 1, err);
 }
 
 int main(int argc, char **argv)
@@ -23,6 +27,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     struct error err = {0};
     int status = run(argc, argv, &err);
+    progress_unwatch();
     progress_end();
     if (status >= 0 && (fflush(stdout) || ferror(stdout)))
         status = error_set(

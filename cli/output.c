@@ -1,11 +1,14 @@
 #include "cli/output.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 int output_json(json_t *document, const char *path, struct error *err)
 {
+    progress_unwatch();
     int status = jsonfile_write(document, path, err);
     json_decref(document);
     return status;
@@ -13,6 +16,7 @@ int output_json(json_t *document, const char *path, struct error *err)
 
 int output_text(struct text *text, const char *path, struct error *err)
 {
+    progress_unwatch();
     int status = text_write(text, path, err);
     text_free(text);
     return status;

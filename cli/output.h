@@ -1,4 +1,5 @@
-/* The answer of a command, in a file or on stdout ("-"). */
+/* The answer of a command, in a file or on stdout ("-"). With it the work ends that a progress line watched: both may be on one
+ * terminal. */
 #ifndef MEMPLAN_CLI_OUTPUT_H
 #define MEMPLAN_CLI_OUTPUT_H
 

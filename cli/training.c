@@ -208,6 +208,7 @@ static void on_step(void *context, const struct step_report *report)
         recording_step(t->recording, report);
     if (report->rank != 0)
         return;
+    progress_unwatch();
     progress_hide();
     print_step(t, report);
     show_progress(t, report);
@@ -216,6 +217,7 @@ static void on_step(void *context, const struct step_report *report)
 static void on_validation(void *context, int64_t step, double loss)
 {
     struct training *t = context;
+    progress_unwatch();
     progress_hide();
     if (t->options->json)
         print_line(t, json_pack("{s:I, s:f}", "validated_steps", (json_int_t)step, "validation_loss", loss));

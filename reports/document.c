@@ -155,15 +155,28 @@ static int read_series(const struct reading *r, int64_t rank, struct document *d
     return 0;
 }
 
-static int read_pictures(const struct reading *r, int step, struct document *d)
+/* The rank that is shown first, then the others. */
+static int read_memory(const struct reading *r, struct document *d)
 {
+    int64_t count = r->needs->all_ranks ? d->breakdown.row_count : 1;
     d->memory = arena_array(d->arena, (size_t)d->breakdown.row_count, sizeof *d->memory);
     if (read_series(r, d->breakdown.rank, d))
         return -1;
-    for (int64_t i = 0; r->needs->all_ranks && i < d->breakdown.row_count; i++)
-        if (d->breakdown.rows[i].first != d->breakdown.rank && read_series(r, d->breakdown.rows[i].first, d))
+    for (int64_t i = 0; count > 1 && i < count; i++) {
+        int64_t rank = d->breakdown.rows[i].first;
+        if (rank != d->breakdown.rank && read_series(r, rank, d))
             return -1;
+        if (r->needs->progress)
+            r->needs->progress(i + 1, count);
+    }
+    return 0;
+}
+
+static int read_pictures(const struct reading *r, int step, struct document *d)
+{
     struct timeline *timeline;
+    if (read_memory(r, d))
+        return -1;
     if (spans_of_run(r->store, r->run_id, r->pipeline, r->needs->all_steps ? SPANS_ALL_STEPS : step, d->arena,
                      &timeline, r->err))
         return -1;

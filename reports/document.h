@@ -23,6 +23,7 @@ struct document_needs {
     bool all_ranks; /* memory over time of every rank, and not just of the one that is shown */
     bool all_steps; /* spans of every recorded step */
     int64_t points; /* of memory over time, about so many (divided among ranks) */
+    void (*progress)(int64_t done, int64_t total); /* NULL, or told how far the reading of a run is, in ranks */
 };
 
 struct document {

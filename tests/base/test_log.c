@@ -186,3 +186,62 @@ TEST(progress_unknown, "without a total there is a count and no bar; a total pas
     ASSERT_STR(capture_end(&capture),
                "\rimport  5\033[K\rexport  [########################]  30/24\033[K\r\033[K");
 }
+
+TEST(progress_watched,
+     "after a second watched work has a line with the time it has taken, which its end takes away")
+{
+    struct capture capture;
+    if (!capture_terminal(&capture, 80))
+        SKIP("no pseudo terminals");
+    progress_watch("plan");
+    wait_ms(950);
+    progress_unwatch();
+    progress_watch("plan");
+    for (int i = 0; i < 5; i++)
+        wait_ms(300);
+    progress_unwatch();
+    const char *text = capture_end(&capture);
+    ASSERT(!strncmp(text, "\rplan  1.0", 10));
+    ASSERT(count_of(text, "\rplan  ") > 2 && count_of(text, "\rplan  ") < 8);
+    ASSERT_STR(text + strlen(text) - 4, "\r\033[K");
+}
+
+TEST(progress_watched_count, "watched work that says how far it is has a bar with rate and time left")
+{
+    struct capture capture;
+    if (!capture_terminal(&capture, 80))
+        SKIP("no pseudo terminals");
+    progress_watch("report");
+    for (int i = 1; i <= 16; i++) {
+        wait_ms(100);
+        progress_count(i, 64);
+    }
+    progress_unwatch();
+    const char *text = capture_end(&capture);
+    ASSERT_HAS(text, "\rreport  [###");
+    ASSERT_HAS(text, "/64  ");
+    ASSERT_HAS(text, " s left");
+}
+
+TEST(progress_watched_quiet, "nothing is watched when quiet, into a pipe, or while there is another bar")
+{
+    struct capture capture;
+    if (!capture_terminal(&capture, 80))
+        SKIP("no pseudo terminals");
+    progress_watch("plan");
+    progress_show("measuring", 1, 2, "");
+    for (int i = 0; i < 4; i++)
+        wait_ms(300);
+    log_set_quiet(true);
+    progress_end();
+    wait_ms(300);
+    progress_unwatch();
+    const char *text = capture_end(&capture);
+    ASSERT(count_of(text, "plan") == 0 && count_of(text, "measuring") == 1);
+    capture_pipe(&capture);
+    progress_watch("plan");
+    wait_ms(990);
+    wait_ms(200);
+    progress_unwatch();
+    ASSERT_STR(capture_end(&capture), "");
+}

@@ -326,6 +326,27 @@ def measuring_shows_how_far_it_is():
         assert "measuring" not in view.screen.text()
 
 
+LARGE_PLAN = "plan llama3-405b --cluster 2048x8:h100-80g,net=400Gb/s --global-batch 2048 --precision bf16".split()
+
+
+@test
+def a_search_that_takes_long_says_for_how_long_and_quietly_it_does_not():
+    for quiet in ((), ("-q",)):
+        with terminal(*LARGE_PLAN, *quiet) as view:
+            assert view.end(120) == 0
+            lines = re.findall(r"\rplan  [\d.]+ m?s\x1b\[K", view.bytes)
+            assert bool(lines) == (not quiet), view.bytes[:500]
+            assert "plan  " not in "\n".join(view.screen.lines()[-3:]) and view.screen.wrapped == 0
+            answer = view.bytes.rfind("\r\x1b[K")
+            assert quiet or view.bytes.find("Plan for llama3-405b") > answer > view.bytes.rfind(lines[-1])
+
+
+@test
+def work_in_a_pipe_has_no_progress_line():
+    answer = memplan(*LARGE_PLAN)
+    assert answer.returncode == 0 and answer.stderr == "", answer.stderr
+
+
 def run_test(function):
     """In a folder of its own; returns "ok", "FAIL" or "skip"."""
     sentence = function.__name__.replace("_s_", "'s_").replace("_", " ")

@@ -157,6 +157,27 @@ TEST(trace_overlap, "what overlaps is on tracks of its own")
     scratch_close(folder);
 }
 
+static int64_t told[8], told_count;
+
+static void hear(int64_t done, int64_t total)
+{
+    told[told_count++] = 10 * done + total;
+}
+
+TEST(trace_progress, "who reads all ranks is told after each how many are done, of how many")
+{
+    char folder[64], path[128];
+    struct document_needs needs = writer_trace.needs;
+    needs.progress = hear;
+    scratch_open(folder);
+    run_write(scratch_path(folder, "run.db", path));
+    trace_of(path, &needs);
+    ASSERT_INT(told_count, 2);
+    ASSERT_INT(told[0], 12);
+    ASSERT_INT(told[1], 22);
+    scratch_close(folder);
+}
+
 TEST(trace_nothing, "where nothing was recorded there is no trace, and the message says what to do")
 {
     struct document document = {.memory_count = 0};
