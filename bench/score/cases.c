@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "bench/score/case_rules.h"
+#include "bench/score/odds.h"
 #include "planner/frameworks/layer_rules.h"
 #include "planner/frameworks/workload_memory.h"
 
@@ -241,6 +242,16 @@ static void say_outcomes(struct text *table, json_t *totals, const struct scored
                                   "clearly_missed", clearly, "false_alarms", alarms));
 }
 
+/* Probabilities against the same outcomes. */
+static void say_odds(struct text *table, json_t *totals, const struct scored *rows, int count)
+{
+    struct odds odds = {.squares = 0};
+    for (int i = 0; i < count; i++)
+        if (is_outcome(&rows[i]) && rows[i].has_memory)
+            odds_add(&odds, &rows[i].c->workload, &rows[i].memory, rows[i].c->out_of_memory);
+    odds_say(&odds, "cases", table, totals);
+}
+
 static void say_frameworks(struct text *table, const struct scored *rows, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -379,6 +390,7 @@ static void say_all(struct text *table, json_t *totals, const struct scored *row
     say_median(table, totals, rows, count, parts, "tensors, layers, kernels, states", 0);
     for (int half = ALL; half <= HELD_OUT; half++)
         say_outcomes(table, totals, rows, count, (enum half)half);
+    say_odds(table, totals, rows, count);
     say_frameworks(table, rows, count);
 }
 
@@ -405,6 +417,7 @@ int cases_score(const char *path, struct arena *arena, struct text *table, json_
     }
     say_worst(table, rows, cases.count);
     say_all(table, *totals, rows, cases.count);
+    odds_say_errors(*rows_out, table);
     text_printf(
         table,
         "%-26s %d rows, %d of them not modelled; %d of %d further figures compared; slowest answer %.0f ms\n",

@@ -126,10 +126,12 @@ static void score_sweep(struct report *r)
         return;
     struct error err = {0};
     struct outcomes replayed;
+    struct odds odds;
     say_outcomes(r, "all", verdicts_outcomes(&v, SHARE_ALL), 0.05);
-    if (sweep_replay(&v, &replayed, &err))
+    if (sweep_replay(&v, &replayed, &odds, &err))
         fail(&err);
     say_outcomes(r, "all, by the rules for any framework", replayed, 0.05);
+    odds_say(&odds, name, &r->table, r->totals);
     say_outcomes(r, "fitted", verdicts_outcomes(&v, SHARE_FITTED), 0);
     say_outcomes(r, "not fitted", verdicts_outcomes(&v, SHARE_NOT_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0.02, 0.1);

@@ -42,9 +42,10 @@ static struct workload workload_of(const struct job *job)
     return w;
 }
 
-int sweep_replay(const struct verdicts *verdicts, struct outcomes *out, struct error *err)
+int sweep_replay(const struct verdicts *verdicts, struct outcomes *out, struct odds *odds, struct error *err)
 {
     *out = (struct outcomes){0};
+    *odds = (struct odds){.squares = 0};
     for (int i = 0; i < verdicts->count; i++) {
         struct workload w = workload_of(&verdicts->rows[i].job);
         struct workload_memory memory;
@@ -54,6 +55,7 @@ int sweep_replay(const struct verdicts *verdicts, struct outcomes *out, struct e
         out->count++;
         out->missed += oom && !memory.out_of_memory;
         out->false_alarms += !oom && memory.out_of_memory;
+        odds_add(odds, &w, &memory, oom);
     }
     return 0;
 }

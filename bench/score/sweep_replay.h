@@ -2,8 +2,9 @@
 #ifndef MEMPLAN_BENCH_SCORE_SWEEP_REPLAY_H
 #define MEMPLAN_BENCH_SCORE_SWEEP_REPLAY_H
 
+#include "bench/score/odds.h"
 #include "bench/score/score.h"
 
-int sweep_replay(const struct verdicts *verdicts, struct outcomes *out, struct error *err);
+int sweep_replay(const struct verdicts *verdicts, struct outcomes *out, struct odds *odds, struct error *err);
 
 #endif

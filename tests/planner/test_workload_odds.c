@@ -1,0 +1,93 @@
+/* Probabilities and intervals from a table of errors. Expected values come from the rule: with n jobs measured, each of the
+ * n + 1 gaps between their errors is as likely as any other. */
+#include "planner/frameworks/workload_odds.h"
+
+#include "tests/test.h"
+
+#include <math.h>
+
+static const int64_t gib = 1 << 30;
+
+static struct workload megatron(int64_t capacity_bytes)
+{
+    struct workload w = workload_default(WORKLOAD_MEGATRON, WORKLOAD_REPLICATED);
+    w.capacity_bytes = capacity_bytes;
+    return w;
+}
+
+/* A hair more, so that rounding to bytes does not fall below an error. */
+static double odds(double capacity_over_needed)
+{
+    struct workload_memory memory = {.peak.bytes = 100 * gib};
+    struct workload w = megatron((int64_t)(capacity_over_needed * (1 + 1e-9) * 100 * (double)gib));
+    int jobs;
+    return workload_odds_fits(&w, &memory, &jobs);
+}
+
+TEST(odds_of_gaps, "a need that equals an error of the table has as many gaps below it as errors")
+{
+    struct workload_errors e = workload_odds_errors(WORKLOAD_CLASS_MEGATRON, WORKLOAD_ALLOCATED);
+    ASSERT(e.count >= 8);
+    for (int i = 0; i + 1 < e.count; i++)
+        if (e.ratios[i + 1] > e.ratios[i])
+            ASSERT_MSG(fabs(odds(e.ratios[i]) - (i + 1.0) / (e.count + 1)) < 1e-6, "error %d: %g", i,
+                       odds(e.ratios[i]));
+    /* Half way between two of them, in logarithms, half a gap more. */
+    int i = e.count - 2;
+    double between = sqrt(e.ratios[i] * e.ratios[i + 1]);
+    ASSERT(fabs(odds(between) - (i + 1.5) / (e.count + 1)) < 1e-6);
+}
+
+TEST(odds_of_tail, "beyond the largest error the last gap shrinks with the square, and nothing is certain")
+{
+    struct workload_errors e = workload_odds_errors(WORKLOAD_CLASS_MEGATRON, WORKLOAD_ALLOCATED);
+    double middle = sqrt(e.ratios[(e.count - 1) / 2] * e.ratios[e.count / 2]);
+    double reach = e.ratios[e.count - 1] / middle;
+    ASSERT(fabs(1 - odds(middle * reach * reach) - 0.25 / (e.count + 1)) < 1e-6);
+    double before = 0;
+    for (double x = 0.1; x < 20; x *= 1.1) {
+        ASSERT(odds(x) >= before && odds(x) > 0 && odds(x) < 1);
+        before = odds(x);
+    }
+    ASSERT(odds(10) > 0.99 && odds(0.1) < 0.01);
+}
+
+TEST(odds_of_interval, "an interval leaves a tenth of the errors on either side")
+{
+    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    struct workload_errors e = workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_RESERVED);
+    struct workload_interval i = workload_odds_interval(&w, WORKLOAD_RESERVED, 100 * gib);
+    int below = 0, above = 0;
+    ASSERT_INT(i.jobs, e.count);
+    for (int k = 0; k < e.count; k++) {
+        below += e.ratios[k] * 100 * (double)gib < (double)i.low_bytes;
+        above += e.ratios[k] * 100 * (double)gib > (double)i.high_bytes;
+    }
+    /* A place k of n + 1 gaps, at a tenth: (n + 1) / 10 of the errors lie below, rounded down. */
+    ASSERT_INT(below, (e.count + 1) / 10);
+    ASSERT_INT(above, (e.count + 1) / 10);
+}
+
+TEST(odds_of_pooled, "where a class has too few measured jobs, all classes count")
+{
+    struct workload w = megatron(80 * gib);
+    int own = workload_odds_errors(WORKLOAD_CLASS_MEGATRON, WORKLOAD_DEVICE).count;
+    int others = workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_DEVICE).count;
+    ASSERT(own < 8);
+    ASSERT_INT(workload_odds_interval(&w, WORKLOAD_DEVICE, gib).jobs, own + others);
+}
+
+TEST(odds_of_needed, "what is needed has the allocator's caches in it only where it ran out without them")
+{
+    struct workload w = megatron(80 * gib);
+    struct workload_memory m = {.peak.bytes = 70 * gib,
+                                .reserved_bytes = 77 * gib,
+                                .device_bytes = 78 * gib,
+                                .context_bytes = gib,
+                                .doubt_bytes = 3 * gib};
+    ASSERT_INT(workload_odds_needed_bytes(&w, &m), 74 * gib);
+    m.out_of_memory = true;
+    ASSERT_INT(workload_odds_needed_bytes(&w, &m), 81 * gib);
+    m.peak.bytes = 90 * gib;
+    ASSERT_INT(workload_odds_needed_bytes(&w, &m), 94 * gib);
+}
