@@ -3,6 +3,7 @@
 #ifndef MEMPLAN_JOBS_FRAMEWORKS_H
 #define MEMPLAN_JOBS_FRAMEWORKS_H
 
+#include "jobs/job_edit.h"
 #include "jobs/launcher.h"
 #include "jobs/shell.h"
 
@@ -11,6 +12,7 @@ struct job_files {
     const struct shell_script *script; /* NULL: none */
     const char *folder;                /* of the script; NULL: none */
     const char *model;                 /* what the user says the model is; NULL: what the options name */
+    struct job_edits edits;
 };
 
 /* NULL when the words do not look like that framework's. */

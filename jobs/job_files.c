@@ -57,8 +57,10 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
     if (status)
         return status;
     *out = json_loadb(text, length, 0, &error);
-    if (*out && json_is_object(*out))
+    if (*out && json_is_object(*out)) {
+        job_edit_json(&files->edits, path, *out);
         return 0;
+    }
     if (*out) {
         json_decref(*out);
         return error_set(err, "%s: not a JSON object; is it the right file?", path);

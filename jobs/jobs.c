@@ -110,18 +110,21 @@ static void note_parameters(struct training_job *job)
 
 /* Set in the script, or before the launch on its line. */
 static void note_allocator(struct training_job *job, const struct words *command,
-                           const struct shell_script *script)
+                           const struct job_files *files)
 {
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
     struct word found = {0};
-    if (script && script->allocator.count)
-        found = script->allocator.list[0];
+    if (files->script && files->script->allocator.count)
+        found = files->script->allocator.list[0];
     for (int i = 0; i < command->count; i++)
         if (!strncmp(command->list[i].text, name, sizeof name - 1) &&
             command->list[i].text[sizeof name - 1] == '=') {
             found = command->list[i];
             found.text += sizeof name;
         }
+    const char *edited = job_edit_variable(&files->edits, name);
+    if (edited)
+        found = (struct word){.text = edited};
     if (!found.text)
         return;
     job->kernels.allocator = found.text;
@@ -143,7 +146,8 @@ static int read_job(const struct jobs_request *request, const struct words *comm
         job->launch.nodes = job->launch.processes_per_node = 0;
     }
     add_with(&launch, request, job->facts.arena);
-    note_allocator(job, command, files->script);
+    job_edit_words(&request->edits, &launch.arguments, job->facts.arena);
+    note_allocator(job, command, files);
     if (read_framework(job, &launch, files, err))
         return -1;
     note_parameters(job);
@@ -182,7 +186,7 @@ int jobs_read_text(const struct jobs_request *request, const char *file, const c
     *out = (struct training_job){.facts.arena = arena};
     if (shell_read(&input, arena, &script, err) || find_launch(&script, request, file, &launch, err))
         return -1;
-    struct job_files files = {.script = &script, .model = request->model};
+    struct job_files files = {.script = &script, .model = request->model, .edits = request->edits};
     if (slash)
         files.folder = arena_printf(arena, "%.*s", (int)(slash - file), file);
     note_script(out, &script, launch);
@@ -209,7 +213,7 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
 {
     struct words words = {arena_array(arena, (size_t)request->command_count + 1, sizeof(struct word)), 0},
                  none = {0};
-    struct job_files files = {.model = request->model};
+    struct job_files files = {.model = request->model, .edits = request->edits};
     *out = (struct training_job){.facts.arena = arena};
     if (request->script)
         return read_script(request, arena, out, err);

@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_JOBS_JOBS_H
 #define MEMPLAN_JOBS_JOBS_H
 
+#include "jobs/job_edit.h"
 #include "jobs/shell.h"
 #include "jobs/training_job.h"
 
@@ -15,6 +16,7 @@ struct jobs_request {
     const char *model; /* a model folder, file or preset instead of what the launch names; NULL: none */
     int64_t ranks;     /* 0: what the launch says */
     int64_t line;      /* of the launch in the script, where there are several; 0: the only one */
+    struct job_edits edits; /* it is read as if this were written in it */
 };
 
 /* Fills *out, whose texts live as long as the arena. Fails on what cannot be read. What is missing is no failure: it is among

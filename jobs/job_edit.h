@@ -1,0 +1,31 @@
+/* A launch that is read as if something in it were written otherwise: an option of the program, a key of a file that it
+ * names, a variable of its environment. So what a change does is what the readers make of it, and nothing else. */
+#ifndef MEMPLAN_JOBS_JOB_EDIT_H
+#define MEMPLAN_JOBS_JOB_EDIT_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "jobs/word.h"
+
+enum job_edit_place { JOB_EDIT_OPTION, JOB_EDIT_FILE, JOB_EDIT_ENVIRONMENT };
+
+struct job_edit {
+    enum job_edit_place place;
+    const char *file;  /* as the launch names it; of JOB_EDIT_FILE only */
+    const char *name;  /* "--micro-batch-size"; "zero_optimization.stage" of a JSON file; of a YAML file its last part */
+    const char *value; /* NULL: it is left out; "": the option is given without one */
+};
+
+struct job_edits {
+    const struct job_edit *list;
+    int count;
+};
+
+/* Options of a program: those that an edit names go, and stand at the end as the edit says. */
+void job_edit_words(const struct job_edits *edits, struct words *arguments, struct arena *arena);
+/* Keys of the JSON file `file`, nested ones by dots: "true", "2" and the like are no strings. */
+void job_edit_json(const struct job_edits *edits, const char *file, json_t *object);
+/* What a variable is set to; NULL: no edit is about it. */
+const char *job_edit_variable(const struct job_edits *edits, const char *name);
+
+#endif
