@@ -1,0 +1,343 @@
+#include "planner/frameworks/layer_time.h"
+
+#include "base/checked.h"
+#include "planner/frameworks/kernel_rules.h"
+
+#include <math.h>
+
+void clocks_add(struct clocks *clocks, struct clocks more)
+{
+    clocks->card_s += more.card_s;
+    clocks->operations += more.operations;
+}
+
+void passes_add(struct passes *passes, const struct passes *more)
+{
+    clocks_add(&passes->forward, more->forward);
+    clocks_add(&passes->backward, more->backward);
+    clocks_add(&passes->weight, more->weight);
+    clocks_add(&passes->again, more->again);
+}
+
+static struct clocks scaled(struct clocks clocks, double factor)
+{
+    return (struct clocks){factor * clocks.card_s, factor * clocks.operations};
+}
+
+/* ------------------------------------------------------------------------------------------------------- operations */
+
+static struct clocks product(const struct pricing *p, double m, double n, double k)
+{
+    double bytes = p->w->compute_bytes * (m * k + k * n + m * n);
+    if (m < 1 || n < 1 || k < 1)
+        return (struct clocks){0};
+    struct work work = {
+        .flops = 2 * m * n * k, .bytes_moved = bytes, .m = (int64_t)m, .n = (int64_t)n, .k = (int64_t)k};
+    return (struct clocks){machine_speed_seconds(p->speed, OP_MATMUL, &work, p->ranks), 1};
+}
+
+/* `count` products y = x w', with their input and weight gradients. Weights that are frozen have none, and where they are
+ * quantized each use makes them 16 bits wide first. */
+static struct passes linear(const struct pricing *p, double count, double rows, double outputs, double inputs)
+{
+    const struct workload *w = p->w;
+    struct passes passes = {
+        .forward = scaled(product(p, rows, outputs, inputs), count),
+        .backward = scaled(product(p, rows, inputs, outputs), count),
+        .weight = scaled(product(p, outputs, inputs, rows), w->lora_rank ? 0 : count),
+    };
+    if (w->lora_rank && w->frozen_bits < 16) {
+        struct clocks widened =
+            layer_time_moved(p, count, count * outputs * inputs * (w->frozen_bits / 8.0 + 2));
+        clocks_add(&passes.forward, widened);
+        clocks_add(&passes.backward, widened);
+    }
+    return passes;
+}
+
+struct clocks layer_time_moved(const struct pricing *p, double kernels, double bytes)
+{
+    if (kernels <= 0)
+        return (struct clocks){0};
+    struct work work = {.bytes_moved = bytes / kernels};
+    return (struct clocks){kernels * machine_speed_seconds(p->speed, OP_GELU, &work, p->ranks), kernels};
+}
+
+double layer_time_collective(const struct pricing *p, struct work_group group, double bytes, bool one_way)
+{
+    if (group.ranks < 2)
+        return 0;
+    enum op_kind kind = one_way ? OP_ALL_GATHER : OP_SUM_PARTIAL;
+    double moved = one_way ? bytes * (1 + 1 / (double)group.ranks) : 2 * bytes;
+    struct work work = {
+        .bytes_moved = moved, .bytes_sent = work_sent(kind, moved, group.ranks), .group = group};
+    return machine_speed_seconds(p->speed, kind, &work, p->ranks);
+}
+
+/* What ranks wait for where it stands. */
+static struct clocks exchange(const struct pricing *p, struct work_group group, double bytes, bool one_way)
+{
+    if (group.ranks < 2)
+        return (struct clocks){0};
+    double wait_s = p->habits->straggle_s * log2((double)group.ranks);
+    return (struct clocks){layer_time_collective(p, group, bytes, one_way) + wait_s, 1};
+}
+
+/* Ranks are numbered as Megatron-LM does: tensor-parallel ones side by side, then context, expert and data. */
+static struct work_group tensor_group(const struct workload *w)
+{
+    return (struct work_group){w->tp, 1, w->tp};
+}
+
+static double hidden_bytes(const struct pricing *p)
+{
+    return p->w->compute_bytes * p->tokens * (double)p->w->model.hidden;
+}
+
+/* The sum of x over tensor-parallel ranks, or scattering and gathering it. */
+static struct clocks exchange_hidden(const struct pricing *p)
+{
+    struct work_group group = tensor_group(p->w);
+    bool halves = p->w->sequence_parallel;
+    return scaled(exchange(p, group, hidden_bytes(p), halves), halves ? 2 : 1);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- kernels */
+
+/* The kernels of one part, forward or backward. */
+static struct clocks kernels(const struct pricing *p, unsigned conditions, enum kernel_part part,
+                             bool backward)
+{
+    struct clocks sum = {0};
+    for (int i = 0; i < kernel_rule_count; i++) {
+        const struct kernel_rule *rule = &kernel_rules[i];
+        const struct kernel_cost *cost = backward ? &rule->backward : &rule->forward;
+        double elements = kernel_rule_elements(p->w, rule);
+        if (rule->part != part || (rule->conditions & conditions) != rule->conditions || elements <= 0)
+            continue;
+        /* what has no launch of its own makes another kernel's bytes more */
+        struct clocks one = layer_time_moved(p, fmax(cost->launches, 1), cost->bytes * elements);
+        if (cost->launches < 1)
+            one = (struct clocks){one.card_s - layer_time_moved(p, 1, 0).card_s, 0};
+        clocks_add(&sum, one);
+    }
+    return sum;
+}
+
+/* --------------------------------------------------------------------------------------------------------- attention */
+
+static struct passes flash(const struct pricing *p)
+{
+    const struct workload *w = p->w;
+    const struct workload_model *m = &w->model;
+    double query = (double)(m->kv_rank ? m->nope_size + m->rope_size : m->head_size);
+    double value = (double)(m->kv_rank ? m->value_size : m->head_size);
+    double pairs = p->tokens * (double)w->sequence * (double)m->heads / (double)w->tp * (m->encoder ? 2 : 1);
+    double share = w->first_flash ? p->habits->flash1_share : 1;
+    /* scores and sum forward; backward scores again, two products with values and two with keys and queries. A product over a
+     * head of D is 2 T^2 D, half of it under the mask. */
+    struct work forward = {.flops = pairs * (query + value) / share};
+    struct work backward = {.flops = pairs * (3 * query + 2 * value) / share};
+    return (struct passes){
+        .forward = {machine_speed_seconds(p->speed, OP_ATTENTION, &forward, p->ranks), 1},
+        .backward = {machine_speed_seconds(p->speed, OP_ATTENTION_GRAD, &backward, p->ranks), 2},
+    };
+}
+
+/* Scores in memory, the mask not made use of. */
+static struct passes scored(const struct pricing *p, unsigned conditions)
+{
+    const struct workload_model *m = &p->w->model;
+    double rows = p->tokens * (double)(m->heads / p->w->tp), length = (double)p->w->sequence;
+    double size = (double)m->head_size;
+    struct passes core = {.forward = kernels(p, conditions, KERNELS_SCORES, false),
+                          .backward = kernels(p, conditions, KERNELS_SCORES, true)};
+    struct clocks scores = product(p, rows, length, size), sum = product(p, rows, size, length);
+    for (int i = 0; i < 3; i++) {
+        clocks_add(i ? &core.backward : &core.forward, scores);
+        clocks_add(i ? &core.backward : &core.forward, sum);
+    }
+    return core;
+}
+
+/* Context-parallel ranks hand keys and values around while they attend to those they have; backward, their gradients too. */
+static struct passes attention(const struct pricing *p, unsigned conditions)
+{
+    const struct workload *w = p->w;
+    struct passes core = conditions & IF_FLASH ? flash(p) : scored(p, conditions);
+    struct work_group group = {w->cp, w->tp, w->cp * w->tp};
+    double bytes = 2 * w->compute_bytes * p->tokens *
+                   (double)(w->cp * w->model.kv_heads * w->model.head_size) / (double)w->tp;
+    double around_s = layer_time_collective(p, group, bytes, true);
+    core.forward.card_s = fmax(core.forward.card_s, around_s);
+    core.backward.card_s = fmax(core.backward.card_s, 2 * around_s);
+    return core;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- layer */
+
+static void add_attention_products(const struct pricing *p, struct passes *layer)
+{
+    const struct workload *w = p->w;
+    const struct workload_model *m = &w->model;
+    double h = (double)m->hidden, heads = (double)m->heads / (double)w->tp;
+    if (!m->kv_rank) {
+        double queries = heads * (double)m->head_size;
+        double keys = (double)(m->kv_heads * m->head_size) / (double)w->tp;
+        struct passes in = linear(p, 1, p->tokens, queries + 2 * keys, h);
+        struct passes out = linear(p, 1, p->tokens, h, queries);
+        passes_add(layer, &in);
+        passes_add(layer, &out);
+        return;
+    }
+    double rank = (double)m->kv_rank, query = heads * (double)(m->nope_size + m->rope_size);
+    const double shapes[][2] = {
+        {(double)m->q_rank, h}, /* nothing where queries are not compressed */
+        {query, m->q_rank ? (double)m->q_rank : h},
+        {rank + (double)m->rope_size, h},
+        {heads * (double)(m->nope_size + m->value_size), rank},
+        {h, heads * (double)m->value_size},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct passes one = linear(p, 1, p->tokens, shapes[i][0], shapes[i][1]);
+        passes_add(layer, &one);
+    }
+}
+
+static void add_mlp(const struct pricing *p, double count, double rows, double ffn, struct passes *layer)
+{
+    double h = (double)p->w->model.hidden, gates = p->w->model.gated ? 2 : 1;
+    struct passes up = linear(p, count, rows, gates * ffn, h), down = linear(p, count, rows, h, ffn);
+    passes_add(layer, &up);
+    passes_add(layer, &down);
+}
+
+/* Tokens go to the ranks that have their experts, and come back; an expert has as many as any other. */
+static struct passes experts(const struct pricing *p, unsigned conditions)
+{
+    const struct workload *w = p->w;
+    const struct workload_model *m = &w->model;
+    double here = (double)m->experts / (double)w->ep, tp = (double)w->tp;
+    double sent = p->tokens * (double)m->active_experts;
+    struct work_group group = {w->ep, w->tp * w->cp, w->tp * w->cp * w->ep};
+    struct passes passes = {.forward = kernels(p, conditions, KERNELS_EXPERTS, false),
+                            .backward = kernels(p, conditions, KERNELS_EXPERTS, true)};
+    struct passes router = linear(p, 1, p->tokens, (double)m->experts, (double)m->hidden);
+    struct clocks there = exchange(p, group, sent * (double)(w->compute_bytes * m->hidden) / tp, true);
+    passes_add(&passes, &router);
+    add_mlp(p, here, sent / here, (double)m->expert_ffn / tp, &passes);
+    if (m->shared_ffn)
+        add_mlp(p, 1, p->tokens, (double)m->shared_ffn / tp, &passes);
+    clocks_add(&passes.forward, scaled(there, 2));
+    clocks_add(&passes.backward, scaled(there, 2));
+    return passes;
+}
+
+/* Two thin products beside each matrix that has an adapter. */
+static void add_adapters(const struct pricing *p, struct passes *layer)
+{
+    const struct workload *w = p->w;
+    double h = (double)w->model.hidden, rank = (double)w->lora_rank, count = w->lora_matrices;
+    if (!w->lora_rank)
+        return;
+    struct clocks in = scaled(product(p, p->tokens, rank, h), count),
+                  out = scaled(product(p, p->tokens, h, rank), count);
+    for (int i = 0; i < 2; i++) {
+        clocks_add(i ? &layer->backward : &layer->forward, in);
+        clocks_add(i ? &layer->backward : &layer->forward, out);
+    }
+    clocks_add(&layer->weight, in);
+    clocks_add(&layer->weight, out);
+}
+
+/* The forward pass once more, or parts of it. */
+static struct clocks recomputed(const struct workload *w, int64_t layer, const struct passes *whole,
+                                const struct passes *core, const struct passes *routed, struct clocks norms)
+{
+    struct clocks none = {0}, some = routed->forward;
+    switch (w->recompute) {
+    case WORKLOAD_FULL:
+        return whole->forward;
+    case WORKLOAD_ALTERNATE:
+        return layer % 2 ? none : whole->forward;
+    case WORKLOAD_CORE:
+        return core->forward;
+    case WORKLOAD_EVERY_SECOND: /* half of the products, and no attention */
+        return (struct clocks){0.5 * (whole->forward.card_s - core->forward.card_s),
+                               0.5 * (whole->forward.operations - core->forward.operations)};
+    case WORKLOAD_EXPERTS_AND_NORMS:
+        clocks_add(&some, norms);
+        return some;
+    case WORKLOAD_EXPERTS:
+        return some;
+    default:
+        return none;
+    }
+}
+
+struct passes layer_time(const struct pricing *p, int64_t layer)
+{
+    const struct workload *w = p->w;
+    bool routes = w->model.experts && layer >= w->model.dense_layers;
+    unsigned conditions = layer_conditions(w, routes);
+    struct passes sum = {0}, core = attention(p, conditions), routed = {0};
+    struct clocks norms = kernels(p, conditions, KERNELS_NORMS, false);
+    add_attention_products(p, &sum);
+    passes_add(&sum, &core);
+    if (routes)
+        routed = experts(p, conditions);
+    else
+        add_mlp(p, 1, p->tokens, (double)w->model.ffn / (double)w->tp, &sum);
+    passes_add(&sum, &routed);
+    add_adapters(p, &sum);
+    clocks_add(&sum.forward, norms);
+    clocks_add(&sum.backward, kernels(p, conditions, KERNELS_NORMS, true));
+    for (int part = 0; part < 2; part++) {
+        if (part && (w->model.positions || w->model.encoder))
+            continue;
+        clocks_add(&sum.forward, kernels(p, conditions, part ? KERNELS_POSITIONS : KERNELS_REST, false));
+        clocks_add(&sum.backward, kernels(p, conditions, part ? KERNELS_POSITIONS : KERNELS_REST, true));
+    }
+    for (int i = 0; i < 2; i++) {
+        clocks_add(&sum.forward, exchange_hidden(p));
+        clocks_add(&sum.backward, exchange_hidden(p));
+    }
+    sum.again = recomputed(w, layer, &sum, &core, &routed, norms);
+    return sum;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- ends */
+
+/* Logits, and the loss over them: over all of them where ranks gather them first, else over a rank's part, with the row's
+ * largest, sum and target exchanged. */
+struct passes layer_time_head(const struct pricing *p)
+{
+    const struct workload *w = p->w;
+    const struct workload_model *m = &w->model;
+    const struct loss_kernels *loss = &loss_kernels[w->loss];
+    double outputs = (double)(m->classes ? m->classes : m->vocab) / (double)w->tp;
+    double logits = p->tokens * outputs * (w->logits_whole ? (double)w->tp : 1);
+    double pieces = w->loss == WORKLOAD_LOSS_CHUNKED ? fmax((double)w->loss_chunks, 1) : 1;
+    struct passes head = linear(p, 1, p->tokens, outputs, (double)m->hidden);
+    clocks_add(&head.forward,
+               layer_time_moved(p, pieces * loss->forward.launches, loss->forward.bytes * logits));
+    clocks_add(&head.backward,
+               layer_time_moved(p, pieces * loss->backward.launches, loss->backward.bytes * logits));
+    if (w->tp > 1 && w->logits_whole) {
+        clocks_add(&head.forward, exchange(p, tensor_group(w), w->compute_bytes * logits, true));
+        clocks_add(&head.forward, layer_time_moved(p, 1, 2 * w->compute_bytes * logits));
+    } else if (w->loss == WORKLOAD_LOSS_VOCABULARY) {
+        clocks_add(&head.forward, scaled(exchange(p, tensor_group(w), 4 * p->tokens, false), 3));
+    }
+    clocks_add(&head.backward, exchange_hidden(p));
+    return head;
+}
+
+struct passes layer_time_embedding(const struct pricing *p)
+{
+    struct passes embedding = {0};
+    clocks_add(&embedding.forward, layer_time_moved(p, 4, 5 * hidden_bytes(p)));
+    clocks_add(&embedding.forward, exchange_hidden(p));
+    clocks_add(&embedding.backward, layer_time_moved(p, 2, 4 * hidden_bytes(p)));
+    return embedding;
+}

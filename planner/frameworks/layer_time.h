@@ -1,0 +1,40 @@
+/* What one micro-batch takes in a layer and at the ends of the model: matrix products and attention by shape, the kernels of
+ * kernel_rules.h by their bytes, what tensor-, context- and expert-parallel ranks exchange. */
+#ifndef MEMPLAN_PLANNER_FRAMEWORKS_LAYER_TIME_H
+#define MEMPLAN_PLANNER_FRAMEWORKS_LAYER_TIME_H
+
+#include "planner/frameworks/workload_time.h"
+
+/* Two clocks run side by side: kernels on the card, and the processor that launches them. */
+struct clocks {
+    double card_s;
+    double operations;
+};
+
+struct passes {
+    struct clocks forward, backward; /* `backward` without gradients of weights */
+    struct clocks weight;
+    struct clocks again; /* what is recomputed before backward */
+};
+
+struct pricing {
+    const struct workload *w;
+    const struct workload_habits *habits;
+    const struct machine_speed *speed;
+    int64_t ranks;
+    double tokens; /* of a micro-batch on this rank, before tensor parallelism */
+};
+
+void clocks_add(struct clocks *clocks, struct clocks more);
+void passes_add(struct passes *passes, const struct passes *more);
+
+struct passes layer_time(const struct pricing *pricing, int64_t layer);
+struct passes layer_time_embedding(const struct pricing *pricing);
+struct passes layer_time_head(const struct pricing *pricing); /* and the loss */
+
+/* So many kernels that move so many bytes together. */
+struct clocks layer_time_moved(const struct pricing *pricing, double kernels, double bytes);
+/* A collective over `group` of a vector of `bytes`: whole, or one way only. */
+double layer_time_collective(const struct pricing *pricing, struct work_group group, double bytes, bool one_way);
+
+#endif

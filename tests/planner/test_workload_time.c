@@ -1,0 +1,282 @@
+/* Seconds of other frameworks' steps: what times must obey, whatever the constants are. */
+#include "tests/test.h"
+
+#include "planner/frameworks/workload_time.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The 22B of Korthikanti et al. 2022, four sequences of 2,048 tokens in eight micro-batches. */
+static struct workload megatron(void)
+{
+    struct workload w = workload_default(WORKLOAD_MEGATRON_LEGACY, WORKLOAD_REPLICATED);
+    w.model = (struct workload_model){.layers = 48,
+                                      .hidden = 6144,
+                                      .heads = 64,
+                                      .kv_heads = 64,
+                                      .head_size = 96,
+                                      .ffn = 24576,
+                                      .vocab = 51200,
+                                      .positions = 2048,
+                                      .tied = true};
+    w.micro_batch = 4;
+    w.micro_batches = 8;
+    w.sequence = 2048;
+    w.attention = WORKLOAD_FUSED_SOFTMAX;
+    w.hidden_dropout = w.attention_dropout = true;
+    return w;
+}
+
+/* Llama 8B as torchtitan trains it, one sequence of 8,192 tokens a rank. */
+static struct workload titan(void)
+{
+    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    w.model = (struct workload_model){.layers = 32,
+                                      .hidden = 4096,
+                                      .heads = 32,
+                                      .kv_heads = 8,
+                                      .head_size = 128,
+                                      .ffn = 14336,
+                                      .vocab = 128256,
+                                      .gated = true,
+                                      .rms_norm = true};
+    w.dp = 8;
+    w.sequence = 8192;
+    return w;
+}
+
+static struct machine_speed machine(const char *spec)
+{
+    struct error err = {0};
+    struct cluster cluster;
+    struct machine_speed speed = {0};
+    ASSERT_OK(cluster_read(spec, &cluster, &err));
+    machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    return speed;
+}
+
+static struct workload_time timed(const struct workload *w, const struct workload_habits *habits,
+                                  const struct machine_speed *speed)
+{
+    struct error err = {0};
+    struct workload_time t = {0};
+    ASSERT_OK(workload_time(w, habits, speed, &t, &err));
+    ASSERT_NEAR(t.passes_s + t.bubble_s + t.reduced_s + t.optimizer_s, t.seconds, 1e-9 * t.seconds);
+    ASSERT(t.bubble_s > -1e-9 && t.reduced_s >= 0 && t.optimizer_s >= 0);
+    return t;
+}
+
+static double seconds(const struct workload *w)
+{
+    struct machine_speed speed = machine("128x8:a100-80g,net=1600Gb/s");
+    return timed(w, NULL, &speed).seconds;
+}
+
+TEST(workload_time_rate,
+     "a step takes what its operations can: 22B at 40% to 55% of an A100's rate, a third more recomputed")
+{
+    struct workload w = megatron();
+    w.tp = 8;
+    w.sequence_parallel = true;
+    w.recompute = WORKLOAD_CORE;
+    double tokens = 32.0 * 2048, flops = 6 * workload_parameters(&w) * tokens / 8, step_s = seconds(&w);
+    ASSERT(step_s > flops / (0.55 * 312e12) && step_s < flops / (0.40 * 312e12));
+    w.recompute = WORKLOAD_FULL;
+    double share = seconds(&w) / step_s;
+    ASSERT(share > 1.2 && share < 1.4);
+}
+
+TEST(workload_time_bubble, "of equal stages, the bubble is (p-1)/m, and 1/v of that in v chunks")
+{
+    struct workload_habits habits = workload_habits;
+    struct machine_speed speed = machine("128x8:a100-80g,net=1600Gb/s");
+    habits.message_wait_s = 0;
+    struct workload w = megatron();
+    w.model.vocab = 8; /* ends weigh nothing */
+    w.tp = 8;
+    w.pp = 4;
+    double short_s = timed(&w, &habits, &speed).seconds;
+    w.micro_batches = 16;
+    struct workload_time longer = timed(&w, &habits, &speed);
+    double micro_s = (longer.seconds - short_s) / 8;
+    ASSERT_NEAR(short_s / micro_s, 8 + 3, 0.25);
+    ASSERT_NEAR(longer.bubble_s / micro_s, 3, 0.25);
+    /* gradients of weights fill most of the bubble of 3 forward and 3 backward passes */
+    w.schedule = SCHEDULE_ZB_H1;
+    ASSERT(timed(&w, &habits, &speed).seconds < longer.seconds - micro_s);
+    w.schedule = SCHEDULE_1F1B;
+    w.virtual_stages = 3;
+    ASSERT_NEAR(timed(&w, &habits, &speed).seconds / micro_s, 16 + 1, 0.35);
+}
+
+TEST(workload_time_host,
+     "small micro-batches take as long as they take to launch; programs in C launch at once")
+{
+    struct workload w = megatron();
+    w.model.hidden = 512;
+    w.model.heads = w.model.kv_heads = 8;
+    w.model.head_size = 64;
+    w.model.ffn = 2048;
+    w.micro_batch = 1;
+    w.sequence = 128;
+    struct workload_habits habits = workload_habits;
+    struct machine_speed speed = machine("8:a100-80g");
+    habits.unhidden = 0;
+    double step_s = timed(&w, &habits, &speed).passes_s;
+    habits.host_s *= 2;
+    ASSERT_NEAR(timed(&w, &habits, &speed).passes_s, 2 * step_s, 0.02 * step_s);
+    w.library = WORKLOAD_LLMC;
+    ASSERT(timed(&w, &habits, &speed).passes_s < 0.5 * step_s);
+}
+
+TEST(workload_time_softmax,
+     "Megatron-LM's fused softmax takes heads and sequences in fours, up to 4,096 tokens")
+{
+    struct workload w = megatron();
+    w.model.heads = w.model.kv_heads = 16;
+    w.model.head_size = 384;
+    w.tp = 8;
+    w.micro_batch = 2;
+    ASSERT_INT(workload_attention_run(&w), WORKLOAD_FUSED_SOFTMAX);
+    double fused_s = seconds(&w) / (double)w.micro_batch;
+    w.micro_batch = 1; /* two heads a rank */
+    ASSERT_INT(workload_attention_run(&w), WORKLOAD_EAGER);
+    ASSERT(seconds(&w) > fused_s);
+    w.micro_batch = 2;
+    w.sequence = 8192;
+    ASSERT_INT(workload_attention_run(&w), WORKLOAD_EAGER);
+    w.library = WORKLOAD_TRANSFORMERS;
+    ASSERT_INT(workload_attention_run(&w), WORKLOAD_FUSED_SOFTMAX);
+}
+
+/* Gathers of 32 layers of 218 M parameters and two tables of 525 M in 16 bits, twice, and reductions in fp32: 8 bytes each. */
+TEST(workload_time_gathers,
+     "FSDP hides gathers behind layers while links are quick, and waits for links that are not")
+{
+    struct workload w = titan();
+    struct machine_speed quick = machine("1x8:h100-80g"), slow = machine("8x1:h100-80g,net=10Gb/s");
+    struct workload alone = w;
+    alone.dp = 1;
+    double compute_s = timed(&alone, NULL, &quick).passes_s, quick_s = timed(&w, NULL, &quick).passes_s;
+    ASSERT(quick_s > compute_s && quick_s < 1.1 * compute_s);
+    double bytes = 8 * workload_parameters(&w) * 7 / 8, link = slow.net_bytes_per_s.value;
+    double slow_s = timed(&w, NULL, &slow).passes_s;
+    ASSERT(slow_s > 0.9 * bytes / link && slow_s < 1.1 * bytes / link);
+    w.reshards_after_forward = false; /* gathered once */
+    double kept_s = timed(&w, NULL, &slow).passes_s, table = 2 * 128256.0 * 4096;
+    ASSERT_NEAR(slow_s - kept_s, 2 * (workload_parameters(&w) - table) * 7 / 8 / link, 0.05 * slow_s);
+    w.wraps_layers = false; /* one unit: nothing runs beside anything */
+    ASSERT_NEAR(timed(&w, NULL, &slow).passes_s, kept_s + compute_s, 0.1 * slow_s);
+}
+
+TEST(workload_time_sync,
+     "gradients that are not reduced with each micro-batch are reduced once, behind the last")
+{
+    struct workload w = titan();
+    struct machine_speed slow = machine("8x1:h100-80g,net=10Gb/s");
+    w.micro_batches = 4;
+    struct workload_time each = timed(&w, NULL, &slow);
+    w.accumulates_without_sync = true;
+    struct workload_time once = timed(&w, NULL, &slow);
+    double reduction_s = 4 * workload_parameters(&w) * 7 / 8 / slow.net_bytes_per_s.value;
+    ASSERT_NEAR(each.passes_s - once.passes_s, 4 * reduction_s, 0.1 * each.passes_s);
+    ASSERT(once.reduced_s > 0 && once.reduced_s < reduction_s);
+}
+
+TEST(workload_time_replicas, "DDP sums behind backward what backward does not hide; ZeRO-1 gathers besides")
+{
+    struct machine_speed slow = machine("8x1:a100-80g,net=10Gb/s"),
+                         quick = machine("8x1:a100-80g,net=3200Gb/s");
+    struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.model = titan().model;
+    w.weight_bytes = 4;
+    w.master_bytes = 0;
+    w.dp = 8;
+    w.sequence = 2048;
+    ASSERT(w.overlaps_gradients);
+    double sum_s = 2 * 4 * workload_parameters(&w) * 7 / 8 / slow.net_bytes_per_s.value;
+    struct workload_time t = timed(&w, NULL, &slow);
+    ASSERT(t.reduced_s > 0.8 * sum_s && t.reduced_s < sum_s);
+    ASSERT(timed(&w, NULL, &quick).reduced_s < 0.02 * t.passes_s);
+    w.overlaps_gradients = false;
+    ASSERT_NEAR(timed(&w, NULL, &slow).reduced_s, sum_s, 0.01 * sum_s);
+    struct workload z = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_ZERO1);
+    z.model = w.model;
+    z.dp = 8;
+    z.sequence = 2048; /* 16 bits there, and 16 bits back: half of the sum in fp32 */
+    ASSERT_NEAR(timed(&z, NULL, &slow).reduced_s, sum_s / 2, 0.01 * sum_s);
+}
+
+TEST(workload_time_experts,
+     "two of eight experts cost what two do; tokens that go to other nodes cost their way")
+{
+    struct machine_speed speed = machine("8x1:h100-80g,net=10Gb/s");
+    struct workload w = titan();
+    w.sharding = WORKLOAD_DISTRIBUTED_OPTIMIZER;
+    w.library = WORKLOAD_MEGATRON;
+    double dense_s = timed(&w, NULL, &speed).passes_s;
+    w.model.experts = 8;
+    w.model.active_experts = 2;
+    w.model.expert_ffn = w.model.ffn / 2;
+    double two_s = timed(&w, NULL, &speed).passes_s;
+    ASSERT(two_s > dense_s && two_s < 1.25 * dense_s);
+    w.model.active_experts = 4;
+    ASSERT(timed(&w, NULL, &speed).passes_s > 1.4 * two_s);
+    w.model.active_experts = 2;
+    w.ep = 8; /* four times 2 tokens of 16 bits x hidden a layer */
+    double sent = 4 * 32 * 2 * 8192.0 * 2 * 4096 * 7 / 8;
+    double way_s = timed(&w, NULL, &speed).passes_s - two_s;
+    ASSERT_NEAR(way_s, sent / speed.net_bytes_per_s.value, 0.05 * way_s);
+}
+
+TEST(workload_time_adapters, "frozen weights have no gradients, and 4 bits are widened at each use")
+{
+    struct machine_speed speed = machine("1:h100-80g");
+    struct workload w = titan();
+    w.dp = 1;
+    double full_s = timed(&w, NULL, &speed).passes_s;
+    w.lora_rank = 16;
+    w.lora_matrices = 2;
+    double frozen_s = timed(&w, NULL, &speed).passes_s;
+    double products_s = 2 * workload_parameters(&w) * 8192 / speed.products.flops_per_s;
+    ASSERT(full_s - frozen_s > 0.8 * products_s && full_s - frozen_s < 1.2 * products_s);
+    w.frozen_bits = 4;
+    ASSERT(timed(&w, NULL, &speed).passes_s > frozen_s);
+}
+
+TEST(workload_time_context, "context-parallel ranks share a sequence")
+{
+    struct machine_speed speed = machine("1x8:h100-80g");
+    struct workload w = titan();
+    w.sharding = WORKLOAD_DISTRIBUTED_OPTIMIZER;
+    w.dp = 1;
+    w.sequence = 65536;
+    double whole_s = timed(&w, NULL, &speed).passes_s;
+    w.cp = 8;
+    double shared_s = timed(&w, NULL, &speed).passes_s;
+    ASSERT(shared_s > whole_s / 8 && shared_s < 1.15 * whole_s / 8);
+}
+
+TEST(workload_time_refusals, "what no rule prices is refused by name")
+{
+    struct error err = {0};
+    struct machine_speed speed = machine("8:a100-80g");
+    struct workload_time t;
+    struct workload w = titan();
+    w.offload_optimizer = true;
+    ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);
+    ASSERT(strstr(err.text, "host memory"));
+    w = megatron();
+    w.v_shaped = true;
+    ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);
+    ASSERT(strstr(err.text, "V-shaped"));
+    w = megatron();
+    w.tp = 128;
+    ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);
+    ASSERT(strstr(err.text, "64 heads"));
+    w = megatron();
+    w.pp = 16;
+    w.micro_batches = 1 << 23;
+    ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);
+    ASSERT(strstr(err.text, "8388608 micro-batches"));
+}
