@@ -20,11 +20,14 @@ struct sheet {
 int draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes);
 int draw_roles(const struct sheet *sheet, const struct breakdown *breakdown);
 int draw_layers(const struct sheet *sheet, const struct breakdown *breakdown);
+/* Of several ranks or stages. */
+int draw_stages(const struct sheet *sheet, const struct breakdown *breakdown);
 int draw_timeline(const struct sheet *sheet, const struct timeline *timeline);
 int draw_pairs(const struct sheet *sheet, const struct comparison *comparison);
 int draw_candidates(const struct sheet *sheet, const struct candidates *candidates);
 
-/* What part of it is worth a first look: from the first step on, unless the peak comes before. */
+/* What part of it is worth a first look: from the first step on, unless the peak comes before; and without a silence of more than
+ * half of that, where a program warms up. */
 void draw_memory_view(const struct series *series, int64_t *from, int64_t *to);
 
 /* ------------------------------------------------------------------------------------------- what pictures are made of */
@@ -51,6 +54,9 @@ double draw_bytes_step(double span, int most);
 const char *draw_bytes(double bytes, char *out);
 /* Nanoseconds, where `step` of them is one tick: "12.5 ms". */
 const char *draw_time(double ns, double step, char *out);
+
+/* A column of what each role holds, from the foot of `y` up. */
+void draw_role_column(const struct sheet *sheet, const int64_t by_role[ROLE_COUNT], const struct scale *y, double x, double width);
 
 /* Lines and figures for bytes, from 0 to scale->high, upwards at the left of `left` and across to `right`. */
 void draw_bytes_axis(const struct sheet *sheet, const struct scale *scale, double left, double right, int most);

@@ -16,7 +16,7 @@ static void draw_bar(const struct sheet *sheet, enum role role, double x, double
 
 /* ------------------------------------------------------------------------------------------------------------- roles */
 
-enum { ROW = 30, BAR = 18, NAMES = 118, FIGURES = 104, FOOT = 6 };
+enum { ROW = 30, BAR = 18, NAMES = 118, FIGURES = 104, SHARE = 52, FOOT = 6 };
 
 static void draw_role(const struct sheet *sheet, const struct breakdown *b, enum role role, double y,
                       const struct scale *scale)
@@ -32,7 +32,7 @@ static void draw_role(const struct sheet *sheet, const struct breakdown *b, enum
         double x = scale_at(scale, (double)b->predicted[role]);
         draw_line(sheet, x, middle - BAR / 2.0 - 4, x, middle + BAR / 2.0 + 4, "foretold");
     }
-    draw_text(sheet, sheet->width - 44, middle + 4, ANCHOR_END, "ink", units_format_bytes(held, bytes));
+    draw_text(sheet, sheet->width - SHARE, middle + 4, ANCHOR_END, "ink", units_format_bytes(held, bytes));
     char share[TABLE_CELL];
     struct table_cell cell = cell_real(total ? (double)held / (double)total : 0);
     draw_text(sheet, sheet->width, middle + 4, ANCHOR_END, "soft small",
@@ -53,7 +53,7 @@ int draw_roles(const struct sheet *sheet, const struct breakdown *b)
         most = b->by_role[role] > most ? b->by_role[role] : most;
         most = b->foretold && b->predicted[role] > most ? b->predicted[role] : most;
     }
-    struct scale scale = {0, (double)most, NAMES, sheet->width - FIGURES - 40};
+    struct scale scale = {0, (double)most, NAMES, sheet->width - FIGURES - SHARE};
     draw_begin(sheet, rows * ROW + FOOT, "roles", "Bytes by role at the peak",
                b->foretold
                    ? "Bars are measured, upright lines are what was predicted. The table has the figures."
@@ -118,16 +118,16 @@ int draw_pairs(const struct sheet *sheet, const struct comparison *c)
 
 enum { LEFT = 76, RIGHT = 16, TOP = 12, BOTTOM = 44, LAYERS_HEIGHT = 300 };
 
-static void draw_column(const struct sheet *sheet, const struct breakdown_layer *layer, const struct scale *y,
-                        double x, double width)
+void draw_role_column(const struct sheet *sheet, const int64_t by_role[ROLE_COUNT], const struct scale *y,
+                      double x, double width)
 {
     int64_t below = 0;
     for (int role = 0; role < ROLE_COUNT; role++) {
-        if (layer->by_role[role] <= 0)
+        if (by_role[role] <= 0)
             continue;
-        double top = scale_at(y, (double)(below + layer->by_role[role]));
+        double top = scale_at(y, (double)(below + by_role[role]));
         draw_bar(sheet, (enum role)role, x, top, width, scale_at(y, (double)below) - top);
-        below += layer->by_role[role];
+        below += by_role[role];
     }
 }
 
@@ -148,8 +148,8 @@ int draw_layers(const struct sheet *sheet, const struct breakdown *b)
     }
     double foot = LAYERS_HEIGHT - BOTTOM, right = sheet->width - RIGHT;
     double step = (right - LEFT) / ((double)b->layer_count + 0.6);
-    step = step > 96 ? 96 : step;
-    double width = step > 60 ? 44 : step * 0.74;
+    step = step > 150 ? 150 : step;
+    double width = step * 0.74 > 64 ? 64 : step * 0.74;
     int64_t every = (int64_t)draw_step((double)b->layer_count, (int)((right - LEFT) / 30));
     struct scale y = {0, (double)most * 1.05, foot, TOP};
     draw_begin(sheet, LAYERS_HEIGHT, "layers", "Bytes by layer at the peak", "The table has the figures.");
@@ -157,7 +157,7 @@ int draw_layers(const struct sheet *sheet, const struct breakdown *b)
     for (int64_t i = 0; i < b->layer_count; i++) {
         double x = place_of(b, i, step);
         int64_t layer = b->layers[i].layer;
-        draw_column(sheet, &b->layers[i], &y, x - width / 2, width);
+        draw_role_column(sheet, b->layers[i].by_role, &y, x - width / 2, width);
         snprintf(name, sizeof name, "%lld", (long long)layer);
         if (layer >= 0 && layer % (every > 0 ? every : 1) == 0)
             draw_text(sheet, x, foot + 17, ANCHOR_MIDDLE, "soft", name);

@@ -2,8 +2,10 @@
 #include "base/units.h"
 #include "reports/draw.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { LEFT = 76, RIGHT = 20, TOP = 26, BOTTOM = 48, HEIGHT = 340 };
 
@@ -21,13 +23,60 @@ static void draw_candidate(const struct sheet *sheet, const struct candidate *ro
     text_add(sheet->out, "</g>\n");
 }
 
-static void name_chosen(const struct sheet *sheet, const struct candidate *row, double x, double y)
+/* Where the sheet shows a candidate. */
+struct place {
+    double x, y;
+};
+
+static bool is_shown(const struct candidate *row)
 {
+    return candidates_bytes(row) && !isnan(row->step_seconds);
+}
+
+static struct place place_of(const struct candidate *row, const struct scale *x, const struct scale *y)
+{
+    return (struct place){scale_at(x, (double)candidates_bytes(row)), scale_at(y, row->step_seconds * 1e9)};
+}
+
+/* Dots that a text of this width, whose line ends or begins at `at`, would lie on. */
+static int count_covered(const struct candidates *candidates, const struct scale *x, const struct scale *y,
+                         struct place at, double width)
+{
+    double from = width < 0 ? at.x + width : at.x, to = width < 0 ? at.x : at.x + width;
+    int covered = from < x->start || to > x->end ? 1000 : 0;
+    for (int64_t i = 0; i < candidates->count; i++) {
+        if (!is_shown(&candidates->rows[i]))
+            continue;
+        struct place dot = place_of(&candidates->rows[i], x, y);
+        covered += dot.x > from - 5 && dot.x < to + 5 && dot.y > at.y - 15 && dot.y < at.y + 8;
+    }
+    return covered;
+}
+
+/* In the corner of the ring where the name hides the fewest others. */
+static void name_chosen(const struct sheet *sheet, const struct candidates *candidates,
+                        const struct candidate *row, const struct scale *x, const struct scale *y)
+{
+    static const struct place corners[] = {{16, -9}, {-16, -9}, {16, 20}, {-16, 20}};
     char text[96];
-    bool narrow = sheet->width<600, right = x> sheet->width - (narrow ? 80 : 190);
+    bool narrow = sheet->width < 600;
     snprintf(text, sizeof text, narrow ? "chosen" : "chosen: dp %lld, micro-batch %lld", (long long)row->dp,
              (long long)row->micro_batch);
-    draw_text(sheet, x + (right ? -16 : 16), y - 9, right ? ANCHOR_END : ANCHOR_START, "mark-text", text);
+    double width = 7.0 * (double)strlen(text);
+    struct place dot = place_of(row, x, y), best = dot;
+    int least = INT_MAX;
+    enum anchor anchor = ANCHOR_START;
+    for (int i = 0; i < 4; i++) {
+        struct place at = {dot.x + corners[i].x, dot.y + corners[i].y};
+        bool left = corners[i].x < 0;
+        int covered = count_covered(candidates, x, y, at, left ? -width : width);
+        if (covered >= least)
+            continue;
+        least = covered;
+        best = at;
+        anchor = left ? ANCHOR_END : ANCHOR_START;
+    }
+    draw_text(sheet, best.x, best.y, anchor, "mark-text", text);
 }
 
 static void draw_capacity(const struct sheet *sheet, const struct scale *x, int64_t capacity_bytes)
@@ -77,15 +126,14 @@ int draw_candidates(const struct sheet *sheet, const struct candidates *candidat
     draw_axes(sheet, &x, &y);
     if (limited)
         draw_capacity(sheet, &x, candidates->capacity_bytes);
-    for (int64_t i = candidates->count - 1; i >= 0; i--) {
-        const struct candidate *row = &candidates->rows[i];
-        if (!candidates_bytes(row) || isnan(row->step_seconds))
-            continue;
-        double at = scale_at(&x, (double)candidates_bytes(row)), up = scale_at(&y, row->step_seconds * 1e9);
-        draw_candidate(sheet, row, i, at, up);
-        if (row->chosen)
-            name_chosen(sheet, row, at, up);
-    }
+    for (int64_t i = candidates->count - 1; i >= 0; i--)
+        if (is_shown(&candidates->rows[i])) {
+            struct place at = place_of(&candidates->rows[i], &x, &y);
+            draw_candidate(sheet, &candidates->rows[i], i, at.x, at.y);
+        }
+    for (int64_t i = 0; i < candidates->count; i++)
+        if (candidates->rows[i].chosen && is_shown(&candidates->rows[i]))
+            name_chosen(sheet, candidates, &candidates->rows[i], &x, &y);
     draw_end(sheet);
     return HEIGHT;
 }

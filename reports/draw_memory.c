@@ -18,6 +18,21 @@ struct plot {
     int64_t drawn_count;
 };
 
+/* The end of the longest time without an event, or `from` where none takes more than half of what is left. */
+static int64_t skip_silence(const struct series *series, int64_t from, int64_t to)
+{
+    int64_t end = from, longest = (to - from) / 2;
+    for (int64_t i = 1; i < series->point_count; i++) {
+        int64_t before = series->points[i - 1].at, at = series->points[i].at;
+        before = before > from ? before : from;
+        if (at > from && at - before > longest) {
+            longest = at - before;
+            end = at;
+        }
+    }
+    return end;
+}
+
 void draw_memory_view(const struct series *series, int64_t *from, int64_t *to)
 {
     *from = series->points[0].at;
@@ -28,6 +43,11 @@ void draw_memory_view(const struct series *series, int64_t *from, int64_t *to)
                 *from = series->steps[i].first_at;
             break;
         }
+    /* A first step that warms up for longer than all others take would leave them a sliver at the end. */
+    int64_t busy_from = skip_silence(series, *from, *to);
+    if (series->axis == SERIES_NANOSECONDS && busy_from <= series->points[series->peak].at &&
+        busy_from > *from)
+        *from = busy_from - (*to - busy_from) / 24;
     if (*to <= *from)
         *to = *from + 1;
 }
@@ -143,10 +163,13 @@ static void draw_steps(const struct plot *p)
     for (int64_t i = 0; i < p->series->step_count && p->series->axis == SERIES_NANOSECONDS; i++) {
         const struct series_step *step = &p->series->steps[i];
         double x = scale_at(&p->x, (double)step->first_at);
-        if (step->step < 0 || x < p->x.start - 0.5 || x > p->x.end)
+        bool begins = x >= p->x.start - 0.5;
+        if (step->step < 0 || x > p->x.end || (!begins && (double)step->last_at <= p->x.low))
             continue;
+        x = begins ? x : p->x.start;
         bool labelled = x >= free_from && x < p->x.end - 44;
-        draw_line(p->sheet, x, p->y.end - (labelled ? 8 : 0), x, p->y.start, "step");
+        if (begins)
+            draw_line(p->sheet, x, p->y.end - (labelled ? 8 : 0), x, p->y.start, "step");
         snprintf(text, sizeof text, "step %d", step->step);
         if (labelled)
             draw_text(p->sheet, x + 4, p->y.end - 1, ANCHOR_START, "soft small", text);

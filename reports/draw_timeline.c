@@ -1,5 +1,6 @@
-/* What the ranks did in one step, a lane for each; or what the stages of a plan will do. A lane is drawn in cells of half a pixel: of all work in a cell, that which
- * fills most of it is shown; so the picture has a size that does not depend on how many operations there were. */
+/* What the ranks did in one step, a lane for each; or what the stages of a plan will do. A lane is drawn in cells of half a
+ * pixel: of all work in a cell, that which fills most of it is shown; so the picture has a size that does not depend on how many
+ * operations there were. Lanes of one stage stand close together, and waiting is a thin line: what works stands out. */
 #include "base/units.h"
 #include "reports/draw.h"
 #include "reports/palette.h"
@@ -8,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RIGHT = 16, TOP = 6, BOTTOM = 30, CELLS_PER_PIXEL = 2 };
+enum { RIGHT = 16, TOP = 6, BOTTOM = 30, CELLS_PER_PIXEL = 2, STAGE_GAP = 4, NAME_HEIGHT = 13 };
+
+static const double waiting_share = 0.3; /* of a lane's height */
 
 struct cell {
     int64_t covered_ns, best_ns;  /* by `work` */
@@ -20,6 +23,7 @@ struct picture {
     const struct timeline *timeline;
     struct scale x;
     double lane_height;
+    double *tops; /* of the lanes, and the foot of the last */
     struct cell *cells;
     int64_t cell_count;
     double cell_ns;
@@ -49,9 +53,22 @@ static bool same_work(const struct work_span *a, const struct work_span *b)
     return a == b || (a && b && a->activity == b->activity && a->micro_batch == b->micro_batch);
 }
 
-static double lane_top(const struct picture *p, int64_t lane)
+static bool begins_stage(const struct timeline *timeline, int64_t lane)
 {
-    return TOP + (double)lane * p->lane_height;
+    return lane == 0 || timeline->lanes[lane].stage != timeline->lanes[lane - 1].stage;
+}
+
+static void place_lanes(struct picture *p, struct arena *arena)
+{
+    const struct timeline *t = p->timeline;
+    double top = TOP;
+    p->tops = arena_array(arena, (size_t)t->lane_count + 1, sizeof *p->tops);
+    for (int64_t i = 0; i < t->lane_count; i++) {
+        bool apart = i > 0 && !t->foretold && begins_stage(t, i);
+        p->tops[i] = top += apart ? STAGE_GAP : 0;
+        top += p->lane_height;
+    }
+    p->tops[t->lane_count] = top;
 }
 
 /* Cells that say the same are one block. */
@@ -67,6 +84,7 @@ static int64_t end_of_block(const struct picture *p, int64_t first)
 static void draw_activity(const struct picture *p, double top, double height, enum activity activity)
 {
     struct text *out = p->sheet->out;
+    double thick = activity == ACTIVITY_WAIT ? height * waiting_share : height;
     bool any = false;
     for (int64_t first = 0, end; first < p->cell_count; first = end) {
         const struct work_span *work = p->cells[first].work;
@@ -76,7 +94,7 @@ static void draw_activity(const struct picture *p, double top, double height, en
         double width = (double)(end - first) / CELLS_PER_PIXEL;
         if (!any)
             text_printf(out, "<path fill='none' stroke='url(#%swork-%s)' stroke-width='%.1f' d='",
-                        p->sheet->prefix, activity_name(activity), height);
+                        p->sheet->prefix, activity_name(activity), thick);
         any = true;
         text_printf(out, "M%g %gh%g", p->x.start + (double)first / CELLS_PER_PIXEL, top + height / 2,
                     width > 4 ? width - 0.7 : width);
@@ -104,7 +122,7 @@ static void number_blocks(const struct picture *p, double top, double height)
 static void draw_lane(const struct picture *p, int64_t index)
 {
     const struct lane *lane = &p->timeline->lanes[index];
-    double gap = p->lane_height > 12 ? 3 : 1, top = lane_top(p, index);
+    double gap = p->lane_height > 12 ? 3 : 1, top = p->tops[index];
     memset(p->cells, 0, (size_t)p->cell_count * sizeof *p->cells);
     for (int64_t i = 0; i < lane->stretch_count; i++)
         cover(p, &lane->stretches[i]);
@@ -115,21 +133,26 @@ static void draw_lane(const struct picture *p, int64_t index)
     number_blocks(p, top, p->lane_height - gap);
 }
 
-static void draw_names(const struct picture *p, int64_t index)
+/* Every lane where there is room; else the first of each stage, or of several stages. */
+static void draw_names(const struct picture *p)
 {
     char name[64];
-    const struct lane *lane = &p->timeline->lanes[index];
-    int64_t every = p->lane_height >= 13 ? 1 : p->lane_height >= 7 ? 4 : 8;
-    if (index % every)
-        return;
-    bool wide = lane->stage >= 0 && p->x.start > 100;
-    if (p->timeline->foretold)
-        snprintf(name, sizeof name, "stage %lld", (long long)lane->stage);
-    else
-        snprintf(name, sizeof name, wide ? "rank %lld, stage %lld" : "rank %lld", (long long)lane->rank,
-                 (long long)lane->stage);
-    draw_text(p->sheet, p->x.start - 8, lane_top(p, index) + p->lane_height / 2 + 2, ANCHOR_END, "soft small",
-              name);
+    const struct timeline *t = p->timeline;
+    double free_from = 0;
+    bool crowded = p->lane_height<NAME_HEIGHT, wide = p->x.start> 100;
+    for (int64_t i = 0; i < t->lane_count; i++) {
+        const struct lane *lane = &t->lanes[i];
+        double middle = p->tops[i] + p->lane_height / 2;
+        if (middle < free_from || (crowded && lane->stage >= 0 && !begins_stage(t, i)))
+            continue;
+        if (t->foretold || (crowded && lane->stage >= 0))
+            snprintf(name, sizeof name, "stage %lld", (long long)lane->stage);
+        else
+            snprintf(name, sizeof name, lane->stage >= 0 && wide ? "rank %lld, stage %lld" : "rank %lld",
+                     (long long)lane->rank, (long long)lane->stage);
+        draw_text(p->sheet, p->x.start - 8, middle + 3, ANCHOR_END, "soft small", name);
+        free_from = middle + NAME_HEIGHT;
+    }
 }
 
 static void draw_axis(const struct picture *p, double foot)
@@ -146,8 +169,8 @@ static void draw_axis(const struct picture *p, double foot)
 
 static double choose_height(int64_t lanes)
 {
-    double height = 420.0 / (double)lanes;
-    return height > 28 ? 28 : height < 6 ? 6 : height;
+    double height = 560.0 / (double)lanes;
+    return height > 28 ? 28 : height < 8 ? 8 : height;
 }
 
 int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
@@ -160,7 +183,9 @@ int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
         .lane_height = choose_height(timeline->lane_count),
         .cell_count = (int64_t)(sheet->width - RIGHT - left) * CELLS_PER_PIXEL,
     };
-    double foot = TOP + p.lane_height * (double)timeline->lane_count;
+    struct arena *arena = arena_create();
+    place_lanes(&p, arena);
+    double foot = p.tops[timeline->lane_count];
     p.cell_ns = (p.x.high - p.x.low) / (double)p.cell_count;
     if (p.cell_ns <= 0)
         p.cell_ns = 1;
@@ -168,15 +193,17 @@ int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
     draw_begin(sheet, (int)foot + BOTTOM, "timeline",
                timeline->foretold ? "What each stage will do, over time" : "What each rank did, over time",
                "The table says how long each spends on what.");
-    text_printf(sheet->out,
-                "<rect class='plot' x='%.0f' y='%d' width='%.0f' height='%.1f' data-lane='%.3f'/>\n", left,
-                TOP, p.x.end - left, foot - TOP, p.lane_height);
+    text_printf(sheet->out, "<rect class='plot' x='%.0f' y='%d' width='%.0f' height='%.1f' data-tops='", left,
+                TOP, p.x.end - left, foot - TOP);
+    for (int64_t i = 0; i <= timeline->lane_count; i++)
+        text_printf(sheet->out, "%s%.1f", i ? " " : "", p.tops[i]);
+    text_add(sheet->out, "'/>\n");
     draw_axis(&p, foot);
-    for (int64_t i = 0; i < timeline->lane_count; i++) {
+    for (int64_t i = 0; i < timeline->lane_count; i++)
         draw_lane(&p, i);
-        draw_names(&p, i);
-    }
+    draw_names(&p);
     draw_end(sheet);
+    arena_free(arena);
     free(p.cells);
     return (int)foot + BOTTOM;
 }

@@ -6,6 +6,7 @@
 #include "reports/draw.h"
 #include "reports/html_assets.h"
 #include "reports/html_data.h"
+#include "reports/html_header.h"
 #include "reports/markup.h"
 #include "reports/palette.h"
 #include "reports/role_table.h"
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDE = 1000, NARROW = 360, LONG_TEXT = 40 };
+enum { WIDE = 1000, NARROW = 360, LONG_TEXT = 40, LONG_TABLE = 12 };
 
 struct page {
     const struct document *document;
@@ -25,25 +26,6 @@ struct page {
 static void add(const struct page *page, const char *html)
 {
     text_add(page->out, html);
-}
-
-static void add_element(const struct page *page, const char *element, const char *class, const char *text)
-{
-    text_printf(page->out, "<%s", element);
-    if (class)
-        text_printf(page->out, " class='%s'", class);
-    add(page, ">");
-    markup_add_text(page->out, text);
-    text_printf(page->out, "</%s>", element);
-}
-
-/* `scale` is "role" or "work". */
-static void add_swatch(const struct page *page, const char *scale, const char *name)
-{
-    text_printf(
-        page->out,
-        "<svg class='swatch' aria-hidden='true'><rect width='14' height='14' fill='url(#%s-%s)'/></svg>",
-        scale, name);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ tables */
@@ -75,7 +57,7 @@ static void add_cell(const struct page *page, enum table_kind kind, const struct
     add(page, ">");
     const char *text = table_cell_text(kind, cell, room);
     if (heads_row && role_find(text) >= 0)
-        add_swatch(page, "role", text);
+        palette_add_swatch(page->out, "role", text);
     markup_add_text(page->out, text);
     add(page, heads_row ? "</th>" : "</td>");
 }
@@ -85,7 +67,11 @@ static void add_table(const struct page *page, const struct table *table, const 
     text_printf(page->out, "<div class='scroll' tabindex='0'><table%s><caption>",
                 sortable ? " class='sortable'" : "");
     markup_add_text(page->out, caption);
-    add(page, "</caption><thead><tr>");
+    /* A head without a heading is there for those who hear the table, and takes no room. */
+    bool headed = false;
+    for (int i = 0; i < table->column_count; i++)
+        headed |= *table->columns[i].heading != '\0';
+    add(page, headed ? "</caption><thead><tr>" : "</caption><thead class='bare'><tr>");
     for (int i = 0; i < table->column_count; i++) {
         enum table_kind kind = table->columns[i].kind;
         if (kind != TABLE_BAR) {
@@ -105,14 +91,14 @@ static void add_table(const struct page *page, const struct table *table, const 
     add(page, "</tbody></table></div>\n");
 }
 
-/* Under a picture a long table waits to be opened. */
+/* Under a picture a table waits to be opened, unless one works with it or it is short; elsewhere a long one does. */
 static void add_figures(const struct page *page, const struct report_section *section)
 {
     const char *heading = section->heading ? section->heading : "Figures";
     bool sortable = section->topic == TOPIC_CANDIDATES;
-    bool folded = section->topic != TOPIC_NONE && section->topic != TOPIC_PAIRS &&
-                  section->topic != TOPIC_CANDIDATES && section->topic != TOPIC_ROLES &&
-                  section->topic != TOPIC_PAIRS;
+    bool folded = section->topic == TOPIC_MEMORY || section->topic == TOPIC_LAYERS ||
+                  section->topic == TOPIC_STAGES || section->topic == TOPIC_TIMELINE ||
+                  (section->topic == TOPIC_NONE && section->table->row_count > LONG_TABLE);
     if (folded)
         text_printf(page->out, "<details><summary>Table: %d row%s</summary>\n", section->table->row_count,
                     section->table->row_count == 1 ? "" : "s");
@@ -136,6 +122,9 @@ static void draw_topic(const struct page *page, const struct sheet *sheet, enum 
     case TOPIC_LAYERS:
         draw_layers(sheet, &d->breakdown);
         break;
+    case TOPIC_STAGES:
+        draw_stages(sheet, &d->breakdown);
+        break;
     case TOPIC_TIMELINE:
         draw_timeline(sheet, d->timeline);
         break;
@@ -153,7 +142,7 @@ static void draw_topic(const struct page *page, const struct sheet *sheet, enum 
 static void add_legend_entry(const struct page *page, const char *scale, const char *name)
 {
     add(page, "<li>");
-    add_swatch(page, scale, name);
+    palette_add_swatch(page->out, scale, name);
     text_printf(page->out, "%s</li>", name);
 }
 
@@ -181,19 +170,29 @@ static void add_work_legend(const struct page *page)
         "<li><svg class='swatch picture'><rect class='idle' width='14' height='14'/></svg>idle</li></ul>\n");
 }
 
+/* Adds what a picture shows of each role. */
+static void see_roles(const struct document *d, enum report_topic topic, int64_t seen[ROLE_COUNT])
+{
+    const struct breakdown *b = &d->breakdown;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        for (int64_t i = 0; topic == TOPIC_MEMORY && i < d->memory[0]->step_count; i++)
+            seen[role] += d->memory[0]->steps[i].highest.by_role[role];
+        for (int64_t i = 0; topic == TOPIC_LAYERS && i < b->layer_count; i++)
+            seen[role] += b->layers[i].by_role[role];
+        for (int64_t i = 0; topic == TOPIC_STAGES && i < b->row_count; i++)
+            seen[role] += b->rows[i].by_role[role];
+    }
+}
+
 static void add_legend(const struct page *page, enum report_topic topic)
 {
-    const struct document *d = page->document;
     int64_t seen[ROLE_COUNT] = {0};
     if (topic == TOPIC_TIMELINE)
         add_work_legend(page);
-    for (int role = 0; role < ROLE_COUNT; role++) {
-        seen[role] = d->breakdown.by_role[role];
-        for (int64_t i = 0; topic == TOPIC_MEMORY && i < d->memory[0]->step_count; i++)
-            seen[role] += d->memory[0]->steps[i].highest.by_role[role];
-    }
-    if (topic == TOPIC_MEMORY || topic == TOPIC_LAYERS)
-        add_role_legend(page, seen);
+    if (topic != TOPIC_MEMORY && topic != TOPIC_LAYERS && topic != TOPIC_STAGES)
+        return;
+    see_roles(page->document, topic, seen);
+    add_role_legend(page, seen);
 }
 
 static const char *explain(const struct page *page, enum report_topic topic)
@@ -207,6 +206,11 @@ static const char *explain(const struct page *page, enum report_topic topic)
         return page->document->breakdown.foretold
                    ? "Bars are measured; the upright line on each is what was predicted."
                    : NULL;
+    case TOPIC_STAGES:
+        return page->document->breakdown.foretold ? "Each rank's own peak, stacked by role; the line across "
+                                                    "each column is what was predicted."
+               : page->document->breakdown.measured ? "Each rank's own peak, stacked by role."
+                                                    : "Each stage's own peak, stacked by role.";
     case TOPIC_TIMELINE:
         return page->document->timeline->foretold ? page->document->timeline->foretold
                                                   : "A lane for each rank. Numbers are micro-batches.";
@@ -225,7 +229,8 @@ static const char *explain(const struct page *page, enum report_topic topic)
 
 static void add_picture(const struct page *page, enum report_topic topic)
 {
-    static const char *const names[] = {"", "memory", "roles", "layers", "timeline", "candidates", "pairs"};
+    static const char *const names[] = {"",       "memory",   "roles",      "layers",
+                                        "stages", "timeline", "candidates", "pairs"};
     struct sheet sheet = {page->out, WIDE, ""};
     text_printf(page->out, "<figure id='%s'>\n", names[topic]);
     add_legend(page, topic);
@@ -249,131 +254,17 @@ static void add_section(const struct page *page, const struct report_section *se
     /* What has no heading goes on with what stands before it. */
     add(page, section->heading ? "<section>\n" : "<section class='more'>\n");
     if (section->heading)
-        add_element(page, "h2", NULL, section->heading);
+        markup_add_element(page->out, "h2", NULL, section->heading);
     if (text)
-        add_element(page, "p", "note", text);
+        markup_add_element(page->out, "p", "note", text);
     add(page, "\n");
     if (section->topic != TOPIC_NONE)
         add_picture(page, section->topic);
     if (section->table)
         add_figures(page, section);
     else
-        add_element(page, "p", NULL, section->remark);
+        markup_add_element(page->out, "p", NULL, section->remark);
     add(page, "</section>\n");
-}
-
-static void add_headline(const struct page *page, const char *label, const char *value, const char *below)
-{
-    add(page, "<div>");
-    add_element(page, "dt", NULL, label);
-    add_element(page, "dd", NULL, value);
-    if (below)
-        add_element(page, "dd", "below", below);
-    add(page, "</div>\n");
-}
-
-static const char *print_share(double share, char out[TABLE_CELL])
-{
-    struct table_cell cell = cell_real(share);
-    return table_cell_text(TABLE_PERCENT, &cell, out);
-}
-
-static void add_peak_headline(const struct page *page)
-{
-    const struct breakdown *b = &page->document->breakdown;
-    char peak[UNITS_TEXT], limit[UNITS_TEXT], share[TABLE_CELL];
-    bool limited = b->capacity_bytes != INT64_MAX;
-    double part = limited ? (double)b->peak_bytes / (double)b->capacity_bytes : 0;
-    text_printf(page->out, "<div class='peak' data-bytes='%lld'>", (long long)b->peak_bytes);
-    add_element(page, "dt", NULL, b->measured ? "peak, measured" : "peak, predicted");
-    add_element(page, "dd", NULL, units_format_bytes(b->peak_bytes, peak));
-    if (limited)
-        text_printf(page->out,
-                    "<dd class='gauge%s' aria-hidden='true'><i style='width:%.2f%%'></i></dd><dd "
-                    "class='below'>%s of %s</dd>",
-                    part > 0.95 ? " full" : "", part > 1 ? 100 : 100 * part, print_share(part, share),
-                    units_format_bytes(b->capacity_bytes, limit));
-    add(page, "</div>\n");
-}
-
-static void add_headlines(const struct page *page)
-{
-    const struct breakdown *b = &page->document->breakdown;
-    char value[UNITS_TEXT], below[96];
-    add(page, "<dl class='headlines'>\n");
-    add_peak_headline(page);
-    if (b->foretold) {
-        int64_t error = role_table_total(b->predicted) - b->peak_bytes;
-        struct table_cell cell = cell_whole(error);
-        char change[TABLE_CELL];
-        snprintf(below, sizeof below, "error %s", table_cell_text(TABLE_CHANGE, &cell, change));
-        add_headline(page, "predicted", units_format_bytes(role_table_total(b->predicted), value), below);
-    }
-    if (b->measured && isfinite(b->steps.median_seconds)) {
-        char rate[UNITS_TEXT];
-        snprintf(below, sizeof below, "%s tokens/s",
-                 units_format_count(llround(b->steps.tokens_per_s), rate));
-        add_headline(page, "step, median", units_format_seconds(b->steps.median_seconds, value),
-                     isfinite(b->steps.tokens_per_s) ? below : NULL);
-    }
-    if (!b->measured && b->arena_bytes)
-        add_headline(page, "arena", units_format_bytes(b->arena_bytes, value), "one block, taken at launch");
-    snprintf(below, sizeof below, b->stages > 1 ? "on %lld stages" : "all alike", (long long)b->stages);
-    bool alike = b->stages > 1 || (!b->measured && b->ranks > 1);
-    add_headline(page, b->ranks == 1 ? "rank" : "ranks", units_format_count(b->ranks, value),
-                 alike ? below : NULL);
-    add(page, "</dl>\n");
-}
-
-static void add_facts(const struct page *page)
-{
-    add(page, "<dl class='facts'>\n");
-    for (const struct report_fact *fact = page->document->page->facts; fact; fact = fact->next) {
-        if (fact->gauge >= 0)
-            continue; /* the headline has it */
-        add(page, "<div>");
-        add_element(page, "dt", NULL, fact->label);
-        add_element(page, "dd", NULL, fact->text);
-        add(page, "</div>\n");
-    }
-    add(page, "</dl>\n");
-}
-
-/* The two peaks of the rank that differs most. */
-static void add_comparison_header(const struct page *page)
-{
-    const struct comparison *c = page->document->comparison;
-    const struct compare_row *rows = compare_worst(c);
-    int64_t first = 0, second = 0;
-    char value[UNITS_TEXT], below[TABLE_CELL], rank[40];
-    for (int role = 0; role < ROLE_COUNT; role++) {
-        first += rows[role].predicted_bytes;
-        second += rows[role].measured_bytes;
-    }
-    struct table_cell change = cell_whole(c->runs ? second - first : first - second);
-    snprintf(rank, sizeof rank, "rank %lld", (long long)rows[0].rank);
-    add(page, "<header>\n<p class='kicker'>memplan compare</p>\n");
-    add_element(page, "h1", "sentence", page->document->page->title);
-    add(page, "\n<dl class='headlines'>\n");
-    add_headline(page, c->runs ? "peak before" : "peak, predicted", units_format_bytes(first, value),
-                 c->first);
-    add_headline(page, c->runs ? "peak after" : "peak, measured", units_format_bytes(second, value),
-                 c->second);
-    add_headline(page, c->runs ? "change" : "error", table_cell_text(TABLE_CHANGE, &change, below), rank);
-    add(page, "</dl>\n</header>\n");
-}
-
-static void add_header(const struct page *page)
-{
-    const struct breakdown *b = &page->document->breakdown;
-    add(page, "<header>\n<p class='kicker'>memplan report</p>\n");
-    add_element(page, "h1", NULL, b->model ? b->model : "a run");
-    add(page, "\n");
-    add_headlines(page);
-    add_element(page, "p", "advice", b->advice);
-    add(page, "\n");
-    add_facts(page);
-    add(page, "</header>\n");
 }
 
 static void add_head(const struct page *page)
@@ -397,10 +288,7 @@ static int write_html(const struct document *d, enum ink ink, struct text *out, 
     add(&page, "<body>\n<svg class='patterns' aria-hidden='true'>");
     palette_add_patterns(out, "");
     add(&page, "</svg>\n<main>\n");
-    if (d->comparison)
-        add_comparison_header(&page);
-    else
-        add_header(&page);
+    html_header_add(d, out);
     for (const struct report_section *section = d->page->sections; section; section = section->next)
         add_section(&page, section);
     add(&page, "</main>\n<footer>Written by memplan. The exact bytes of a figure are shown when you point at "

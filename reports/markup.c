@@ -111,3 +111,13 @@ void markup_words_add(const struct markup_words *words, struct text *out)
     }
     text_add(out, "]");
 }
+
+void markup_add_element(struct text *out, const char *element, const char *class, const char *text)
+{
+    text_printf(out, "<%s", element);
+    if (class)
+        text_printf(out, " class='%s'", class);
+    text_add(out, ">");
+    markup_add_text(out, text);
+    text_printf(out, "</%s>", element);
+}

@@ -8,6 +8,8 @@
 
 /* As the content of an element, or of an attribute in either kind of quotes. NULL is "". */
 void markup_add_text(struct text *out, const char *text);
+/* <element class='class'>text</element>; class may be NULL. */
+void markup_add_element(struct text *out, const char *element, const char *class, const char *text);
 /* With quotes around it, safe inside <script>. NULL is null. */
 void markup_add_json(struct text *out, const char *text);
 

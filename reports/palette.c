@@ -33,7 +33,7 @@ static const struct paint activities[ACTIVITY_COUNT] = {
                             "fill='none' stroke-width='1.4'/>"},
     [ACTIVITY_OPTIMIZER] = {"#4d9177", 8, "<path d='M0 4H8' " LIGHT "/>"},
     [ACTIVITY_COMMUNICATION] = {"#d9822b", 0, NULL},
-    [ACTIVITY_WAIT] = {"#c9ccd1", 6, "<path d='M3 2v2' " DARK "stroke-width='2'/>"},
+    [ACTIVITY_WAIT] = {"#b9bdc4", 0, NULL},
 };
 
 const char *palette_role(enum role role)
@@ -64,4 +64,11 @@ void palette_add_patterns(struct text *out, const char *prefix)
     for (int activity = 0; activity < ACTIVITY_COUNT; activity++)
         add_pattern(out, prefix, "work", activity_name((enum activity)activity), &activities[activity]);
     text_add(out, "</defs>\n");
+}
+
+void palette_add_swatch(struct text *out, const char *scale, const char *name)
+{
+    text_printf(
+        out, "<svg class='swatch' aria-hidden='true'><rect width='14' height='14' fill='url(#%s-%s)'/></svg>",
+        scale, name);
 }

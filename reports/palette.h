@@ -16,5 +16,7 @@ const char *palette_activity(enum activity activity);
 /* The patterns as SVG definitions, ids "role-parameter" and "work-forward" behind `prefix`, which keeps the ids of several
  * pictures on a page apart. */
 void palette_add_patterns(struct text *out, const char *prefix);
+/* A square of one, for legends and tables of a page. `scale` is "role" or "work". */
+void palette_add_swatch(struct text *out, const char *scale, const char *name);
 
 #endif

@@ -127,6 +127,7 @@ void rank_table_add(struct report *report, const struct rank_row *rows, int64_t 
     struct table *table = report_table(
         report, staged ? "Stages" : "Ranks",
         (measured ? measured_columns : predicted_columns) + (staged ? 0 : STAGE_COLUMNS), columns);
+    report_set_topic(report, TOPIC_STAGES);
     for (int64_t i = 0; i < listed; i++)
         add_peak(table, &groups[i], staged, measured, highest_peak(rows, count));
     if (found > listed)

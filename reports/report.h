@@ -15,7 +15,7 @@ struct report_fact {
 };
 
 /* What a section is about, for writers that draw: each has one picture. */
-enum report_topic { TOPIC_NONE, TOPIC_MEMORY, TOPIC_ROLES, TOPIC_LAYERS, TOPIC_TIMELINE, TOPIC_CANDIDATES, TOPIC_PAIRS };
+enum report_topic { TOPIC_NONE, TOPIC_MEMORY, TOPIC_ROLES, TOPIC_LAYERS, TOPIC_STAGES, TOPIC_TIMELINE, TOPIC_CANDIDATES, TOPIC_PAIRS };
 
 /* A table or a remark, each with a heading or none. */
 struct report_section {

@@ -234,9 +234,11 @@ class MemoryPicture {
     let free = this.left;
     group.replaceChildren();
     for (let i = 0; i < steps.length && this.memory.axis === "ns"; i += 3) {
-      const x = this.x(steps[i + 1]), named = x >= free && x < end - 44;
-      if (steps[i] < 0 || x < this.left - 0.5 || x > end) continue;
-      group.append(element("line", {svg: 1, class: "step", x1: x, x2: x, y1: this.top - (named ? 8 : 0), y2: this.top + this.height}));
+      const begins = this.x(steps[i + 1]) >= this.left - 0.5, x = Math.max(this.left, this.x(steps[i + 1]));
+      if (steps[i] < 0 || x > end || (!begins && steps[i + 2] <= this.view[0])) continue;
+      const named = x >= free && x < end - 44;
+      if (begins)
+        group.append(element("line", {svg: 1, class: "step", x1: x, x2: x, y1: this.top - (named ? 8 : 0), y2: this.top + this.height}));
       if (named) {
         group.append(element("text", {svg: 1, class: "soft small", x: x + 4, y: this.top - 1}, "step " + steps[i]));
         free = x + 60;
@@ -422,7 +424,7 @@ function startTimeline() {
   const say = event => {
     const svg = event.currentTarget, plot = svg.querySelector(".plot"), {x, y} = pointAt(svg, event);
     const at = (x - plot.getAttribute("x")) / plot.getAttribute("width") * timeline.length;
-    const lane = timeline.lanes[Math.floor((y - plot.getAttribute("y")) / plot.getAttribute("data-lane"))];
+    const lane = timeline.lanes[plot.dataset.tops.split(" ").findLastIndex(top => top <= y)];
     if (!lane || at < 0 || at > timeline.length) return;
     const work = workAt(lane, at), who = lane.ranks > 1 ? `stage ${lane.stage}, ranks ${lane.rank}–${lane.rank + lane.ranks - 1}`
       : `rank ${lane.rank}` + (lane.stage < 0 ? "" : `, stage ${lane.stage}`);

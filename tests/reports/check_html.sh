@@ -29,8 +29,10 @@ profile() {
 profile one.db --steps 3 --memory 3MiB
 profile pipeline.db --layers 6 --dp 2 --pp 2 --micro-batch 2 --global-batch 16 --recompute selective --steps 3
 "$memplan" plan gpt2-124m --cluster 1x8:a100-40g --global-batch 64 --precision bf16 --json -q >plan.json
+"$memplan" plan gpt2-tiny --layers 4 --cluster '1x4:cpu(4MiB)' --global-batch 16 --micro-batch 2 --pp 4 --pipeline-schedule zb-h1 -q -o stages.json >/dev/null
+profile ranks.db --layers 16 --dp 2 --tp 2 --pp 16 --pipeline-schedule zb-h1 --micro-batch 1 --global-batch 32 --steps 2
 python3 "$here/many_events.py" one.db many.db 100000
-for page in one.db pipeline.db many.db plan.json; do
+for page in one.db pipeline.db ranks.db many.db plan.json stages.json; do
     "$memplan" report "$page" -q -o "${page%.*}.html"
     "$memplan" report "$page" -q -o "${page%.*}.svg"
 done

@@ -9,7 +9,7 @@ from browser import Browser
 
 folder = pathlib.Path(sys.argv[1])
 SIZES = {"1280": dict(width=1280), "390": dict(width=390, touch=True), "dark": dict(width=1280, dark=True)}
-PAGES = ("one", "pipeline", "many", "plan", "compare")
+PAGES = ("one", "pipeline", "ranks", "many", "plan", "stages", "compare")
 
 
 def database(name):
@@ -108,6 +108,59 @@ def check_peak(browsers):
         said = browser.evaluate("""[...document.querySelectorAll('.headlines .peak, .wide g.peak')].map(e => +e.dataset.bytes)
             .concat(+document.getElementById('memory-readout').dataset.bytes)""")
         assert said == [peak] * 3, f"{page}: {said}, not {peak}"
+
+
+def check_header(browsers):
+    """the bar on top has a piece for each role, as wide as its share of the capacity or, where that is far above, of the peak"""
+    for page, whole in (("one", 3 << 20), ("pipeline", None), ("ranks", None)):
+        browser = page_of(browsers["1280"], page)
+        rank, peak = database(page).execute("SELECT rank, peak_bytes FROM ranks ORDER BY peak_bytes DESC, rank LIMIT 1").fetchone()
+        held = dict(database(page).execute("SELECT role, bytes FROM peak_breakdown WHERE rank = ? AND bytes > 0", (rank,)))
+        drawn = browser.evaluate("""[...document.querySelectorAll('.hero rect:not(.idle)')].map(piece =>
+            [piece.getAttribute('fill').match(/role-(.*)\\)/)[1], parseFloat(piece.getAttribute('width')) / 100])""")
+        assert [role for role, _ in drawn] == list(held), f"{page}: {drawn}, {held}"
+        for role, share in drawn:
+            assert abs(share - held[role] / (whole or peak)) < 1e-4, f"{page}: {role} is {share}"
+
+
+def check_stages(browsers):
+    """of several ranks there is a column for each, as high as the database says, and a line where it was predicted"""
+    for page in ("pipeline", "ranks"):
+        browser = page_of(browsers["1280"], page)
+        rows = database(page).execute("SELECT peak_bytes FROM ranks ORDER BY rank").fetchall()
+        columns = browser.evaluate("""(() => { const columns = new Map();
+            for (const piece of document.querySelectorAll('#stages .wide .area')) {
+              const x = piece.getAttribute('x');
+              columns.set(x, (columns.get(x) || 0) + +piece.getAttribute('height'));
+            }
+            return [...columns.values()]; })()""")
+        highest, scale = max(peak for peak, in rows), max(columns)
+        assert len(columns) == len(rows), f"{len(columns)} columns, {len(rows)} ranks"
+        for height, (peak,) in zip(columns, rows):
+            assert abs(height / scale - peak / highest) < 0.002, f"{page}: {height} of {scale}, {peak} of {highest}"
+        assert browser.evaluate("document.querySelectorAll('#stages .wide .foretold').length") == len(rows)
+    browser = page_of(browsers["1280"], "stages")
+    assert browser.evaluate("document.querySelectorAll('#stages .wide .foretold').length") == 0
+    assert browser.evaluate("new Set([...document.querySelectorAll('#stages .wide .area')].map(a => a.getAttribute('x'))).size") == 4
+
+
+def check_halves(browsers):
+    """under zb-h1 both halves of backward show, foretold and recorded"""
+    for page in ("stages", "ranks"):
+        legend = page_of(browsers["1280"], page).evaluate("[...document.querySelectorAll('#timeline .legend li')].map(e => e.textContent)")
+        assert "weights" in legend and "backward" in legend, f"{page}: {legend}"
+    assert "weights" not in page_of(browsers["1280"], "pipeline").evaluate("document.querySelector('#timeline .legend').textContent")
+
+
+def check_first_view(browsers):
+    """the first view leaves out a silence of more than half of it, and still has the peak and all steps"""
+    browser = page_of(browsers["1280"], "one")
+    home = browser.evaluate("(() => { const plot = document.querySelector('#memory .wide .plot').dataset; return [+plot.from, +plot.to]; })()")
+    times = [at for at, in database("one").execute("SELECT time_ns FROM memory_events WHERE rank = 0 AND time_ns BETWEEN ? AND ? ORDER BY seq", home)]
+    gaps = [b - a for a, b in zip([home[0], *times], [*times, home[1]])]
+    assert max(gaps) <= 0.6 * (home[1] - home[0]), f"a silence of {max(gaps)} ns in {home}"
+    assert browser.evaluate("[...document.querySelectorAll('#memory .wide .steps text')].map(e => e.textContent).pop()") == "step 2"
+    assert browser.evaluate("document.querySelector('#memory .wide .peak').style.display") == ""
 
 
 def plot(browser, figure):
@@ -251,10 +304,12 @@ def check_timeline(browsers):
     browser = page_of(browsers["1280"], "pipeline")
     connection = database("pipeline")
     step, start, end = connection.execute("SELECT step, MIN(start_ns), MAX(end_ns) FROM kernels GROUP BY step ORDER BY step DESC").fetchone()
-    left, top, width, height = plot(browser, "timeline")
+    left, top, width, _ = plot(browser, "timeline")
+    tops = [float(y) for y in browser.evaluate("document.querySelector('#timeline .wide .plot').dataset.tops").split()]
+    assert len(tops) == 5 and all(b - a > 8 for a, b in zip(tops, tops[1:])), tops
     for rank in range(4):
         for part in (0.1, 0.35, 0.6, 0.85):
-            browser.mouse("mouseMoved", left + part * width, top + height * (rank + 0.4) / 4)
+            browser.mouse("mouseMoved", left + part * width, top + tops[rank] - tops[0] + 8)
             said = browser.evaluate("document.getElementById('timeline-readout').textContent")
             at = start + part * (end - start)
             slack = (end - start) / width + 20000  # a pixel; and what is between operations
