@@ -197,10 +197,12 @@ int draw_timeline(const struct sheet *sheet, const struct timeline *timeline)
                 TOP, p.x.end - left, foot - TOP);
     for (int64_t i = 0; i <= timeline->lane_count; i++)
         text_printf(sheet->out, "%s%.1f", i ? " " : "", p.tops[i]);
-    text_add(sheet->out, "'/>\n");
+    text_add(sheet->out, "'/>\n<g class='ticks'>\n");
     draw_axis(&p, foot);
+    text_add(sheet->out, "</g>\n<g class='lanes'>\n");
     for (int64_t i = 0; i < timeline->lane_count; i++)
         draw_lane(&p, i);
+    text_add(sheet->out, "</g>\n");
     draw_names(&p);
     draw_end(sheet);
     arena_free(arena);

@@ -62,29 +62,45 @@ static void add_cell(const struct page *page, enum table_kind kind, const struct
     add(page, heads_row ? "</th>" : "</td>");
 }
 
+/* Not bars, which a picture shows; nor what no row has: a role that nobody holds. What is sorted keeps its columns. */
+static bool shows_column(const struct table *table, int column, bool sortable)
+{
+    bool filled = sortable;
+    for (const struct table_row *row = table->rows; row && !filled; row = row->next)
+        filled = row->cells[column].filled;
+    return filled && table->columns[column].kind != TABLE_BAR;
+}
+
+static void add_head_row(const struct page *page, const struct table *table, bool sortable)
+{
+    /* A head without a heading is there for those who hear the table, and takes no room. */
+    bool headed = false;
+    for (int i = 0; i < table->column_count; i++)
+        headed |= *table->columns[i].heading != '\0';
+    add(page, headed ? "<thead><tr>" : "<thead class='bare'><tr>");
+    for (int i = 0; i < table->column_count; i++) {
+        enum table_kind kind = table->columns[i].kind;
+        if (!shows_column(table, i, sortable))
+            continue;
+        text_printf(page->out, "<th scope='col' class='%s'>", kind == TABLE_TEXT ? "text" : "figure");
+        markup_add_text(page->out, table->columns[i].heading);
+        add(page, "</th>");
+    }
+    add(page, "</tr></thead>");
+}
+
 static void add_table(const struct page *page, const struct table *table, const char *caption, bool sortable)
 {
     text_printf(page->out, "<div class='scroll' tabindex='0'><table%s><caption>",
                 sortable ? " class='sortable'" : "");
     markup_add_text(page->out, caption);
-    /* A head without a heading is there for those who hear the table, and takes no room. */
-    bool headed = false;
-    for (int i = 0; i < table->column_count; i++)
-        headed |= *table->columns[i].heading != '\0';
-    add(page, headed ? "</caption><thead><tr>" : "</caption><thead class='bare'><tr>");
-    for (int i = 0; i < table->column_count; i++) {
-        enum table_kind kind = table->columns[i].kind;
-        if (kind != TABLE_BAR) {
-            text_printf(page->out, "<th scope='col' class='%s'>", kind == TABLE_TEXT ? "text" : "figure");
-            markup_add_text(page->out, table->columns[i].heading);
-            add(page, "</th>");
-        }
-    }
-    add(page, "</tr></thead><tbody>\n");
+    add(page, "</caption>");
+    add_head_row(page, table, sortable);
+    add(page, "<tbody>\n");
     for (const struct table_row *row = table->rows; row; row = row->next) {
         add(page, "<tr>");
         for (int i = 0; i < table->column_count; i++)
-            if (table->columns[i].kind != TABLE_BAR)
+            if (shows_column(table, i, sortable))
                 add_cell(page, table->columns[i].kind, &row->cells[i], i == 0);
         add(page, "</tr>\n");
     }

@@ -147,6 +147,19 @@ function showMoment(memory, point) {
         rest > 0 ? line(null, alive.length > most ? `and ${alive.length - most} more` : "and smaller ones", rest) : null))));
 }
 
+// Marks along the foot of a picture's view, no closer than `least`, each a line from `from` on.
+function drawTicks(picture, look, from, print, least = 0) {
+  const ticks = picture.svg.querySelector(".ticks"), {left, width, view} = picture, foot = picture.top + picture.height;
+  const rough = (view[1] - view[0]) / (width < 500 ? 4 : 9), unit = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(least, [1, 2, 5, 10].map(n => n * unit).find(n => n >= rough));
+  ticks.replaceChildren();
+  for (let at = Math.ceil(view[0] / step) * step; at <= view[1]; at += step) {
+    const x = picture.x(at);
+    ticks.append(element("line", {svg: 1, class: look, x1: x, x2: x, y1: from, y2: foot + 5}),
+      element("text", {svg: 1, class: "soft", x, y: foot + 19, "text-anchor": x > left + width - 24 ? "end" : "middle"}, print(at, step)));
+  }
+}
+
 // One picture of the memory: what part of time it shows, and how to draw it anew. The drawing follows reports/draw_memory.c.
 class MemoryPicture {
   constructor(svg, memory) {
@@ -215,20 +228,6 @@ class MemoryPicture {
     });
   }
 
-  drawTicks() {
-    const ticks = this.svg.querySelector(".ticks"), span = this.view[1] - this.view[0], foot = this.top + this.height;
-    const rough = span / (this.width < 500 ? 4 : 9), unit = 10 ** Math.floor(Math.log10(rough));
-    let step = [1, 2, 5, 10].map(n => n * unit).find(n => n >= rough);
-    if (this.memory.axis !== "ns") step = Math.max(1, step);
-    ticks.replaceChildren();
-    for (let at = Math.ceil(this.view[0] / step) * step; at <= this.view[1]; at += step) {
-      const x = this.x(at);
-      ticks.append(element("line", {svg: 1, class: "axis", x1: x, x2: x, y1: foot, y2: foot + 5}),
-        element("text", {svg: 1, class: "soft", x, y: foot + 19, "text-anchor": x > this.left + this.width - 24 ? "end" : "middle"},
-          this.memory.axis === "ns" ? timeText(at, step) : at.toLocaleString("en")));
-    }
-  }
-
   drawSteps() {
     const group = this.svg.querySelector(".steps"), steps = this.memory.steps, end = this.left + this.width;
     let free = this.left;
@@ -255,7 +254,7 @@ class MemoryPicture {
 
   draw() {
     this.drawAreas();
-    this.drawTicks();
+    drawTicks(this, "axis", this.top + this.height, this.memory.axis === "ns" ? timeText : at => at.toLocaleString("en"), this.memory.axis === "ns" ? 0 : 1);
     this.drawSteps();
     this.drawPeak();
     this.cursor.replaceChildren();
@@ -289,7 +288,7 @@ class MemoryPicture {
         element("circle", {svg: 1, class: "mark", cx: x, cy: y, r: 3.5}));
     showMoment(this.memory, index);
   }
-  pointAtX(x) {
+  pointAt({x}) {
     const clipped = Math.max(this.left, Math.min(x, this.left + this.width)), near = 3;
     const from = findPoint(this.memory, this.at(clipped - near)), to = findPoint(this.memory, this.at(clipped + near));
     let best = findPoint(this.memory, this.at(clipped));
@@ -306,16 +305,16 @@ function listenToPointers(picture) {
   const inside = x => x >= picture.left - 6 && x <= picture.left + picture.width + 6;
   const spread = () => { const [a, b] = [...pointers.values()]; return {middle: (a + b) / 2, width: Math.max(8, Math.abs(a - b))}; };
   svg.addEventListener("pointerdown", event => {
-    const {x} = pointAt(svg, event);
+    const spot = pointAt(svg, event), {x} = spot;
     if (!inside(x) || event.button) return;
     pointers.set(event.pointerId, x);
     svg.setPointerCapture(event.pointerId);
     pinch = pointers.size === 2 ? spread() : null;
     start = pointers.size === 1 ? x : null;
-    picture.pointAtX(x);
+    picture.pointAt(spot);
   });
   svg.addEventListener("pointermove", event => {
-    const {x} = pointAt(svg, event);
+    const spot = pointAt(svg, event), {x} = spot;
     if (pointers.has(event.pointerId)) pointers.set(event.pointerId, x);
     if (pinch && pointers.size === 2) {
       const now = spread();
@@ -328,7 +327,7 @@ function listenToPointers(picture) {
       brush.setAttribute("x", Math.max(picture.left, Math.min(x, start)));
       brush.setAttribute("width", Math.abs(x - start));
     }
-    if (inside(x)) picture.pointAtX(x);
+    if (inside(x)) picture.pointAt(spot);
   });
   const finish = event => {
     const {x} = pointAt(svg, event);
@@ -350,48 +349,54 @@ function listenToPointers(picture) {
   }, {passive: false});
 }
 
-function listenToKeys(picture) {
-  const memory = picture.memory;
+function listenToKeys(picture, keys) {
   picture.svg.tabIndex = 0;
   picture.svg.addEventListener("keydown", event => {
-    const now = +(document.getElementById("memory-readout").dataset.point || memory.peak);
-    const keys = {
-      ArrowLeft: () => picture.point(Math.max(0, now - 1)),
-      ArrowRight: () => picture.point(Math.min(memory.at.length - 1, now + 1)),
-      "+": () => picture.zoomBy(2, picture.x(memory.at[now])),
-      "-": () => picture.zoomBy(0.5, picture.x(memory.at[now])),
-      Home: () => picture.point(memory.peak),
-      Escape: () => picture.zoom(...picture.home),
-    };
     if (!keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
   });
 }
 
-function addTools(figure, pictures, memory) {
-  const all = action => () => pictures.forEach(action);
-  const button = (label, name, action) => {
-    const made = element("button", {type: "button", "aria-label": name, title: name}, label);
-    made.addEventListener("click", all(action));
-    return made;
+function memoryKeys(picture) {
+  const memory = picture.memory, now = () => +(document.getElementById("memory-readout").dataset.point || memory.peak);
+  return {
+    ArrowLeft: () => picture.point(Math.max(0, now() - 1)),
+    ArrowRight: () => picture.point(Math.min(memory.at.length - 1, now() + 1)),
+    "+": () => picture.zoomBy(2, picture.x(memory.at[now()])),
+    "-": () => picture.zoomBy(0.5, picture.x(memory.at[now()])),
+    Home: () => picture.point(memory.peak),
+    Escape: () => picture.zoom(...picture.home),
   };
-  const tools = element("div", {class: "tools"},
-    button("+", "zoom in", picture => picture.zoomBy(2)),
-    button("−", "zoom out", picture => picture.zoomBy(0.5)),
-    button("←", "earlier", picture => picture.moveBy(-0.5)),
-    button("→", "later", picture => picture.moveBy(0.5)),
-    button("peak", "zoom to the peak", picture => {
+}
+
+// Buttons above a figure that act on both of its pictures: zooming and moving, then its own [label, name, action].
+function addTools(figure, pictures, own) {
+  const tools = element("div", {class: "tools"}), common = [
+    ["+", "zoom in", picture => picture.zoomBy(2)],
+    ["−", "zoom out", picture => picture.zoomBy(0.5)],
+    ["←", "earlier", picture => picture.moveBy(-0.5)],
+    ["→", "later", picture => picture.moveBy(0.5)]];
+  for (const [label, name, action] of [...common, ...own]) {
+    const made = element("button", {type: "button", "aria-label": name, title: name}, label);
+    made.addEventListener("click", () => pictures.forEach(action));
+    tools.append(made);
+  }
+  figure.insertBefore(tools, figure.querySelector(".wide"));
+}
+
+function memoryTools(memory) {
+  const tools = [
+    ["peak", "zoom to the peak", picture => {
       const at = memory.at[memory.peak], half = (picture.home[1] - picture.home[0]) / 40;
       picture.zoom(at - half, at + half);
-      picture.pointAtX(picture.x(at));
-    }),
-    button("all", "show everything recorded", picture => picture.zoom(memory.at[0], memory.at[memory.at.length - 1])));
+      picture.pointAt({x: picture.x(at)});
+    }],
+    ["all", "show everything recorded", picture => picture.zoom(memory.at[0], memory.at[memory.at.length - 1])]];
   for (let i = 0; memory.axis === "ns" && i < memory.steps.length && i < 9 * 3; i += 3)
     if (memory.steps[i] >= 0)
-      tools.append(button("step " + memory.steps[i], "zoom to step " + memory.steps[i],
-        picture => picture.zoom(memory.steps[i + 1], memory.steps[i + 2])));
-  figure.insertBefore(tools, figure.querySelector(".wide"));
+      tools.push(["step " + memory.steps[i], "zoom to step " + memory.steps[i], picture => picture.zoom(memory.steps[i + 1], memory.steps[i + 2])]);
+  return tools;
 }
 
 function startMemory() {
@@ -401,41 +406,126 @@ function startMemory() {
   const pictures = [...figure.querySelectorAll("svg.memory")].map(svg => new MemoryPicture(svg, memory));
   addTip(figure, "Point at a moment to see what is alive; drag across to zoom; double-click to see it all.");
   pictures.forEach(listenToPointers);
-  pictures.forEach(listenToKeys);
-  addTools(figure, pictures, memory);
+  pictures.forEach(picture => listenToKeys(picture, memoryKeys(picture)));
+  addTools(figure, pictures, memoryTools(memory));
   showMoment(memory, memory.peak);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- timeline
 
-function workAt(lane, at) {
-  let start = 0, found = null;
-  for (let i = 0; i < lane.work.length; i += 5) {
-    start += lane.work[i];
-    if (start > at) break;
-    if (start + lane.work[i + 1] >= at) found = {start, length: lane.work[i + 1], activity: lane.work[i + 2], micro: lane.work[i + 3], operations: lane.work[i + 4]};
+// Columns of numbers, in order of start.
+function readLane(raw) {
+  const count = raw.work.length / 5, lane = {...raw, start: new Float64Array(count), length: new Float64Array(count), activity: [], micro: [], operations: []};
+  for (let i = 0, start = 0; i < count; i++) {
+    lane.start[i] = start += raw.work[5 * i];
+    [lane.length[i], lane.activity[i], lane.micro[i], lane.operations[i]] = raw.work.slice(5 * i + 1, 5 * i + 5);
   }
+  return lane;
+}
+
+// The last stretch that began at or before a time and lasts until then; -1: none.
+function workAt(lane, at) {
+  let found = -1;
+  for (let i = 0; i < lane.start.length && lane.start[i] <= at; i++)
+    if (lane.start[i] + lane.length[i] >= at) found = i;
   return found;
 }
 
-function startTimeline() {
-  const timeline = data.timeline, readout = document.getElementById("timeline-readout");
-  if (!timeline) return;
-  const say = event => {
-    const svg = event.currentTarget, plot = svg.querySelector(".plot"), {x, y} = pointAt(svg, event);
-    const at = (x - plot.getAttribute("x")) / plot.getAttribute("width") * timeline.length;
-    const lane = timeline.lanes[plot.dataset.tops.split(" ").findLastIndex(top => top <= y)];
-    if (!lane || at < 0 || at > timeline.length) return;
-    const work = workAt(lane, at), who = lane.ranks > 1 ? `stage ${lane.stage}, ranks ${lane.rank}–${lane.rank + lane.ranks - 1}`
-      : `rank ${lane.rank}` + (lane.stage < 0 ? "" : `, stage ${lane.stage}`);
-    readout.textContent = `${who}, ${timeText(at)}: ` + (work ? timeline.activities[work.activity] + (work.micro < 0 ? "" : `, micro-batch ${work.micro}`) +
-      `, ${timeText(work.length)}` + (work.operations ? `, ${work.operations} operation${work.operations > 1 ? "s" : ""}` : "") : "idle");
-  };
-  addTip(document.getElementById("timeline"), "Point at a block to see what it is.");
-  for (const svg of document.querySelectorAll("svg.timeline")) {
-    svg.addEventListener("pointermove", say);
-    svg.addEventListener("pointerdown", say);
+// One picture of the lanes: what part of the step it shows, and how to draw it anew. The drawing follows
+// reports/draw_timeline.c: of all work in half a pixel, that which fills most of it.
+class TimelinePicture {
+  constructor(svg, timeline, readout) {
+    const plot = svg.querySelector(".plot"), number = name => +plot.getAttribute(name);
+    Object.assign(this, {svg, timeline, readout, left: number("x"), width: number("width"), top: number("y"), height: number("height")});
+    this.tops = plot.dataset.tops.split(" ").map(Number);
+    this.home = this.view = [0, timeline.length];
+    this.lanes = svg.querySelector(".lanes");
+    this.activity = new Int8Array(2 * this.width);
+    this.micro = new Int32Array(2 * this.width);
+    this.best = new Float64Array(2 * this.width);
   }
+  x(at) { return this.left + (at - this.view[0]) / (this.view[1] - this.view[0]) * this.width; }
+  at(x) { return this.view[0] + (x - this.left) / this.width * (this.view[1] - this.view[0]); }
+
+  fillCells(lane) {
+    const {activity, micro, best} = this, cell = (this.view[1] - this.view[0]) / activity.length;
+    activity.fill(-1);
+    best.fill(0);
+    for (let i = 0; i < lane.start.length; i++) {
+      const start = (lane.start[i] - this.view[0]) / cell, end = (lane.start[i] + lane.length[i] - this.view[0]) / cell;
+      if (end <= 0) continue;
+      if (start >= activity.length) break;
+      for (let k = Math.max(0, Math.floor(start)); k <= end && k < activity.length; k++) {
+        const part = Math.min(end, k + 1) - Math.max(start, k);
+        if (part > best[k]) { best[k] = part; activity[k] = lane.activity[i]; micro[k] = lane.micro[i]; }
+      }
+    }
+  }
+
+  drawLane(lane, top, height) {
+    const {activity, micro} = this, paths = this.timeline.activities.map(() => ""), numbers = [];
+    this.fillCells(lane);
+    for (let first = 0, end; first < activity.length; first = end) {
+      for (end = first + 1; end < activity.length && activity[end] === activity[first] && micro[end] === micro[first]; end++);
+      if (activity[first] < 0) continue;
+      const x = this.left + first / 2, width = (end - first) / 2, kind = this.timeline.activities[activity[first]];
+      paths[activity[first]] += `M${x} ${top + height / 2}h${width > 4 ? width - 0.7 : width}`;
+      if (height >= 14 && width >= 16 && micro[first] >= 0 && ["forward", "backward", "weights"].includes(kind))
+        numbers.push(element("text", {svg: 1, x: x + width / 2, y: top + height / 2 + 3.5, "text-anchor": "middle", class: kind === "forward" ? "on-light" : "on-dark"}, micro[first]));
+    }
+    this.lanes.append(element("rect", {svg: 1, class: "idle", x: this.left, y: top, width: this.width, height}));
+    paths.forEach((d, i) => {
+      const kind = this.timeline.activities[i];
+      if (d) this.lanes.append(element("path", {svg: 1, d, fill: "none", stroke: `url(#work-${kind})`, "stroke-width": kind === "waiting" ? height * 0.3 : height}));
+    });
+    this.lanes.append(...numbers);
+  }
+
+  draw() {
+    const pitch = this.timeline.lanes.length ? Math.min(...this.tops.slice(1).map((top, i) => top - this.tops[i])) : 0;
+    this.lanes.replaceChildren();
+    this.timeline.lanes.forEach((lane, i) => this.drawLane(lane, this.tops[i], pitch - (pitch > 12 ? 3 : 1)));
+    drawTicks(this, "grid", this.top, timeText);
+  }
+
+  zoom(from, to) {
+    const span = Math.min(Math.max(to - from, 1000), this.timeline.length);
+    const start = Math.max(0, Math.min((from + to - span) / 2, this.timeline.length - span));
+    this.view = [start, start + span];
+    if (!this.pending)
+      this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
+  }
+  zoomBy(factor, x = this.left + this.width / 2) {
+    const at = this.at(x);
+    this.zoom(at - (at - this.view[0]) / factor, at + (this.view[1] - at) / factor);
+  }
+  moveBy(part) {
+    const by = (this.view[1] - this.view[0]) * part;
+    this.zoom(this.view[0] + by, this.view[1] + by);
+  }
+
+  pointAt({x, y}) {
+    const at = this.at(x), lane = this.timeline.lanes[this.tops.findLastIndex(top => top <= y)];
+    if (!lane || at < this.view[0] || at > this.view[1]) return;
+    const i = workAt(lane, at), who = lane.ranks > 1 ? `stage ${lane.stage}, ranks ${lane.rank}–${lane.rank + lane.ranks - 1}`
+      : `rank ${lane.rank}` + (lane.stage < 0 ? "" : `, stage ${lane.stage}`);
+    this.readout.textContent = `${who}, ${timeText(at)}: ` + (i < 0 ? "idle" : this.timeline.activities[lane.activity[i]] +
+      (lane.micro[i] < 0 ? "" : `, micro-batch ${lane.micro[i]}`) + `, ${timeText(lane.length[i])}` +
+      (lane.operations[i] ? `, ${lane.operations[i]} operation${lane.operations[i] > 1 ? "s" : ""}` : ""));
+  }
+}
+
+function startTimeline() {
+  const figure = document.getElementById("timeline"), readout = document.getElementById("timeline-readout");
+  if (!data.timeline) return;
+  const timeline = {...data.timeline, lanes: data.timeline.lanes.map(readLane)};
+  const pictures = [...figure.querySelectorAll("svg.timeline")].map(svg => new TimelinePicture(svg, timeline, readout));
+  addTip(figure, "Point at a block to see what it is; drag across to zoom; double-click to see it all.");
+  for (const picture of pictures) {
+    listenToPointers(picture);
+    listenToKeys(picture, {Escape: () => picture.zoom(...picture.home)});
+  }
+  addTools(figure, pictures, [["all", "show the whole step", picture => picture.zoom(...picture.home)]]);
 }
 
 // -------------------------------------------------------------------------------------------------------- sorting, scatter

@@ -319,6 +319,39 @@ def check_timeline(browsers):
             assert "idle" in said or kinds, f"{said}, and the database has nothing there"
 
 
+def check_timeline_zoom(browsers):
+    """dragging over the lanes zooms to finer blocks than the first view has, Escape back to what the program drew"""
+    browser = page_of(browsers["1280"], "ranks")
+    blocks = "[...document.querySelectorAll('#timeline .wide .lanes path')].map(p => p.getAttribute('d').split('M').length - 1).reduce((a, b) => a + b)"
+    lanes = "[...document.querySelectorAll('#timeline .wide .lanes path')].map(p => [p.getAttribute('stroke'), p.getBBox().x, p.getBBox().y, p.getBBox().width].map(v => typeof v === 'number' ? Math.round(v) : v))"
+    settle = lambda: browser.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    first, many = browser.evaluate(lanes), browser.evaluate(blocks)
+    left, top, width, _ = plot(browser, "timeline")
+    browser.mouse("mouseMoved", left + 0.4 * width, top + 20)
+    browser.mouse("mousePressed", left + 0.4 * width, top + 20, buttons=1)
+    browser.mouse("mouseMoved", left + 0.42 * width, top + 30, buttons=1)
+    browser.mouse("mouseReleased", left + 0.42 * width, top + 30)
+    settle()
+    data = browser.evaluate("(() => { const t = JSON.parse(document.getElementById('data').textContent).timeline; return [t.length, t.lanes]; })()")
+    seen = 0
+    for lane in data[1]:
+        at = 0
+        for i in range(0, len(lane["work"]), 5):
+            at += lane["work"][i]
+            seen += at < 0.42 * data[0] and at + lane["work"][i + 1] > 0.4 * data[0]
+    shown = browser.evaluate(blocks)
+    assert 0.6 * seen <= shown <= 1.2 * seen, f"{shown} blocks of {seen} stretches"
+    start, = browser.evaluate("[...document.querySelectorAll('#timeline .wide .ticks text')].map(e => e.textContent)")[:1]
+    assert not start.startswith("0"), start
+    browser.evaluate("document.querySelector('#timeline .wide svg').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
+    settle()
+    again = browser.evaluate(lanes)
+    assert len(again) == len(first) and abs(browser.evaluate(blocks) - many) <= many // 50, (many, browser.evaluate(blocks))
+    for a, b in zip(first, again):
+        assert a[0] == b[0] and all(abs(p - q) <= 1 for p, q in zip(a[1:], b[1:])), f"{a} and {b}"
+    assert not browser.messages, browser.messages
+
+
 def check_keys(browsers):
     """arrow keys go from event to event"""
     browser = page_of(browsers["1280"], "one")
