@@ -754,7 +754,7 @@ int store_sql_error(struct store *store, const char *doing, struct error *err)
         return error_set(
             err,
             "%s: cannot be %s, another process has kept it locked for %d s; wait for that process, or "
-            "choose another file with -o",
+            "choose another file",
             store->path, doing, LOCK_WAIT_MS / 1000);
     case SQLITE_NOTADB:
         return error_set(err, "%s: not a database; name a run.db that memplan profile wrote", store->path);

@@ -61,6 +61,32 @@ read_only() {
     return $status
 }
 
+# locked FILE COMMAND: runs it while another process has the database to itself.
+locked() {
+    python3 -c 'import sqlite3, sys, time
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN EXCLUSIVE")
+open("held", "w").close()
+time.sleep(60)' "$1" &
+    local holder=$! status
+    until [ -e held ]; do sleep 0.02; done
+    rm held
+    "${@:2}"
+    status=$?
+    kill "$holder"
+    wait "$holder" 2>/dev/null
+    return $status
+}
+
+# damaged FILE: the database with every third page from the third on overwritten, to stdout.
+damaged() {
+    python3 -c 'import sys
+pages = bytearray(open(sys.argv[1], "rb").read())
+for at in range(8192, len(pages), 3 * 4096):
+    pages[at:at + 200] = b"\xff" * 200
+sys.stdout.buffer.write(pages)' "$1"
+}
+
 # small_files KIB COMMAND: runs it with a limit on the size of files.
 small_files() { ulimit -f "$1" && "${@:2}"; }
 
