@@ -3,41 +3,44 @@
  * A rank's collectives, and its messages of each kind to or from each peer with each tag, are a lane: a communicator, a
  * stream and a thread of its own. NCCL does what a communicator is asked in order, and a receive holds up all that comes
  * after it; so a group of pipeline stages with one communicator would stand still as soon as two of them receive before they
- * send, which comm.h allows. The thread is there because NCCL may wait for the other ranks while it connects, and comm.h
- * promises that starting does not. A lane connects when it has its first job: many groups carry only messages.
+ * send, which comm.h allows.
+ *
+ * Jobs are put into the stream by the rank's own thread, so that a step with all its exchanges can be recorded. Only what is
+ * done for the first time is left to the lane's thread: NCCL connects then, and may wait for the other ranks, and comm.h
+ * promises that starting does not. Else the thread is the one that watches: it asks NCCL for errors, and when the family of
+ * ranks has ended it ends what its GPU is doing: kernels of NCCL that wait for a dead rank leave, those of recordings too, and
+ * whoever waits for the stream goes on.
  *
  * What orders a lane's stream and the compute stream are events: one is recorded in the compute stream when a job is started,
  * which the lane's stream waits for; one in the lane's stream behind the job, for which the compute stream waits when the
- * caller does. The host never waits for either.
+ * caller does. The host never waits for either. To a capture of the compute stream this is a branch that leaves it and comes
+ * back.
  *
  * Spans: each is a call, and all calls of a job are one group of NCCL's, which it makes one kernel of. Neighbours are not
  * merged: what lies between them is only padding, but where tensors lie may differ between ranks, and the calls must not.
  *
  * The unique id of a communicator goes from one host to the others through `host`, whose family this is too: so an abort is
- * heard here as soon as there. NCCL's communicators do not block, so that a lane can look while it waits, and then ends what
- * its GPU is doing: kernels of NCCL that wait for a dead rank leave, and whoever waits for the stream goes on. */
+ * heard here as soon as there. */
 #include "comm/comm_nccl.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/comm_nccl_calls.h"
 #include "comm/transport.h"
 #include "device/device_cuda.h"
 
-#include <nccl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How often an idle lane asks NCCL for errors; how long a wait for NCCL is a busy one; how long closing may take. */
-static const int64_t look_ns = 100000000, busy_ns = 200000, close_ns = 10000000000;
-
-enum { LEAST_VERSION = NCCL_VERSION(2, 14, 0) }; /* the first with communicators that do not block */
+/* How often an idle lane asks NCCL for errors. */
+static const int64_t look_ns = 100000000;
 
 /* A job that no stream has yet. Job and event are the lane's until it is done. */
 struct task {
     struct task *next;
     struct job *job;
     cudaEvent_t ready; /* in the compute stream */
+    bool here;         /* the rank's thread is about to do it */
 };
 
 /* A job that a stream has, and for which the compute stream does not wait yet; or two, of a message to itself. */
@@ -49,18 +52,21 @@ struct mark {
 
 enum { NO_PEER = -1 };
 
-/* Tasks and marks are in the order of their tickets, under the family's lock; all else belongs to the thread. */
+/* All but `end` is under the family's lock. Tasks and marks are in the order of their tickets. */
 struct lane {
     struct lane *next;
     struct nccl_rank *owner;
-    int peer, tag;      /* NO_PEER: collectives */
-    enum job_kind kind; /* of its messages; those to the rank itself are all in one lane per tag */
+    int peer, tag; /* NO_PEER: collectives */
+    enum job_kind
+        kind; /* of its messages; those to the rank itself are all in one lane per tag, without a thread */
     struct task *tasks;
     struct mark *marks;
+    struct nccl_end end;
+    bool busy;       /* somebody is at `end`, without the lock */
+    uint64_t *known; /* shapes of jobs that were done once */
+    int known_count;
     pthread_t thread;
-    pthread_cond_t work;
-    ncclComm_t nccl; /* NULL before the first job, and of messages to itself */
-    cudaStream_t stream;
+    pthread_cond_t changed; /* tasks, busy, or the family's state */
 };
 
 struct nccl_rank {
@@ -71,8 +77,6 @@ struct nccl_rank {
     bool closing;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ errors */
-
 static int check_cuda(const struct nccl_rank *self, cudaError_t status, const char *call, struct error *err)
 {
     return status == cudaSuccess ? 0 : device_cuda_error(self->device->ordinal, call, (int)status, err);
@@ -80,66 +84,19 @@ static int check_cuda(const struct nccl_rank *self, cudaError_t status, const ch
 
 #define CUDA(self, err, function, ...) check_cuda(self, function(__VA_ARGS__), #function, err)
 
-/* NCCL's own sentence may be empty, and end in a full stop or a new line. */
-static int nccl_error(const struct lane *lane, ncclResult_t result, const char *call, struct error *err)
+static bool to_itself(const struct lane *lane)
 {
-    const char *last = ncclGetLastError(lane->nccl);
-    int length = last ? (int)strcspn(last, "\n") : 0;
-    return error_set(err, "GPU %d: %s failed: %s%s%.*s; run again with NCCL_DEBUG=WARN to see where",
-                     lane->owner->device->ordinal, call, ncclGetErrorString(result), length ? ": " : "",
-                     length, last ? last : "");
+    return lane->peer == lane->owner->comm.rank;
 }
 
-static bool has_stopped(const struct nccl_rank *self)
-{
-    pthread_mutex_lock(&self->comm.family->lock);
-    bool stopped = self->comm.family->stopped;
-    pthread_mutex_unlock(&self->comm.family->lock);
-    return stopped;
-}
+/* ---------------------------------------------------------------------------------------------- jobs, without the lock */
 
-/* This rank has failed, and so all do. Without the lock. */
+/* This rank has failed, and so all do. */
 static void fail(const struct nccl_rank *self, const struct error *err)
 {
     pthread_mutex_lock(&self->comm.family->lock);
     family_stop_rank(self->comm.family, self->comm.world_ranks[self->comm.rank], err->text);
     pthread_mutex_unlock(&self->comm.family->lock);
-}
-
-static void pause_since(int64_t start_ns)
-{
-    if (clock_ns() - start_ns < busy_ns)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-}
-
-/* Waits until NCCL, which answered `result` to `call`, has done it. -1 also when the family ends meanwhile. */
-static int await(struct lane *lane, ncclResult_t result, const char *call, int64_t limit_ns,
-                 struct error *err)
-{
-    int64_t start_ns = clock_ns();
-    while (result == ncclInProgress) {
-        if (has_stopped(lane->owner))
-            return error_set(err, "stopped in %s", call);
-        if (clock_ns() - start_ns > limit_ns)
-            return error_set(err, "GPU %d: %s took longer than %lld s", lane->owner->device->ordinal, call,
-                             (long long)(limit_ns / 1000000000));
-        pause_since(start_ns);
-        ncclResult_t asked = ncclCommGetAsyncError(lane->nccl, &result);
-        if (asked != ncclSuccess)
-            result = asked;
-    }
-    return result == ncclSuccess ? 0 : nccl_error(lane, result, call, err);
-}
-
-#define NCCL(lane, err, function, ...) await(lane, function(__VA_ARGS__), #function, INT64_MAX, err)
-
-/* ------------------------------------------------------------------------------------------------------- communicators */
-
-static bool to_itself(const struct lane *lane)
-{
-    return lane->peer == lane->owner->comm.rank;
 }
 
 /* Rank 0 of the communicator makes the id: of two ends of messages, the one that sends. */
@@ -166,89 +123,20 @@ static int hand_round(const struct lane *lane, ncclUniqueId *id, struct error *e
 static int connect_lane(struct lane *lane, struct error *err)
 {
     ncclUniqueId id = {{0}};
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
     int rank = lane_rank(lane), size = lane->peer == NO_PEER ? lane->owner->comm.size : 2;
-    if (rank == 0 && NCCL(lane, err, ncclGetUniqueId, &id))
+    if (rank == 0 && nccl_make_id(&lane->end, &id, err))
         return -1;
-    return hand_round(lane, &id, err) ||
-                   NCCL(lane, err, ncclCommInitRankConfig, &lane->nccl, size, id, rank, &config)
-               ? -1
-               : 0;
-}
-
-/* All ranks close what they opened, so NCCL may wait for them; not for ever, and not after a failure. */
-static void disconnect(struct lane *lane)
-{
-    struct error ignored;
-    if (!lane->nccl)
-        return;
-    if (!has_stopped(lane->owner) &&
-        !await(lane, ncclCommFinalize(lane->nccl), "ncclCommFinalize", close_ns, &ignored))
-        ncclCommDestroy(lane->nccl);
-    else
-        ncclCommAbort(lane->nccl);
-    lane->nccl = NULL;
-}
-
-/* ---------------------------------------------------------------------------------------------- jobs, without the lock */
-
-static ncclDataType_t nccl_type(enum dtype dtype)
-{
-    static const ncclDataType_t types[] = {[DTYPE_F32] = ncclFloat32,
-                                           [DTYPE_BF16] = ncclBfloat16,
-                                           [DTYPE_F64] = ncclFloat64,
-                                           [DTYPE_I32] = ncclInt32};
-    return types[dtype];
-}
-
-static ncclResult_t call_span(const struct lane *lane, const struct job *job, int i)
-{
-    const struct comm_span *span = &job->spans[i], *part = &job->parts[i];
-    ncclDataType_t type = nccl_type(job->dtype);
-    size_t count = (size_t)span->count;
-    switch (job->kind) {
-    case JOB_ALL_REDUCE:
-        return ncclAllReduce(span->data, span->data, count, type,
-                             job->reduction == COMM_MAX ? ncclMax : ncclSum, lane->nccl, lane->stream);
-    case JOB_REDUCE_SCATTER:
-        return ncclReduceScatter(span->data, part->data, (size_t)part->count, type, ncclSum, lane->nccl,
-                                 lane->stream);
-    case JOB_ALL_GATHER:
-        return ncclAllGather(part->data, span->data, (size_t)part->count, type, lane->nccl, lane->stream);
-    case JOB_BROADCAST:
-        return ncclBroadcast(span->data, span->data, count, type, job->peer, lane->nccl, lane->stream);
-    case JOB_SEND:
-        return ncclSend(span->data, count, type, 1, lane->nccl, lane->stream);
-    case JOB_RECEIVE:
-        return ncclRecv(span->data, count, type, 0, lane->nccl, lane->stream);
-    default:
-        return ncclSuccess;
-    }
-}
-
-/* A group that was begun is ended, whatever happens in it. */
-static int call_job(struct lane *lane, const struct job *job, struct error *err)
-{
-    if (NCCL(lane, err, ncclGroupStart))
-        return -1;
-    ncclResult_t result = ncclSuccess;
-    for (int i = 0; i < job_span_count(job) && (result == ncclSuccess || result == ncclInProgress); i++)
-        if (job->spans[i].count)
-            result = call_span(lane, job, i);
-    ncclResult_t ended = ncclGroupEnd();
-    if (result != ncclSuccess && result != ncclInProgress)
-        return nccl_error(lane, result, job_name(job->kind), err);
-    return await(lane, ended, job_name(job->kind), INT64_MAX, err);
+    return hand_round(lane, &id, err) || nccl_connect(&lane->end, &id, rank, size, err) ? -1 : 0;
 }
 
 static int run_job(struct lane *lane, const struct task *task, cudaEvent_t done, struct error *err)
 {
     const struct nccl_rank *self = lane->owner;
-    if ((!lane->nccl && connect_lane(lane, err)) ||
-        CUDA(self, err, cudaStreamWaitEvent, lane->stream, task->ready, 0) || call_job(lane, task->job, err))
+    if ((!lane->end.nccl && connect_lane(lane, err)) ||
+        CUDA(self, err, cudaStreamWaitEvent, lane->end.stream, task->ready, 0) ||
+        nccl_call_job(&lane->end, task->job, err))
         return -1;
-    return CUDA(self, err, cudaEventRecord, done, lane->stream);
+    return CUDA(self, err, cudaEventRecord, done, lane->end.stream);
 }
 
 /* What the rank started before is done on its GPU; then the hosts meet. */
@@ -257,10 +145,10 @@ static int run_barrier(struct lane *lane, cudaEvent_t done, struct error *err)
     const struct nccl_rank *self = lane->owner;
     int64_t start_ns = clock_ns();
     cudaError_t status;
-    if (CUDA(self, err, cudaEventRecord, done, lane->stream))
+    if (CUDA(self, err, cudaEventRecord, done, lane->end.stream))
         return -1;
-    while ((status = cudaEventQuery(done)) == cudaErrorNotReady && !has_stopped(self))
-        pause_since(start_ns);
+    while ((status = cudaEventQuery(done)) == cudaErrorNotReady && !nccl_has_stopped(&self->comm))
+        nccl_pause(start_ns);
     if (status != cudaErrorNotReady && check_cuda(self, status, "cudaEventQuery", err))
         return -1;
     return comm_barrier(self->host, err);
@@ -278,11 +166,12 @@ static int run_copy(struct lane *lane, const struct task *send, const struct tas
             self->comm.world_ranks[self->comm.rank], (long long)to->count, dtype_name(receive->job->dtype),
             (long long)from->count, dtype_name(send->job->dtype), lane->tag);
     size_t bytes = (size_t)(from->count * dtype_bytes(send->job->dtype));
-    if (CUDA(self, err, cudaStreamWaitEvent, lane->stream, send->ready, 0) ||
-        CUDA(self, err, cudaStreamWaitEvent, lane->stream, receive->ready, 0) ||
-        CUDA(self, err, cudaMemcpyAsync, to->data, from->data, bytes, cudaMemcpyDeviceToDevice, lane->stream))
+    if (CUDA(self, err, cudaStreamWaitEvent, lane->end.stream, send->ready, 0) ||
+        CUDA(self, err, cudaStreamWaitEvent, lane->end.stream, receive->ready, 0) ||
+        CUDA(self, err, cudaMemcpyAsync, to->data, from->data, bytes, cudaMemcpyDeviceToDevice,
+             lane->end.stream))
         return -1;
-    return CUDA(self, err, cudaEventRecord, done, lane->stream);
+    return CUDA(self, err, cudaEventRecord, done, lane->end.stream);
 }
 
 /* --------------------------------------------------------------------------------------------------- lanes, with the lock */
@@ -320,13 +209,64 @@ static void drop_task(struct lane *lane, struct task *task)
     free(task);
 }
 
-/* `other`: NULL, or the second task that was done with the first. */
+static void drop_tasks(struct lane *lane)
+{
+    while (lane->tasks)
+        drop_task(lane, lane->tasks);
+}
+
+static void begin_busy(struct lane *lane)
+{
+    while (lane->busy)
+        pthread_cond_wait(&lane->changed, &lane->owner->comm.family->lock);
+    lane->busy = true;
+    pthread_mutex_unlock(&lane->owner->comm.family->lock);
+}
+
+static void end_busy(struct lane *lane)
+{
+    pthread_mutex_lock(&lane->owner->comm.family->lock);
+    lane->busy = false;
+    pthread_cond_broadcast(&lane->changed);
+}
+
+/* All that NCCL might connect for: kind, type and lengths. Two jobs of which one is taken for the other only wait too long. */
+static uint64_t shape_of(const struct job *job)
+{
+    uint64_t shape = 0xcbf29ce484222325u;
+    uint64_t head[] = {(uint64_t)job->kind, (uint64_t)job->dtype, (uint64_t)job->reduction,
+                       (uint64_t)job->peer};
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        shape = (shape ^ head[i]) * 0x100000001b3u;
+    for (int i = 0; i < job_span_count(job); i++)
+        shape = (shape ^ (uint64_t)job->spans[i].count) * 0x100000001b3u;
+    return shape;
+}
+
+static bool is_known(const struct lane *lane, uint64_t shape)
+{
+    for (int i = 0; i < lane->known_count; i++)
+        if (lane->known[i] == shape)
+            return true;
+    return false;
+}
+
+static void remember(struct lane *lane, const struct job *job)
+{
+    uint64_t shape = shape_of(job);
+    if (is_known(lane, shape))
+        return;
+    lane->known = host_resize(lane->known, ((size_t)lane->known_count + 1) * sizeof *lane->known);
+    lane->known[lane->known_count++] = shape;
+}
+
+/* Ends the family when it fails. `other`: NULL, or the second task that is done with the first. */
 static void serve(struct lane *lane, struct task *task, struct task *other)
 {
     struct nccl_rank *self = lane->owner;
     cudaEvent_t done = NULL;
     struct error err;
-    pthread_mutex_unlock(&self->comm.family->lock);
+    begin_busy(lane);
     int status = new_event(self, &done, &err);
     if (!status && other)
         status = run_copy(lane, task, other, done, &err);
@@ -336,7 +276,9 @@ static void serve(struct lane *lane, struct task *task, struct task *other)
         status = run_job(lane, task, done, &err);
     if (status)
         fail(self, &err);
-    pthread_mutex_lock(&self->comm.family->lock);
+    end_busy(lane);
+    if (!status)
+        remember(lane, task->job);
     if (done)
         add_mark(lane, task->job->ticket, other ? other->job->ticket : 0, done);
     drop_task(lane, task);
@@ -344,75 +286,52 @@ static void serve(struct lane *lane, struct task *task, struct task *other)
         drop_task(lane, other);
 }
 
-static struct task *first_of(const struct lane *lane, enum job_kind kind)
-{
-    struct task *task = lane->tasks;
-    while (task && task->job->kind != kind)
-        task = task->next;
-    return task;
-}
+/* ------------------------------------------------------------------------------------------------- the lane's own thread */
 
-/* The next that can be done: of messages to itself, both ends. */
-static bool next_tasks(const struct lane *lane, struct task **task, struct task **other)
-{
-    *task = lane->tasks;
-    *other = NULL;
-    if (!to_itself(lane))
-        return *task != NULL;
-    *task = first_of(lane, JOB_SEND);
-    *other = first_of(lane, JOB_RECEIVE);
-    return *task && *other;
-}
-
-/* NCCL finds out about a lost connection by itself, and tells who asks. */
 static void look(struct lane *lane)
 {
     struct nccl_rank *self = lane->owner;
     int64_t until_ns = clock_ns() + look_ns;
     struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-    if (pthread_cond_timedwait(&lane->work, &self->comm.family->lock, &until) == 0 || !lane->nccl)
+    if (pthread_cond_timedwait(&lane->changed, &self->comm.family->lock, &until) == 0 || lane->busy ||
+        !lane->end.nccl)
         return;
     struct error err;
-    ncclResult_t result;
-    pthread_mutex_unlock(&self->comm.family->lock);
-    ncclResult_t asked = ncclCommGetAsyncError(lane->nccl, &result);
-    if (asked != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
-        nccl_error(lane, asked != ncclSuccess ? asked : result, "a collective or message", &err);
+    begin_busy(lane);
+    if (nccl_look(&lane->end, &err))
         fail(self, &err);
-    }
-    pthread_mutex_lock(&self->comm.family->lock);
+    end_busy(lane);
 }
 
-/* The family has ended. */
+/* The family has ended. Whoever is at the lane's end notices by himself. */
 static void give_up(struct lane *lane)
 {
     struct nccl_rank *self = lane->owner;
-    pthread_mutex_unlock(&self->comm.family->lock);
-    disconnect(lane);
-    pthread_mutex_lock(&self->comm.family->lock);
-    while (lane->tasks)
-        drop_task(lane, lane->tasks);
+    begin_busy(lane);
+    nccl_disconnect(&lane->end);
+    end_busy(lane);
+    if (lane->tasks && !lane->tasks->here)
+        drop_tasks(lane);
     if (!self->closing)
-        pthread_cond_wait(&lane->work, &self->comm.family->lock);
+        pthread_cond_wait(&lane->changed, &self->comm.family->lock);
 }
 
 static void *work(void *context)
 {
     struct lane *lane = context;
     struct nccl_rank *self = lane->owner;
-    struct task *task, *other;
     cudaSetDevice(self->device->ordinal);
     pthread_mutex_lock(&self->comm.family->lock);
     while (!self->closing || lane->tasks) {
         if (self->comm.family->stopped)
             give_up(lane);
-        else if (next_tasks(lane, &task, &other))
-            serve(lane, task, other);
+        else if (lane->tasks && !lane->tasks->here && !lane->busy)
+            serve(lane, lane->tasks, NULL);
         else
             look(lane);
     }
     pthread_mutex_unlock(&self->comm.family->lock);
-    disconnect(lane);
+    nccl_disconnect(&lane->end);
     return NULL;
 }
 
@@ -428,10 +347,20 @@ static void free_lane(struct lane *lane)
 {
     while (lane->marks)
         drop_mark(lane);
-    pthread_cond_destroy(&lane->work);
-    if (lane->stream)
-        cudaStreamDestroy(lane->stream);
+    pthread_cond_destroy(&lane->changed);
+    if (lane->end.stream)
+        cudaStreamDestroy(lane->end.stream);
+    free(lane->known);
     free(lane);
+}
+
+static int start_thread(struct lane *lane, struct error *err)
+{
+    const struct comm *comm = &lane->owner->comm;
+    int code = to_itself(lane) ? 0 : pthread_create(&lane->thread, NULL, work, lane);
+    return code ? error_set(err, "no thread for what rank %d of %d exchanges: %s; use fewer ranks",
+                            comm->rank, comm->size, strerror(code))
+                : 0;
 }
 
 static struct lane *open_lane(struct nccl_rank *self, int peer, int tag, enum job_kind kind,
@@ -439,17 +368,14 @@ static struct lane *open_lane(struct nccl_rank *self, int peer, int tag, enum jo
 {
     struct lane *lane = host_alloc(sizeof *lane);
     *lane = (struct lane){.owner = self, .peer = peer, .tag = tag, .kind = kind};
+    lane->end = (struct nccl_end){.comm = &self->comm, .ordinal = self->device->ordinal};
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&lane->work, &monotonic);
+    pthread_cond_init(&lane->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int status = CUDA(self, err, cudaStreamCreateWithFlags, &lane->stream, cudaStreamNonBlocking);
-    int code = status ? 0 : pthread_create(&lane->thread, NULL, work, lane);
-    if (code)
-        status = error_set(err, "no thread for what rank %d of %d exchanges: %s; use fewer ranks",
-                           self->comm.rank, self->comm.size, strerror(code));
-    if (status) {
+    if (CUDA(self, err, cudaStreamCreateWithFlags, &lane->end.stream, cudaStreamNonBlocking) ||
+        start_thread(lane, err)) {
         free_lane(lane);
         return NULL;
     }
@@ -469,23 +395,91 @@ static struct lane *lane_of(struct nccl_rank *self, const struct job *job, struc
 
 /* ------------------------------------------------------------------------------------------------------- the transport */
 
-/* A stream that is being captured would make the exchange part of a recording, and hand it over before all ranks are there. */
-static int check_capture(const struct nccl_rank *self, struct error *err)
+static struct task *add_task(struct lane *lane, struct job *job, cudaEvent_t ready)
+{
+    struct task *task = host_alloc(sizeof *task), **end = &lane->tasks;
+    *task = (struct task){.job = job, .ready = ready};
+    while (*end)
+        end = &(*end)->next;
+    *end = task;
+    return task;
+}
+
+static struct task *first_of(const struct lane *lane, enum job_kind kind)
+{
+    struct task *task = lane->tasks;
+    while (task && task->job->kind != kind)
+        task = task->next;
+    return task;
+}
+
+/* When both ends of a message to itself are there. */
+static void serve_itself(struct lane *lane)
+{
+    struct task *send = first_of(lane, JOB_SEND), *receive = first_of(lane, JOB_RECEIVE);
+    if (send && receive)
+        serve(lane, send, receive);
+    if (lane->owner->comm.family->stopped)
+        drop_tasks(lane);
+}
+
+/* In what was done before, NCCL waits for nobody. */
+static bool may_serve_here(const struct lane *lane, const struct task *task)
+{
+    return lane->tasks == task && task->job->kind != JOB_BARRIER && is_known(lane, shape_of(task->job));
+}
+
+static int serve_here(struct lane *lane, struct task *task, struct error *err)
+{
+    struct family *family = lane->owner->comm.family;
+    task->here = true;
+    while (lane->busy)
+        pthread_cond_wait(&lane->changed, &family->lock);
+    if (family->stopped)
+        drop_task(lane, task);
+    else
+        serve(lane, task, NULL);
+    return family_check(family, err);
+}
+
+static int refuse_in_recording(struct lane *lane, struct task *task, struct error *err)
+{
+    bool barrier = task->job->kind == JOB_BARRIER;
+    error_set(err, "GPU %d: a %s%s cannot be recorded; use --no-graph", lane->owner->device->ordinal,
+              job_name(task->job->kind), barrier ? "" : " that was never done before");
+    drop_task(lane, task);
+    return -1;
+}
+
+static int begin_task(struct lane *lane, struct task *task, bool recording, struct error *err)
+{
+    if (to_itself(lane)) {
+        serve_itself(lane);
+        return family_check(lane->owner->comm.family, err);
+    }
+    if (may_serve_here(lane, task))
+        return serve_here(lane, task, err);
+    if (recording)
+        return refuse_in_recording(lane, task, err);
+    pthread_cond_broadcast(&lane->changed);
+    return 0;
+}
+
+static int is_recording(const struct nccl_rank *self, bool *out, struct error *err)
 {
     enum cudaStreamCaptureStatus capture;
     if (CUDA(self, err, cudaStreamIsCapturing, self->device->compute, &capture))
         return -1;
-    if (capture == cudaStreamCaptureStatusNone)
-        return 0;
-    return error_set(err, "GPU %d: exchanges between ranks cannot be recorded; use --no-graph",
-                     self->device->ordinal);
+    *out = capture != cudaStreamCaptureStatusNone;
+    return 0;
 }
 
 static int nccl_start(struct comm *comm, struct job *job, struct error *err)
 {
     struct nccl_rank *self = (struct nccl_rank *)comm;
     cudaEvent_t ready = NULL;
-    struct lane *lane = check_capture(self, err) ? NULL : lane_of(self, job, err);
+    bool recording;
+    struct lane *lane = is_recording(self, &recording, err) ? NULL : lane_of(self, job, err);
     if (!lane || new_event(self, &ready, err) ||
         CUDA(self, err, cudaEventRecord, ready, self->device->compute)) {
         if (ready)
@@ -493,24 +487,22 @@ static int nccl_start(struct comm *comm, struct job *job, struct error *err)
         job_finish(comm, job);
         return -1;
     }
-    struct task *task = host_alloc(sizeof *task), **end = &lane->tasks;
-    *task = (struct task){.job = job, .ready = ready};
-    while (*end)
-        end = &(*end)->next;
-    *end = task;
-    pthread_cond_signal(&lane->work);
-    return 0;
+    return begin_task(lane, add_task(lane, job, ready), recording, err);
 }
 
 static void wake_lanes(const struct nccl_rank *self)
 {
     for (struct lane *lane = self->lanes; lane; lane = lane->next)
-        pthread_cond_signal(&lane->work);
+        pthread_cond_broadcast(&lane->changed);
 }
 
 static void nccl_stop(struct comm *comm)
 {
-    wake_lanes((struct nccl_rank *)comm);
+    struct nccl_rank *self = (struct nccl_rank *)comm;
+    for (struct lane *lane = self->lanes; lane; lane = lane->next)
+        if (to_itself(lane) && !lane->busy)
+            drop_tasks(lane);
+    wake_lanes(self);
 }
 
 static void nccl_settle(struct comm *comm)
@@ -589,7 +581,8 @@ static void nccl_close(struct comm *comm)
     pthread_mutex_unlock(&comm->family->lock);
     for (struct lane *lane = self->lanes, *next; lane; lane = next) {
         next = lane->next;
-        pthread_join(lane->thread, NULL);
+        if (!to_itself(lane))
+            pthread_join(lane->thread, NULL);
         free_lane(lane);
     }
     pthread_mutex_lock(&comm->family->lock);
@@ -609,10 +602,8 @@ int comm_nccl_open(struct comm *host, const struct cuda_device *device, struct c
         .split = nccl_split,
         .close = nccl_close,
     };
-    int version = 0;
-    if (ncclGetVersion(&version) != ncclSuccess || version < LEAST_VERSION)
-        return error_set(err, "this NCCL is of version %d; %d (2.14) or newer is needed", version,
-                         LEAST_VERSION);
+    if (nccl_check_version(err))
+        return -1;
     struct nccl_rank *self = host_alloc(sizeof *self);
     struct membership membership = {host->rank, host->size, host->context, host->world_ranks};
     self->host = host;

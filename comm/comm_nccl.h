@@ -12,7 +12,9 @@ struct cuda_device;
  * What differs from comm.h, since the GPU runs it later than the host asks for it:
  *
  *     - A wait returns when what was started is under way, and the device's compute stream goes on when it is done. The host
- *       has the data when it has read them from the device.
+ *       has the data when it has read them from the device, and learns of a failure then: comm_check().
+ *     - What was done once may be done again while the device records (device_record()), and is part of the recording; all
+ *       ranks record it, and forget the recording before they close. Barriers, and what is done for the first time, are refused.
  *     - NCCL adds in an order of its own, the same in every run on the same machine and on every rank; bf16 may be rounded
  *       after each addition; a maximum may lose a NaN.
  *     - Ranks must cut into spans alike: each span is a call of NCCL's. That ranks ask for different things is not noticed

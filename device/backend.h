@@ -34,6 +34,7 @@ struct backend {
     int (*recorded)(void *context, struct error *err);
     void (*rewrite)(void *context);
     int (*replay)(void *context, struct error *err);
+    void (*forget)(void *context);
 };
 
 /* A device over `backend`, which must outlive it. Owns `context` from here on. Capacity and poison as in

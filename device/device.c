@@ -389,6 +389,12 @@ int device_replay(struct device *device, struct error *err)
     return device->backend->replay(device->context, err);
 }
 
+void device_forget(struct device *device)
+{
+    if (device->backend->forget)
+        device->backend->forget(device->context);
+}
+
 void device_range_begin(struct device *device, int64_t operation, int step)
 {
     assert(device->range.operation == -1 && "ranges do not nest");

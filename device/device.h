@@ -93,14 +93,17 @@ int device_finish(struct device *device, struct error *err);
  *     device_recorded()    ends that, and does it once
  *     device_rewrite()     from here on each device_write() says what the next write of the recording, in order, will write
  *     device_replay()      ends that, and does the recording again
+ *     device_forget()      there is none from here on; one that is being made is given up, with nothing done since
  *
  * One recording a device; a new one replaces it. device_record() and device_recorded() fail where something cannot be
- * recorded, with nothing done since device_record(). */
+ * recorded, with nothing done since device_record(). Exchanges between ranks (comm/) become part of it; what they go over may
+ * be closed only when it is forgotten. */
 bool device_can_record(const struct device *device);
 int device_record(struct device *device, struct error *err);
 int device_recorded(struct device *device, struct error *err);
 void device_rewrite(struct device *device);
 int device_replay(struct device *device, struct error *err);
+void device_forget(struct device *device); /* also where nothing can be recorded */
 
 /* Ranges: work between begin and end carries this operation id, >= 0 (memory events name it; observers get its times).
  * They do not nest. */

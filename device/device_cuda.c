@@ -367,8 +367,7 @@ static void cuda_copy(void *context, void *to, const void *from, int64_t bytes)
 static int cuda_finish(void *context, struct error *err)
 {
     struct cuda *c = context;
-    if (!c->failed && OK(c, cudaStreamSynchronize, c->shown.compute) &&
-        OK(c, cudaStreamSynchronize, c->shown.communication))
+    if (!c->failed && OK(c, cudaStreamSynchronize, c->shown.compute))
         ok(c, cudaGetLastError(), "a kernel");
     return c->failed ? tell(c, err) : 0;
 }
@@ -449,6 +448,20 @@ static int cuda_replay(void *context, struct error *err)
     return c->failed ? tell(c, err) : 0;
 }
 
+static void cuda_forget(void *context)
+{
+    struct cuda *c = context;
+    cudaGraph_t graph = NULL;
+    if (c->mode == MODE_RECORD && cudaStreamEndCapture(c->shown.compute, &graph) == cudaSuccess)
+        cudaGraphDestroy(graph);
+    cudaGetLastError();
+    c->mode = MODE_AT_ONCE;
+    /* The GPU may still be at it. */
+    if (c->write_count && !c->failed)
+        OK(c, cudaStreamSynchronize, c->shown.compute);
+    forget_recording(c);
+}
+
 /* ------------------------------------------------------------------------------------------------------ open and close */
 
 static bool open_pool(struct cuda *c)
@@ -492,8 +505,7 @@ static bool open_peer(struct cuda *c, int other)
 static bool open_parts(struct cuda *c, int used)
 {
     if (!OK(c, cudaSetDevice, c->shown.ordinal) ||
-        !OK(c, cudaStreamCreateWithFlags, &c->shown.compute, cudaStreamNonBlocking) ||
-        !OK(c, cudaStreamCreateWithFlags, &c->shown.communication, cudaStreamNonBlocking) || !open_pool(c) ||
+        !OK(c, cudaStreamCreateWithFlags, &c->shown.compute, cudaStreamNonBlocking) || !open_pool(c) ||
         !open_staging(c))
         return false;
     for (int other = 0; other < used; other++)
@@ -518,8 +530,6 @@ static void cuda_close(void *context)
     cudaFreeHost(c->landing);
     if (c->shown.compute)
         cudaStreamDestroy(c->shown.compute);
-    if (c->shown.communication)
-        cudaStreamDestroy(c->shown.communication);
     if (c->pool)
         cudaMemPoolDestroy(c->pool);
     free(c);
@@ -540,6 +550,7 @@ static const struct backend cuda = {
     .recorded = cuda_recorded,
     .rewrite = cuda_rewrite,
     .replay = cuda_replay,
+    .forget = cuda_forget,
 };
 
 int device_cuda_open(int ordinal, int used, const struct backend **backend, void **context, struct error *err)

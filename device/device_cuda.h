@@ -6,12 +6,12 @@
 
 struct CUstream_st;
 
-/* All work of a rank is put into `compute`, in order; what runs beside it into `communication`, and events order the two. */
+/* All work of a rank is put into `compute`, in order; exchanges with other ranks run beside it (comm_nccl.c). */
 struct cuda_device {
     int ordinal;
     int capability;      /* 90: compute capability 9.0 */
     int multiprocessors;
-    struct CUstream_st *compute, *communication; /* cudaStream_t */
+    struct CUstream_st *compute; /* cudaStream_t */
 };
 
 /* Entries of struct cuda_library. */

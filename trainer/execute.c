@@ -147,7 +147,8 @@ static int run_op(struct executor *e, const struct step_op *s, struct error *err
 {
     device_range_begin(e->parts.device, s->id, (int)e->step);
     struct call call = {.e = e, .s = s};
-    int status = s->item >= 0 ? messages_at_item(e->messages, s->item, err) : 0;
+    bool exchanges = s->item >= 0 && e->mode != EXECUTOR_REPLAY;
+    int status = exchanges ? messages_at_item(e->messages, s->item, err) : 0;
     if (!status)
         status = take_births(e, s, err);
     if (!status) {
@@ -197,7 +198,9 @@ static int walk_step(struct executor *e, struct error *err)
 {
     write_scalar(e, SCALAR_LOSS, 0);
     write_scalar(e, SCALAR_SQUARE_SUM, 0);
-    messages_begin_walk(e->messages, false);
+    bool recorded = e->mode == EXECUTOR_REPLAY;
+    if (!recorded)
+        messages_begin_walk(e->messages, false);
     struct program_cursor cursor = program_walk(e->parts.program);
     int64_t loaded = -1;
     for (struct step_op s; program_next(&cursor, &s);) {
@@ -208,28 +211,34 @@ static int walk_step(struct executor *e, struct error *err)
         if (run_op(e, &s, err))
             return -1;
     }
-    return messages_end_walk(e->messages, err);
+    return recorded ? 0 : messages_end_walk(e->messages, err);
 }
 
-/* What other ranks take part in is put into streams by other threads, of which a recording would not hear. */
-static int begin_recording(struct executor *e)
+/* A rank alone goes on without. Others may have recorded what needs this rank to record it too, so there it is a failure. */
+static int give_up_recording(struct executor *e, struct error *err)
 {
-    if (layout_ranks(&e->parts.program->layout) > 1)
-        return error_set(&e->unrecorded, "exchanges between ranks cannot be recorded");
-    return device_record(e->parts.device, &e->unrecorded);
+    if (layout_ranks(&e->parts.program->layout) == 1)
+        return 0;
+    *err = e->unrecorded;
+    return error_prefix(err, "step %lld cannot be recorded, and other ranks may have done so; use --no-graph",
+                        (long long)e->step + 1);
 }
 
 /* The first recording is the last when it fails: *recorded says whether the step was done. */
 static int record_step(struct executor *e, bool *recorded, struct error *err)
 {
     *recorded = false;
-    if (begin_recording(e))
-        return 0;
+    if (device_record(e->parts.device, &e->unrecorded))
+        return give_up_recording(e, err);
     e->mode = EXECUTOR_RECORD;
     int status = walk_step(e, err);
     e->mode = EXECUTOR_RUN;
-    if (device_recorded(e->parts.device, &e->unrecorded) || status)
-        return status;
+    if (status) {
+        device_forget(e->parts.device);
+        return -1;
+    }
+    if (device_recorded(e->parts.device, &e->unrecorded))
+        return give_up_recording(e, err);
     e->mode = EXECUTOR_REPLAY;
     *recorded = true;
     return 0;

@@ -344,11 +344,13 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
     return after_step(rank, step + 1, err);
 }
 
-/* First the collectives: after a failure the other ranks may still be adding up this one's gradients, which lie in the
- * memory that goes next. */
+/* First a recorded step, which holds the collectives; then those: after a failure the other ranks may still be adding up this
+ * one's gradients, which lie in the memory that goes next. */
 static void rank_close(struct rank *rank)
 {
     struct run_state *run = rank->run;
+    if (rank->device)
+        device_forget(rank->device);
     groups_close(&rank->groups);
     if (rank->comm != run->settings->world)
         comm_close(rank->comm);

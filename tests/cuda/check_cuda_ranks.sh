@@ -46,6 +46,28 @@ compare gpt2-tiny 1e-5 --dp 2 --tp 2 --pp 2 --zero 1 --sequence-parallel --globa
 verdict "validation across stages gives the loss of CPU ranks" within validation_loss 1e-5 2 cpu cuda
 compare llama-tiny 1e-2 --dp 2 --tp 2 --precision bf16 --global-batch 8
 
+# ---- recorded steps ----
+
+# record OPTIONS...: the losses of recorded steps, in $folder/recorded; of steps run one by one, in $folder/eager.
+same_bits() { [ "$(values recorded loss | wc -l)" -eq 6 ] && cmp -s <(values recorded loss) <(values eager loss); }
+record() {
+    train recorded gpt2-tiny --data "$folder/text" --device cuda --steps 6 "$@"
+    train eager gpt2-tiny --data "$folder/text" --device cuda --steps 6 --no-graph "$@"
+    verdict "$*: recorded exchanges give the very bits of steps run one by one" same_bits
+}
+record --dp 2 --global-batch 8 --bucket-bytes 1024
+record --tp 2 --global-batch 4 --validate-every 2
+record --pp 2 --global-batch 8
+record --dp 2 --tp 2 --pp 2 --zero 1 --sequence-parallel --global-batch 8
+
+# Streams are asked for collectives in the first step and while the second is recorded, and no more.
+asked() {
+    DOUBLE_CUDA_LOG=$folder/streams train log gpt2-tiny --data random --device cuda --dp 2 --tp 2 --global-batch 8 --steps "$1"
+    awk '$3 ~ /^nccl/ { asked++ } END { print asked + 0 }' "$folder/streams"
+}
+asked_no_more() { [ "$(asked 2)" -gt 0 ] && [ "$(asked 2)" -eq "$(asked 5)" ]; }
+verdict "steps after the second ask NCCL for nothing: they are launches of a graph" asked_no_more
+
 # ---- memory and checkpoints ----
 
 train ledger gpt2-tiny --data random --device cuda --dp 2 --pp 2 --zero 1 --global-batch 8
@@ -76,7 +98,7 @@ overlapped() {
          $3 !~ /^(records|nccl|cudaMem)/ { works[$2]++ }
          END { print total + 0, hidden + 0 }' "$folder/streams"
 }
-# Five buckets a step, and the loss. What is reduced last has nothing left to hide behind.
+# Five buckets a step, and the loss, in the two steps that ask for them. What is reduced last has nothing left to hide behind.
 hides() {
     local total hidden
     read -r total hidden <<<"$(overlapped)"
@@ -85,7 +107,7 @@ hides() {
 }
 for zero in 0 1; do
     DOUBLE_CUDA_LOG=$folder/streams train log gpt2-tiny --data random --device cuda --dp 2 --zero $zero --global-batch 4 --bucket-bytes 1024
-    verdict "zero $zero: buckets are reduced on a stream of their own while backward goes on" hides 16
+    verdict "zero $zero: buckets are reduced on a stream of their own while backward goes on" hides 8
 done
 
 # ---- failures ----
@@ -105,6 +127,10 @@ verdict "NCCL loses a peer" fails 'remote process exited or there was a network 
 verdict "a sum that cannot be asked for" fails 'all-reduce failed: unhandled cuda error' DOUBLE_NCCL_FAIL=ncclAllReduce:40:1
 verdict "a product that fails on one rank" fails 'rank [0-3]: step 1, .*cublasLtMatmul failed' DOUBLE_CUDA_FAIL=cublasLtMatmul:41
 verdict "an illegal access on one rank" fails 'GPU [0-3]: cudaStreamSynchronize failed' DOUBLE_CUDA_FAIL=cudaStreamSynchronize:20:700
+
+verdict "a graph that fails on one rank, when others wait in theirs" fails 'cudaGraphLaunch failed' DOUBLE_CUDA_FAIL=cudaGraphLaunch:6:700
+verdict "a step that one rank cannot record" fails 'step 2 cannot be recorded, and other ranks may have done so; use --no-graph' DOUBLE_CUDA_FAIL=cudaGraphInstantiate:3:801
+verdict "NCCL loses a peer while graphs run" fails 'remote process exited or there was a network error' DOUBLE_NCCL_FAIL=ncclCommGetAsyncError:400:6
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

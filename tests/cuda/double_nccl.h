@@ -4,11 +4,11 @@
  * It checks: that buffers are living device memory and long enough; types, counts and ranks; that all ranks of a communicator
  * call the same, and sends meet receives of their length; calls into a communicator that is busy, or gone; that streams wait
  * for what made the data, and are waited for before the data are used (double_runtime.h); that no communicator is left at
- * the end. Ranks that wait for each other for ever are found by whoever asks ncclCommGetAsyncError() too long: the sentence
- * says what each rank waits for.
+ * the end, nor closed while a graph holds its calls; that nothing is captured which NCCL would first have to connect for. Ranks
+ * that wait for each other for ever are found by whoever waits too long: the sentence says what each rank waits for.
  *
- * Only communicators that do not block are known. A group of calls is in progress until the ranks it needs have come; who
- * comes last moves everybody's data. Sums are added in the order of a ring, which begins elsewhere for every piece, and
+ * Only communicators that do not block are known. A group of calls that was never made before is in progress until the ranks it
+ * needs have come, others as long as it takes to ask; data move when the streams of all have come to it, by who comes last. Sums are added in the order of a ring, which begins elsewhere for every piece, and
  * bf16 is rounded after each addition.
  *
  *     DOUBLE_NCCL_TIMEOUT=60            seconds

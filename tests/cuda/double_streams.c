@@ -21,6 +21,9 @@ cudaStream_t double_streams_at(int number)
 
 static void add_token(struct unfinished *to, const struct later_token *token)
 {
+    for (int i = 0; i < to->count; i++)
+        if (to->tokens[i].token == token->token)
+            return;
     if (to->count == to->room) {
         to->room = to->room ? 2 * to->room : 8;
         to->tokens = realloc(to->tokens, (size_t)to->room * sizeof *to->tokens);
@@ -45,29 +48,32 @@ void double_streams_forget(cudaEvent_t event)
     forget_tokens(&event->unfinished);
 }
 
-/* One that is not of the queue, taken out. */
-static bool take_token(struct unfinished *from, const void *queue, struct later_token *out)
+static void drop_done(struct unfinished *of)
 {
-    for (int i = 0; i < from->count; i++)
-        if (!queue || from->tokens[i].queue != queue) {
-            *out = from->tokens[i];
-            from->tokens[i] = from->tokens[--from->count];
+    int kept = 0;
+    for (int i = 0; i < of->count; i++)
+        if (!of->tokens[i].is_done(of->tokens[i].token))
+            of->tokens[kept++] = of->tokens[i];
+    of->count = kept;
+}
+
+static bool has_others(const struct unfinished *of, const void *queue)
+{
+    for (int i = 0; i < of->count; i++)
+        if (!queue || of->tokens[i].queue != queue)
             return true;
-        }
     return false;
 }
 
 /* Without the lock: all but those of `queue` are done then; NULL: all. */
 static void wait_until_done(struct unfinished *of, const void *queue)
 {
-    struct later_token token;
-    for (;;) {
+    for (bool wait = true; wait;) {
         pthread_mutex_lock(&double_lock);
-        bool any = take_token(of, queue, &token);
+        drop_done(of);
+        wait = has_others(of, queue);
         pthread_mutex_unlock(&double_lock);
-        if (!any)
-            return;
-        while (!token.is_done(token.token))
+        if (wait)
             usleep(20);
     }
 }
@@ -341,10 +347,8 @@ static cudaError_t look_at(cudaEvent_t event, bool wait)
     if (wait)
         wait_until_done(&event->unfinished, NULL);
     pthread_mutex_lock(&double_lock);
-    struct unfinished *left = &event->unfinished;
-    while (left->count && left->tokens[left->count - 1].is_done(left->tokens[left->count - 1].token))
-        left->count--;
-    bool done = !left->count;
+    drop_done(&event->unfinished);
+    bool done = !event->unfinished.count;
     if (done)
         host_sees(&event->clock);
     pthread_mutex_unlock(&double_lock);

@@ -31,6 +31,13 @@ static int start_receive(struct comm *comm, float *data, int64_t count, int peer
     return comm_start_receive(comm, &span, DTYPE_F32, peer, tag, NULL, err);
 }
 
+/* Until the GPU is done: a failure shows then. */
+static int all_reduce_to_its_end(struct gpu_rank *self, void *data, int64_t count)
+{
+    return all_reduce(self, data, count, DTYPE_F32) || device_finish(self->device, &self->err) ||
+           comm_check(self->comm, &self->err);
+}
+
 static double seconds_since(int64_t start_ns)
 {
     return (double)(clock_ns() - start_ns) * 1e-9;
@@ -451,6 +458,128 @@ TEST(cuda_comm_send_is_a_use, "data that are being sent must not be written befo
     ASSERT_HAS(overlap.early, "does not wait for ncclSend");
 }
 
+/* --------------------------------------------------------------------------------------------------------- recordings */
+
+/* A sum that is left to run beside a copy, a number passed to the right, and another sum. */
+static void exchange(struct gpu_rank *self, float *data)
+{
+    int right = (self->rank + 1) % self->size, left = (self->rank + self->size - 1) % self->size;
+    struct comm_span first = {data, 1}, second = {data + 3, 1};
+    int64_t ticket;
+    self->status += start_receive(self->comm, data + 2, 1, left, 0, &self->err) ||
+                    comm_start_all_reduce(self->comm, &first, 1, DTYPE_F32, COMM_SUM, &ticket, &self->err);
+    device_copy(self->device, data + 3, data + 1, 4);
+    self->status += start_send(self->comm, data + 1, 1, right, 0, &self->err) ||
+                    comm_wait_for(self->comm, ticket, &self->err) ||
+                    comm_start_all_reduce(self->comm, &second, 1, DTYPE_F32, COMM_SUM, NULL, &self->err) ||
+                    comm_wait(self->comm, &self->err);
+}
+
+static void expect_exchanged(struct gpu_rank *self, const float *data, float step)
+{
+    float host[4], ranks = (float)self->size, sum = ranks * (ranks - 1) / 2;
+    int left = (self->rank + self->size - 1) % self->size;
+    gpu_get(self, host, data, sizeof host);
+    self->status +=
+        host[0] != sum || host[2] != 10 * (float)left + step || host[3] != 10 * sum + step * ranks;
+}
+
+static void give_numbers(struct gpu_rank *self, float *data, float step)
+{
+    float host[2] = {(float)self->rank, 10 * (float)self->rank + step};
+    device_write(self->device, data, host, sizeof host);
+}
+
+static void record_exchange(struct gpu_rank *self, float *data)
+{
+    give_numbers(self, data, 0);
+    exchange(self, data);
+    expect_exchanged(self, data, 0);
+    self->status += device_record(self->device, &self->err);
+    give_numbers(self, data, 1);
+    exchange(self, data);
+    self->status += device_recorded(self->device, &self->err);
+    expect_exchanged(self, data, 1);
+}
+
+static void replay_exchanges(struct gpu_rank *self)
+{
+    static const float zeros[4];
+    float *data = gpu_put(self, zeros, sizeof zeros);
+    record_exchange(self, data);
+    for (float step = 2; step < 5; step++) {
+        device_rewrite(self->device);
+        give_numbers(self, data, step);
+        self->status += device_replay(self->device, &self->err);
+        expect_exchanged(self, data, step);
+    }
+    /* What is done one by one meanwhile is in order with it. */
+    give_numbers(self, data, 9);
+    exchange(self, data);
+    expect_exchanged(self, data, 9);
+    device_forget(self->device);
+}
+
+TEST_LOOP(cuda_comm_recorded,
+          "sums and messages of 1, 2, 4 GPUs are part of a recording, and done again with other numbers", 3)
+{
+    struct gpu_rank ranks[MAX_GPU_RANKS];
+    gpu_ranks_run(1 << _i, ranks, replay_exchanges, NULL);
+    gpu_ranks_check(1 << _i, ranks);
+}
+
+/* Rank 1 stops instead of doing the recording again, in which rank 0 waits for it. */
+static void stop_before_replay(struct gpu_rank *self)
+{
+    static const float zeros[4];
+    float *data = gpu_put(self, zeros, sizeof zeros);
+    record_exchange(self, data);
+    int64_t start_ns = clock_ns();
+    if (self->rank == 1) {
+        comm_abort(self->comm, "no memory for the next batch");
+    } else {
+        device_rewrite(self->device);
+        give_numbers(self, data, 2);
+        device_replay(self->device, &self->err);
+        device_finish(self->device, &self->err);
+        self->status += comm_check(self->comm, &self->err) == 0;
+    }
+    self->status += seconds_since(start_ns) > 5;
+    device_forget(self->device);
+}
+
+TEST(cuda_comm_recorded_dead, "a rank that is gone ends a recording that waits for it, soon, with its reason")
+{
+    struct gpu_rank ranks[MAX_GPU_RANKS];
+    gpu_ranks_run(2, ranks, stop_before_replay, NULL);
+    gpu_ranks_check(2, ranks);
+    ASSERT_STR(ranks[0].err.text, "rank 1 stopped: no memory for the next batch");
+}
+
+static void record_the_unknown(struct gpu_rank *self)
+{
+    static const float zeros[8];
+    float *data = gpu_put(self, zeros, sizeof zeros);
+    struct comm_span span = {data, 8};
+    self->status += all_reduce(self, data, 4, DTYPE_F32);
+    self->status += device_record(self->device, &self->err);
+    self->status +=
+        !comm_start_all_reduce(self->comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &self->err) ||
+        !strstr(self->err.text, "a all-reduce that was never done before cannot be recorded; use --no-graph");
+    self->status +=
+        !comm_barrier(self->comm, &self->err) || !strstr(self->err.text, "a barrier cannot be recorded");
+    device_forget(self->device);
+    self->status += all_reduce(self, data, 8, DTYPE_F32);
+}
+
+TEST(cuda_comm_records_the_known,
+     "what NCCL might wait in for others is not recorded, and does no harm to what follows")
+{
+    struct gpu_rank ranks[MAX_GPU_RANKS];
+    gpu_ranks_run(2, ranks, record_the_unknown, NULL);
+    gpu_ranks_check(2, ranks);
+}
+
 /* ----------------------------------------------------------------------------------------------------------- failures */
 
 /* Ranks 0 and 1 wait in a collective and in a receive; rank 2 fails. */
@@ -466,7 +595,7 @@ static void one_fails(struct gpu_rank *self)
         return;
     }
     int64_t start_ns = clock_ns();
-    self->status |= self->rank == 0 ? all_reduce(self, data, 100, DTYPE_F32) == 0
+    self->status |= self->rank == 0 ? all_reduce_to_its_end(self, data, 100) == 0
                                     : start_receive(self->comm, data, 1, 2, 0, &self->err) ||
                                           comm_wait(self->comm, &self->err) == 0;
     self->status |= seconds_since(start_ns) > 2 || comm_failed_first(self->comm);
@@ -625,7 +754,7 @@ static void sum_alone(struct gpu_rank *self)
         comm_abort(self->comm, "enough");
         return;
     }
-    self->status |= all_reduce(self, data, 12, DTYPE_F32) == 0;
+    self->status |= all_reduce_to_its_end(self, data, 12) == 0;
 }
 
 TEST(cuda_double_nccl_deadlock, "ranks that wait too long are told what each waits for")
@@ -638,6 +767,24 @@ TEST(cuda_double_nccl_deadlock, "ranks that wait too long are told what each wai
                "a deadlock: communicator 1: rank 0 of 2 waits in ncclAllReduce of 12 float32");
     double_unlisten();
     gpu_ranks_check(2, ranks);
+}
+
+/* What comm_nccl.c does not do. */
+static void keep_recording(struct gpu_rank *self)
+{
+    static const float zeros[4];
+    record_exchange(self, gpu_put(self, zeros, sizeof zeros));
+}
+
+TEST(cuda_double_nccl_graph_outlives,
+     "a communicator that is closed before the graph that holds its calls waits for ever")
+{
+    struct gpu_rank ranks[MAX_GPU_RANKS];
+    double_listen();
+    gpu_ranks_run(1, ranks, keep_recording, NULL);
+    ASSERT_STR(double_listen(),
+               "ncclCommDestroy: rank 0 waits for ever for the end of a graph that holds 2 of its groups");
+    double_unlisten();
 }
 
 static void sum_host_memory(struct gpu_rank *self)
