@@ -106,6 +106,11 @@ static int read_config(struct training_job *job, const struct word *path, const 
             pairs.list[kept++] = pairs.list[i];
     }
     pairs.count = kept;
+    for (int i = 0; i < files->edits.count; i++) {
+        const struct job_edit *edit = &files->edits.list[i];
+        if (edit->place == JOB_EDIT_FILE && !strcmp(edit->file, path->text))
+            pairs_add(&pairs, job->facts.arena, edit->name, edit->value, 0);
+    }
     if (setting_read_pairs(&table, job, &pairs, err))
         return -1;
     /* What stood on the command line comes first. */
