@@ -396,6 +396,14 @@ void loss_rule_formula(const struct workload *w, const struct loss_rule *rule, s
     add_formula(element_bytes(w, rule->element), rule->width, is_vocabulary_split(w, rule) && w->tp > 1, out);
 }
 
+bool layer_remade(const struct workload *w, int64_t layer)
+{
+    int64_t chunk = max_i64(w->model.layers / (w->pp * w->virtual_stages), 1);
+    if (w->recompute == WORKLOAD_KEEPS_ALL || (w->recompute == WORKLOAD_ALTERNATE && layer % 2))
+        return false;
+    return !w->remade_layers || layer % chunk < w->remade_layers;
+}
+
 bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)
 {
     static const unsigned keeps[] = {
@@ -403,7 +411,7 @@ bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, in
         [WORKLOAD_ALTERNATE] = KEEP_FULL,  [WORKLOAD_FULL] = KEEP_FULL,
         [WORKLOAD_EXPERTS] = KEEP_EXPERTS, [WORKLOAD_EXPERTS_AND_NORMS] = KEEP_NORMS,
     };
-    if (w->recompute == WORKLOAD_KEEPS_ALL || (w->recompute == WORKLOAD_ALTERNATE && layer % 2))
+    if (!layer_remade(w, layer))
         return rule->life == LIFE_KEPT;
     return (rule->kept_by & keeps[w->recompute]) != 0;
 }

@@ -132,6 +132,8 @@ int loss_rule_element(const struct workload *workload, const struct loss_rule *r
 double loss_rule_bytes(const struct workload *workload, const struct loss_rule *rule);
 /* Of tokens on one rank, before any split over tensor-parallel ranks. */
 double layer_tokens(const struct workload *workload);
+/* Whether recomputation is about that layer: about all, every second, or the first of each chunk. */
+bool layer_remade(const struct workload *workload, int64_t layer);
 bool layer_rule_kept(const struct workload *workload, const struct layer_rule *rule, int64_t layer);
 /* Bytes that a layer keeps of one micro-batch. */
 double layer_kept_bytes(const struct workload *workload, int64_t layer);

@@ -255,11 +255,12 @@ static struct clocks recomputed(const struct workload *w, int64_t layer, const s
                                 const struct passes *core, const struct passes *routed, struct clocks norms)
 {
     struct clocks none = {0}, some = routed->forward;
+    if (!layer_remade(w, layer))
+        return none;
     switch (w->recompute) {
     case WORKLOAD_FULL:
-        return whole->forward;
     case WORKLOAD_ALTERNATE:
-        return layer % 2 ? none : whole->forward;
+        return whole->forward;
     case WORKLOAD_CORE:
         return core->forward;
     case WORKLOAD_EVERY_SECOND: /* half of the products, and no attention */

@@ -111,6 +111,7 @@ struct workload {
     bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
 
     enum workload_recompute recompute;
+    int64_t remade_layers; /* of each chunk, the first so many; the others keep all; 0: all are remade */
     bool inputs_offloaded; /* what recomputation starts from waits in host memory */
     enum workload_attention attention;
     enum workload_norm norm;
