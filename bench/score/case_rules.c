@@ -52,6 +52,9 @@ enum decision {
     FROZEN_BITS,
     LOSS_HELD, /* and the caller keeps the logits */
     OLD_TORCH,
+    SOFTMAX_INPUT,
+    ENDS,
+    EXPANDABLE,
     STAGE_LAST,
 };
 
@@ -74,16 +77,30 @@ static const struct rule rules[] = {
     {"framework", "hf-trainer", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "fsdp", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "deepspeed", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "composer", LOSS,
+     WORKLOAD_LOSS_KERNEL},               /* llm-foundry modeling_mpt.py: loss_fn='fused_crossentropy' */
     {"framework", "Ulysses", NOTHING, 0}, /* cp by exchanging heads: as many tokens and heads a rank */
     {"source", "Megatron-DeepSpeed", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "Vocabulary Parallelism", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "SC'21", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "Activation recomputation paper", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "(2023 text)", OLD_TORCH, 1},
+    {"source", "(2023 text)", SOFTMAX_INPUT, 1},         /* measured in 2022-01, with PyTorch 1.10 */
     {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
     {"source", "golden values", STAGE_LAST, 1},
-    {"source", "torchtitan commit", NORM, WORKLOAD_NORM_COMPOSED}, /* nn.RMSNorm */
+    /* torchtitan's own history, by the date of the case. */
+    {"source", "torchtitan commit", NORM, WORKLOAD_NORM_COMPOSED}, /* nn.RMSNorm, since 2025-02-25 */
+    {"source", "(2024-", NORM, WORKLOAD_NORM_WRITTEN},
+    {"source", "(2025-02-0", NORM, WORKLOAD_NORM_WRITTEN},
+    {"source", "(2024-", ENDS, 0}, /* units of their own since 2025-07-28 */
+    {"source", "(2024)", ENDS, 0},
+    {"source", "(2025-02", ENDS, 0},
+    {"source", "(2025-03", ENDS, 0},
+    {"source", "(2025-", EXPANDABLE, 1}, /* its launch script sets PYTORCH_CUDA_ALLOC_CONF since 2024-10-22 */
+    {"source", "(2026-", EXPANDABLE, 1},
+    {"source", "(2024-03", STEP, WORKLOAD_STEP_FOREACH},
     {"source", "(2025-1", NORM, WORKLOAD_NORM_FUSED}, /* which has a kernel since PyTorch 2.8, of 2025-08 */
+    {"source", "(2025-09", NORM, WORKLOAD_NORM_FUSED},
     {"source", "(2026-", NORM, WORKLOAD_NORM_FUSED},
     {"source", "(2026-", LOSS, WORKLOAD_LOSS_CHUNKED}, /* torchtitan's default */
     {"source", "(2024-03", LOGITS_WHOLE, 1},           /* nor loss_parallel() */
@@ -372,6 +389,15 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case OLD_TORCH:
         w->old_torch = true;
+        break;
+    case ENDS:
+        w->wraps_ends = value;
+        break;
+    case EXPANDABLE:
+        w->expandable_segments = value;
+        break;
+    case SOFTMAX_INPUT:
+        w->softmax_keeps_input = true;
         break;
     case STAGE_LAST:
         c->last_stage = true;

@@ -66,6 +66,9 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, "softmax in fp32: its cast"},
     {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
      MATRIX_NONE, HOOKS},
+    {"softmax's input", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_SEPARATE | IF_SOFTMAX_INPUT,
+     LIFE_KEPT, EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
+     "derivatives.yaml before 1.11: _softmax_backward_data(grad, result, dim, self)"},
     {"softmax in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_KEPT,
      EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
      HOOKS ": softmax keeps its result; autocast and dtype=float32"},
@@ -177,6 +180,7 @@ _Static_assert(sizeof layer_rules / sizeof *layer_rules <= LAYER_RULES_MOST,
 #define VOCABULARY (1u << WORKLOAD_LOSS_VOCABULARY)
 #define CHUNKED    (1u << WORKLOAD_LOSS_CHUNKED)
 #define FUSED      (1u << WORKLOAD_LOSS_FUSED)
+#define KERNEL     (1u << WORKLOAD_LOSS_KERNEL)
 
 /* "logits" live until the end of forward, or are held through backward. */
 const struct loss_rule loss_forward_rules[] = {
@@ -190,6 +194,8 @@ const struct loss_rule loss_forward_rules[] = {
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | CHUNKED, IF_COMPILED, LIFE_KEPT,
      "Wijmans et al. 2024, table 1: compiled, the cast and log-softmax are made again"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, FUSED, 0, LIFE_KEPT, "llm.c: the gradient replaces them"},
+    {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, KERNEL, 0, LIFE_KEPT,
+     "flash_attn losses/cross_entropy.py: logits and log-sum-exp are saved"},
     {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_HALF | IF_NOT_COMPILED, LIFE_LAYER,
      "logits.float()"},
     {"log-softmax", ELEMENT_FP32, WIDTH_VOCAB, UPCAST, IF_NOT_COMPILED, LIFE_KEPT,
@@ -214,6 +220,8 @@ const struct loss_rule loss_backward_rules[] = {
     {"gradient of a chunk's log-softmax", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_NEXT,
      "nll_loss_backward"},
     {"gradient of a chunk", ELEMENT_FP32, WIDTH_CHUNK, CHUNKED, 0, LIFE_NEXT, "log_softmax_backward"},
+    {"gradient of logits", ELEMENT_COMPUTE, WIDTH_VOCAB, KERNEL, 0, LIFE_LAYER,
+     "flash_attn losses/cross_entropy.py: inplace_backward is off"},
     {"gradient of logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN | CHUNKED, 0, LIFE_LAYER,
      "the cast's gradient, which the head's products read"},
     {"gradient of logits", ELEMENT_COMPUTE, WIDTH_VOCAB, VOCABULARY, IF_HALF, LIFE_LAYER,
@@ -251,6 +259,7 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     c |= w->compiled ? IF_COMPILED : IF_NOT_COMPILED;
     c |= w->library == WORKLOAD_LLMC ? IF_LLMC : 0;
     c |= w->old_torch ? IF_OLD_TORCH : 0;
+    c |= w->softmax_keeps_input ? IF_SOFTMAX_INPUT : 0;
     c |= w->logits_whole && w->tp > 1 ? IF_WHOLE : 0;
     c |= w->compute_bytes == 2 ? IF_HALF : 0;
 

@@ -76,6 +76,7 @@ enum {
     IF_WHOLE = 1 << 27,
     IF_SCATTERED = 1 << 28,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
     IF_INPUT_NOT_SAVED = 1 << 29, /* no norm keeps the layer's input */
+    IF_SOFTMAX_INPUT = 1 << 30,   /* softmax keeps its input: PyTorch before 1.11 */
 };
 
 /* How long it lives. */

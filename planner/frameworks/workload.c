@@ -49,6 +49,7 @@ struct workload workload_default(enum workload_library library, enum workload_sh
             8, /* head sizes of fused attention kernels (FlashAttention 2: flash_attn_interface.py) */
         .reshards_after_forward = true,
         .wraps_layers = true,
+        .wraps_ends = library == WORKLOAD_TITAN, /* since 2025-07 (pull request 1094) */
         .in_buckets =
             sharding == WORKLOAD_REPLICATED && !megatron, /* gradient_as_bucket_view is off by default */
         .frozen_bits = 16,

@@ -58,6 +58,7 @@ enum workload_loss {
     WORKLOAD_LOSS_VOCABULARY, /* Megatron's vocabulary-parallel one */
     WORKLOAD_LOSS_CHUNKED,    /* `loss_chunks` pieces of the logits are cast one after the other */
     WORKLOAD_LOSS_FUSED,      /* no copy: the gradient replaces the logits, or these never exist as a whole */
+    WORKLOAD_LOSS_KERNEL,     /* flash_attn's: no copy of the logits but their gradient */
     WORKLOAD_LOSS_CLASSES,    /* a classifier: no logits to speak of */
 };
 enum workload_optimizer {
@@ -107,6 +108,7 @@ struct workload {
     enum workload_step step;
     bool step_in_backward; /* the optimizer takes each gradient as it comes */
     bool offload_optimizer, offload_weights;
+    bool softmax_keeps_input; /* PyTorch before 1.11 */
     bool old_torch; /* before 2.0: zero_grad() fills with zeros, and mean() keeps its input for backward */
     bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
 
@@ -128,6 +130,7 @@ struct workload {
     int64_t pads_heads_to;       /* attention pads odd head sizes to a multiple; 0: not */
     bool reshards_after_forward; /* FSDP, ZeRO-3: layers are gathered again for backward */
     bool wraps_layers;           /* FSDP units are layers; or the model is one */
+    bool wraps_ends;             /* and the embedding and the head are units, not parts of the root */
     bool in_buckets;             /* DDP copies gradients to buckets, which together are as large */
     int64_t bucket_elements;     /* of each of DeepSpeed's flat buckets */
     bool overlaps_gradients;     /* they are reduced beside backward; or behind it */

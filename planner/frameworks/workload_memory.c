@@ -28,6 +28,40 @@ static int64_t nccl_bytes(const struct workload *w)
  * and runs at the edge agree (docs/memory-model.md). And a hundredth of the card, for handles and the driver: assumed. */
 static const double unseen_share = 0.06;
 
+/* The same steps on a card that gives `room` bytes: caches are given back before memory is out. */
+static int replay_within(const struct workload *w, int64_t stage, int64_t room,
+                         struct workload_memory *within, struct error *err)
+{
+    struct stage_replay ask = {.stage = stage, .capacity_bytes = max_i64(room, 1)};
+    *within = (struct workload_memory){0};
+    return workload_stage_replay(w, &ask, within, err);
+}
+
+/* Whether it fits with doubt, and what it reserves where that is more than there is and caches are given back. */
+static int hold_against_card(const struct workload *w, struct workload_memory *out, struct error *err)
+{
+    struct workload_memory within;
+    int64_t room = w->capacity_bytes - out->context_bytes - out->nccl_bytes;
+    if (!w->capacity_bytes || out->reserved_bytes <= room - out->doubt_bytes)
+        return 0;
+    if (w->library == WORKLOAD_LLMC) {
+        out->out_of_memory = true;
+        return 0;
+    }
+    if (replay_within(w, out->stage, room - out->doubt_bytes, &within, err))
+        return -1;
+    out->out_of_memory = within.out_of_memory;
+    out->retries = within.retries;
+    if (out->out_of_memory || out->reserved_bytes <= room)
+        return 0;
+    if (replay_within(w, out->stage, room, &within, err))
+        return -1;
+    out->reserved_bytes = within.reserved_bytes;
+    out->first_reserved_bytes = within.first_reserved_bytes;
+    out->forward_reserved_bytes = within.forward_reserved_bytes;
+    return 0;
+}
+
 int workload_stage_memory(const struct workload *w, int64_t stage, struct workload_memory *out,
                           struct error *err)
 {
@@ -41,19 +75,11 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
     out->context_bytes = w->context_bytes;
     out->nccl_bytes =
         w->library == WORKLOAD_LLMC ? 0 : nccl_bytes(w); /* it is in the reading of its context */
-    out->device_bytes = out->reserved_bytes + out->context_bytes + out->nccl_bytes;
     out->doubt_bytes =
         (int64_t)(unseen_share * (double)out->peak.by_role[ROLE_ACTIVATION]) + w->capacity_bytes / 100;
-    int64_t usable = w->capacity_bytes - out->doubt_bytes;
-    if (!w->capacity_bytes || out->device_bytes <= usable)
-        return 0;
-    struct workload_memory within = {0};
-    int64_t room = usable - out->context_bytes - out->nccl_bytes;
-    if (workload_stage_replay(w, &(struct stage_replay){.stage = stage, .capacity_bytes = max_i64(room, 1)},
-                              &within, err))
+    if (hold_against_card(w, out, err))
         return -1;
-    out->out_of_memory = within.out_of_memory;
-    out->retries = within.retries;
+    out->device_bytes = out->reserved_bytes + out->context_bytes + out->nccl_bytes;
     return 0;
 }
 

@@ -30,13 +30,14 @@ enum {
 };
 _Static_assert(LABELS <= REPLAY_LABELS, "more rules than labels");
 
-/* Parameters that are gathered and reduced together: a layer, or an end of the model. Elements on this rank before any
+/* Parameters of a layer, or of an end of the model. Elements on this rank before any
  * sharding over dp. */
 struct unit {
     double tensors[UNIT_TENSORS]; /* the last: experts */
     int weights[UNIT_TENSORS], gradients[UNIT_TENSORS], whole[UNIT_TENSORS], casts[UNIT_TENSORS];
     int gathered, reduced, shard; /* flat buffers of collectives; the gradient's shard */
     enum model_part part;
+    int64_t first, count; /* of the units that are gathered and reduced with it, itself among them */
 };
 
 /* One micro-batch in one chunk: what is kept of it. */
@@ -57,6 +58,7 @@ struct rank {
     int state_count, state_room;
 
     bool has_states;
+    bool syncs; /* gradients are reduced in this backward pass */
 };
 
 /* Tensors that are released in time, each after so many more are made. */
@@ -99,7 +101,8 @@ void workload_scatter(struct rank *rank, int64_t u);
 void workload_cast_weights(struct rank *rank, int64_t u);
 void workload_drop_casts(struct rank *rank, int64_t u);
 void workload_weight_gradient(struct rank *rank, int64_t u, int tensor);
-void workload_reduce(struct rank *rank, int64_t u);
+void workload_unit_done(struct rank *rank, int64_t u); /* its backward: gradients go to their ranks */
+void workload_pass_done(struct rank *rank);
 
 /* workload_states.c */
 void workload_start(struct rank *rank); /* what is there before the first batch */

@@ -3,6 +3,8 @@
 
 #include "base/arena.h"
 
+#include <math.h>
+
 /* Of what goes at the end, or when the optimizer is done. */
 static void keep_tensor(struct rank *rank, int tensor)
 {
@@ -24,12 +26,43 @@ static double frozen_bytes(const struct workload *w)
     return (double)w->frozen_bits / 8 + (w->frozen_bits == 4 ? 0.127 / 8 : 0);
 }
 
+/* FSDP1 makes a flat parameter of each unit from its whole tensors, on the card, and then keeps a copy of its shard. */
+static void flatten(struct rank *rank, int64_t from, int64_t to)
+{
+    const struct workload *w = rank->w;
+    int mark = rank->state_count;
+    double elements = 0;
+    for (int64_t u = from; u < to; u++)
+        for (int t = 0; t < UNIT_TENSORS; t++) {
+            double whole = rank->units[u].tensors[t];
+            elements += whole;
+            keep_tensor(rank, workload_unit_take(rank, &rank->units[u], t, RANK_FLATTENED,
+                                                 w->weight_bytes * whole, REPLAY_COMPUTE));
+        }
+    int flat = workload_unit_take(rank, &rank->units[from], MATRIX_NONE, RANK_FLATTENED,
+                                  w->weight_bytes * elements, REPLAY_COMPUTE);
+    while (rank->state_count > mark)
+        replay_release(rank->r, rank->states[--rank->state_count]);
+    replay_release(rank->r, flat);
+}
+
+static void flatten_units(struct rank *rank)
+{
+    int64_t count = workload_unit_count(rank);
+    if (!rank->w->wraps_layers)
+        flatten(rank, 0, count);
+    for (int64_t u = 0; u < count && rank->w->wraps_layers; u++)
+        flatten(rank, u, u + 1);
+}
+
 static void take_weights(struct rank *rank)
 {
     const struct workload *w = rank->w;
     bool sharded = workload_gathers(w);
     if (w->offload_weights)
         return;
+    if (w->sharding == WORKLOAD_FSDP1)
+        flatten_units(rank);
     for (int64_t u = 0; u < workload_unit_count(rank); u++)
         for (int t = 0; t < UNIT_TENSORS; t++) {
             struct unit *unit = &rank->units[u];
@@ -101,12 +134,24 @@ static double all_sharded(const struct rank *rank)
     return sum;
 }
 
+/* Of Megatron's own modules, not Transformer Engine's: what scores are added to, and the whole input of a linear layer with
+ * sequence parallelism. */
+static double memory_buffer_bytes(const struct workload *w)
+{
+    double tokens = layer_tokens(w) * w->compute_bytes;
+    double scores = tokens * (double)w->model.heads * (double)w->sequence / (double)w->tp;
+    double input = tokens * (double)w->model.hidden;
+    bool gathers = w->sequence_parallel && w->tp > 1, adds = w->attention != WORKLOAD_FLASH;
+    return w->library == WORKLOAD_MEGATRON_LEGACY ? fmax(adds ? scores : 0, gathers ? input : 0) : 0;
+}
+
 /* What is there before the first batch. */
 void workload_start(struct rank *rank)
 {
     const struct workload *w = rank->w;
     take_weights(rank);
     keep(rank, RANK_CUBLAS, (double)w->cublas_bytes);
+    keep(rank, RANK_MEMORY_BUFFER, memory_buffer_bytes(w));
     if (workload_has_buffer(w))
         keep(rank, RANK_GRADIENT_BUFFER, w->gradient_bytes * all_elements(rank));
     /* Seen in Megatron's golden logs of pipelines, and not where there is one stage: a 16-bit gradient of the head stays. */

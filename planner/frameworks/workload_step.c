@@ -25,7 +25,9 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
     const struct workload *w = rank->w;
     int64_t from = rank->first[chunk], to = rank->first[chunk + 1], head = rank->layers + 1;
     bool last = is_last(rank, chunk), recomputes = w->recompute != WORKLOAD_KEEPS_ALL;
-    bool resharded = w->reshards_after_forward && w->wraps_layers;
+    bool resharded = w->reshards_after_forward;
+    /* torchtitan's parallelize_llama.py: the last layer, until the head became a unit, and that since. */
+    bool keeps_last = w->library == WORKLOAD_TITAN && !w->wraps_ends;
     if (is_first(rank, chunk)) {
         workload_gather(rank, rank->layers, from);
         workload_embed_forward(rank, pass);
@@ -36,7 +38,7 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
         workload_gather(rank, u, u + 1 < to ? u + 1 : last ? head : -1);
         workload_cast_weights(rank, u);
         workload_layer_forward(rank, u, pass->kept + (u - from) * LAYER_ROWS, false);
-        if (resharded && (u + 1 < to || w->sharding == WORKLOAD_FSDP1))
+        if (resharded && (u + 1 < to || !keeps_last))
             workload_scatter(rank, u);
     }
     if (last) {
@@ -47,45 +49,26 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
         workload_drop_casts(rank, u);
 }
 
-/* A unit's gradients go to their ranks; where the whole model is one unit, at the end. */
-static void unit_done(struct rank *rank, int64_t u)
-{
-    if (!rank->w->wraps_layers)
-        return;
-    workload_reduce(rank, u);
-    workload_scatter(rank, u);
-}
-
-static void all_done(struct rank *rank)
-{
-    for (int64_t u = workload_unit_count(rank) - 1; u >= 0 && !rank->w->wraps_layers; u--) {
-        workload_reduce(rank, u);
-        workload_scatter(rank, u);
-    }
-    for (int64_t u = 0; u < workload_unit_count(rank); u++)
-        replay_drop(rank->r, &rank->units[u].reduced);
-}
-
 static void backward(struct rank *rank, int64_t chunk, struct pass *pass)
 {
     int64_t from = rank->first[chunk], to = rank->first[chunk + 1], head = rank->layers + 1;
     if (is_last(rank, chunk)) {
         workload_gather(rank, head, to > from ? to - 1 : -1);
         workload_head_backward(rank, pass);
-        unit_done(rank, head);
+        workload_unit_done(rank, head);
     }
     for (int64_t u = to - 1; u >= from; u--) {
         workload_gather(rank, u, u > from ? u - 1 : -1);
         workload_layer_backward(rank, u, pass->kept + (u - from) * LAYER_ROWS);
-        unit_done(rank, u);
+        workload_unit_done(rank, u);
     }
     if (is_first(rank, chunk)) {
         workload_gather(rank, rank->layers, -1);
         workload_embed_backward(rank, pass);
-        unit_done(rank, rank->layers);
+        workload_unit_done(rank, rank->layers);
     }
     workload_ends_drop(rank, pass);
-    all_done(rank);
+    workload_pass_done(rank);
 }
 
 /* --- The whole --- */
@@ -137,6 +120,12 @@ static struct schedule *v_half(int64_t pp, int64_t micro_batches)
     return s;
 }
 
+/* Gradients of micro-batches are summed before they are reduced. */
+static bool delays_sync(const struct workload *w)
+{
+    return w->accumulates_without_sync || (w->pp > 1 && w->sharding == WORKLOAD_FSDP2);
+}
+
 static void run_step(struct rank *rank, int step, const struct schedule *schedule,
                      struct workload_memory *out)
 {
@@ -155,6 +144,7 @@ static void run_step(struct rank *rank, int step, const struct schedule *schedul
                 forwards_done = true;
             }
             replay_enter(rank->r, first ? REPLAY_FIRST_BACKWARD : REPLAY_BACKWARD);
+            rank->syncs = !delays_sync(rank->w) || item->micro_batch == rank->micro_batches - 1;
             backward(rank, item->chunk, pass);
         }
     }
@@ -212,4 +202,3 @@ int workload_stage_replay(const struct workload *w, const struct stage_replay *a
     schedule_free(schedule);
     return 0;
 }
-

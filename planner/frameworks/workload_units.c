@@ -136,6 +136,24 @@ int64_t workload_unit_count(const struct rank *rank)
     return rank->layers + 2;
 }
 
+/* Without layers that are wrapped the model is one unit. Else what is in no layer is one: FSDP's root, which is gathered from
+ * forward to the end of backward, unless the ends are wrapped too; ZeRO-3 gathers each by itself. */
+static void group_units(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    int64_t count = workload_unit_count(rank);
+    bool fsdp = w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
+    for (int64_t u = 0; u < count; u++) {
+        rank->units[u].first = u;
+        rank->units[u].count = 1;
+    }
+    int64_t first = !w->wraps_layers ? 0 : fsdp && !w->wraps_ends ? rank->layers : count;
+    for (int64_t u = first; u < count; u++) {
+        rank->units[u].first = first;
+        rank->units[u].count = count - first;
+    }
+}
+
 void workload_units_open(struct rank *rank)
 {
     rank->units = host_alloc((size_t)workload_unit_count(rank) * sizeof *rank->units);
@@ -143,25 +161,42 @@ void workload_units_open(struct rank *rank)
         layer_unit(rank->w, workload_global_layer(rank, u), &rank->units[u]);
     end_units(rank);
     scale_units(rank);
+    group_units(rank);
 }
 
 /* --- Parameters that are gathered where they are used --- */
 
-static void gather_start(struct rank *rank, int64_t u)
+static bool is_group(const struct unit *unit)
 {
-    struct unit *unit = &rank->units[u];
-    if (unit->gathered < 0)
-        unit->gathered =
-            workload_unit_take(rank, unit, MATRIX_NONE, RANK_GATHERED,
-                               rank->w->compute_bytes * workload_unit_elements(unit), REPLAY_GATHER);
+    return unit->count > 1;
 }
 
-static bool is_whole(const struct unit *unit)
+static void gather_start(struct rank *rank, int64_t u)
+{
+    struct unit *unit = &rank->units[rank->units[u].first];
+    double elements = 0;
+    if (unit->gathered >= 0)
+        return;
+    for (int64_t i = 0; i < unit->count; i++)
+        elements += workload_unit_elements(unit + i);
+    unit->gathered = workload_unit_take(rank, unit, MATRIX_NONE, RANK_GATHERED,
+                                        rank->w->compute_bytes * elements, REPLAY_GATHER);
+}
+
+static bool is_whole(const struct rank *rank, int64_t u)
 {
     for (int t = 0; t < UNIT_TENSORS; t++)
-        if (unit->whole[t] >= 0)
+        if (rank->units[u].whole[t] >= 0)
             return true;
     return false;
+}
+
+static void copy_out(struct rank *rank, struct unit *unit)
+{
+    for (int t = 0; t < UNIT_TENSORS; t++)
+        if (unit->whole[t] < 0)
+            unit->whole[t] = workload_unit_take(rank, unit, t, RANK_WHOLE,
+                                                rank->w->compute_bytes * unit->tensors[t], REPLAY_COMPUTE);
 }
 
 /* FSDP2: a flat buffer on the gathering stream, copied out to tensors (fsdp_param_group.py, unshard(), wait_for_unshard()).
@@ -171,26 +206,32 @@ void workload_gather(struct rank *rank, int64_t u, int64_t next)
     const struct workload *w = rank->w;
     if (!workload_gathers(w))
         return;
-    struct unit *unit = &rank->units[u];
+    struct unit *unit = &rank->units[rank->units[u].first];
     bool copies = w->sharding == WORKLOAD_FSDP2;
-    if (!is_whole(unit) && (copies || unit->gathered < 0)) {
+    if (!is_whole(rank, u) && (copies || unit->gathered < 0)) {
         gather_start(rank, u);
-        for (int t = 0; copies && t < UNIT_TENSORS; t++)
-            unit->whole[t] = workload_unit_take(rank, unit, t, RANK_WHOLE,
-                                                w->compute_bytes * unit->tensors[t], REPLAY_COMPUTE);
+        for (int64_t i = 0; copies && i < unit->count; i++)
+            copy_out(rank, unit + i);
     }
-    if (next >= 0 && !is_whole(&rank->units[next]))
+    if (next >= 0 && !is_whole(rank, next))
         gather_start(rank, next);
     if (copies)
         replay_drop(rank->r, &unit->gathered);
 }
 
+static void scatter_group(struct rank *rank, int64_t first)
+{
+    struct unit *unit = &rank->units[first];
+    replay_drop(rank->r, &unit->gathered);
+    for (int64_t i = 0; i < unit->count; i++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            replay_drop(rank->r, &unit[i].whole[t]);
+}
+
 void workload_scatter(struct rank *rank, int64_t u)
 {
-    struct unit *unit = &rank->units[u];
-    replay_drop(rank->r, &unit->gathered);
-    for (int t = 0; t < UNIT_TENSORS; t++)
-        replay_drop(rank->r, &unit->whole[t]);
+    if (!is_group(&rank->units[u]))
+        scatter_group(rank, u);
 }
 
 /* Autocast: weights are cast where they are used, and what backward reads stays (autocast_mode.cpp, cached_cast()). */
@@ -214,58 +255,122 @@ void workload_drop_casts(struct rank *rank, int64_t u)
 
 /* --- Gradients of weights --- */
 
+/* fully_shard() keeps gradients that are not reduced yet in the reduction's type (_fsdp_param.py,
+ * to_accumulated_grad_if_needed()). */
+static bool is_widened(const struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    return w->sharding == WORKLOAD_FSDP2 && !rank->syncs && w->reduce_bytes != w->compute_bytes;
+}
+
+static void add_gradient(struct rank *rank, struct unit *unit, int t, double bytes)
+{
+    int made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, bytes, REPLAY_COMPUTE);
+    if (unit->gradients[t] < 0 && !is_widened(rank)) {
+        unit->gradients[t] = made;
+        return;
+    }
+    if (unit->gradients[t] < 0)
+        unit->gradients[t] =
+            workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT,
+                               bytes * rank->w->reduce_bytes / rank->w->compute_bytes, REPLAY_COMPUTE);
+    replay_release(rank->r, made); /* added to the one that is there */
+}
+
 void workload_weight_gradient(struct rank *rank, int64_t u, int t)
 {
     const struct workload *w = rank->w;
     struct unit *unit = &rank->units[u];
     double elements = workload_trained(rank, unit, t);
-    int made;
     if (workload_has_buffer(w) && w->library != WORKLOAD_MEGATRON_LEGACY)
         return; /* gradient_accumulation_fusion: into the buffer */
     if (workload_has_buffer(w) || w->sharding == WORKLOAD_ZERO2) {
-        made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, w->compute_bytes * elements,
-                                  REPLAY_COMPUTE);
-        replay_release(rank->r, made);
+        replay_release(rank->r, workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT,
+                                                   w->compute_bytes * elements, REPLAY_COMPUTE));
         return;
     }
-    bool whole = workload_gathers(w);
-    double bytes = (whole || w->sharding == WORKLOAD_ZERO1 ? w->compute_bytes : w->weight_bytes) * elements;
-    made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, bytes, REPLAY_COMPUTE);
-    if (unit->gradients[t] >= 0)
-        replay_release(rank->r, made); /* added to the one that is there */
-    else
-        unit->gradients[t] = made;
+    bool half = workload_gathers(w) || w->sharding == WORKLOAD_ZERO1;
+    add_gradient(rank, unit, t, (half ? w->compute_bytes : w->weight_bytes) * elements);
 }
 
-/* The flat fp32 input of the reduction lives until the next unit's (fsdp_collectives.py, foreach_reduce()); its result, on
- * the reducing stream, is the gradient of the shard. */
-void workload_reduce(struct rank *rank, int64_t u)
+static void drop_gradients(struct rank *rank, struct unit *unit)
+{
+    for (int64_t i = 0; i < unit->count; i++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            replay_drop(rank->r, &unit[i].gradients[t]);
+}
+
+/* FSDP1: autograd concatenates the gradients of the views, then casts them; FSDP2 copies them into the input. */
+static int reduce_input(struct rank *rank, struct unit *unit, double elements)
+{
+    const struct workload *w = rank->w;
+    double bytes = w->reduce_bytes * elements;
+    int flat = -1, input;
+    if (w->sharding == WORKLOAD_FSDP1) {
+        flat = workload_unit_take(rank, unit, MATRIX_NONE, RANK_FLAT_GRADIENT, w->compute_bytes * elements,
+                                  REPLAY_COMPUTE);
+        drop_gradients(rank, unit);
+        if (w->reduce_bytes == w->compute_bytes)
+            return flat;
+    }
+    input = workload_unit_take(rank, unit, MATRIX_NONE, RANK_REDUCE_INPUT, bytes, REPLAY_COMPUTE);
+    replay_release(rank->r, flat);
+    return input;
+}
+
+/* The flat input of the reduction lives until the next unit's (fsdp_collectives.py, foreach_reduce()); its result, on the
+ * reducing stream, is the gradient of the shard. ZeRO-3 has a buffer for both. */
+static void reduce_group(struct rank *rank, int64_t u)
 {
     const struct workload *w = rank->w;
     struct unit *unit = &rank->units[u];
-    if (w->step_in_backward && !workload_gathers(w))
-        for (int t = 0; t < UNIT_TENSORS; t++)
-            replay_drop(rank->r, &unit->gradients[t]);
-    if (!workload_gathers(w) || w->accumulates_without_sync)
-        return;
     double elements = 0, sharded = 0;
-    for (int t = 0; t < UNIT_TENSORS; t++) {
-        elements += workload_trained(rank, unit, t);
-        sharded += workload_trained(rank, unit, t) / workload_shard_of(rank, t);
-    }
+    int64_t after = u + unit->count;
+    for (int64_t i = 0; i < unit->count; i++)
+        for (int t = 0; t < UNIT_TENSORS; t++) {
+            elements += workload_trained(rank, unit + i, t);
+            sharded += workload_trained(rank, unit + i, t) / workload_shard_of(rank, t);
+        }
     if (w->sharding != WORKLOAD_ZERO3)
-        unit->reduced = workload_unit_take(rank, unit, MATRIX_NONE, RANK_REDUCE_INPUT,
-                                           w->reduce_bytes * elements, REPLAY_COMPUTE);
-    for (int t = 0; t < UNIT_TENSORS; t++)
-        replay_drop(rank->r, &unit->gradients[t]);
+        unit->reduced = reduce_input(rank, unit, elements);
+    drop_gradients(rank, unit);
     if (w->sharding == WORKLOAD_ZERO3)
         return;
-    if (u + 1 < workload_unit_count(rank))
-        replay_drop(rank->r, &rank->units[u + 1].reduced);
+    if (after < workload_unit_count(rank))
+        replay_drop(rank->r, &rank->units[after].reduced);
     int shard = workload_unit_take(rank, unit, MATRIX_NONE, RANK_SHARD_GRADIENT, w->weight_bytes * sharded,
                                    REPLAY_REDUCE);
     if (unit->shard >= 0 || w->step_in_backward)
         replay_release(rank->r, shard);
     else
         unit->shard = shard;
+}
+
+/* torch.distributed.pipelining keeps weights whole, and gradients, until the last micro-batch (stage.py,
+ * backward_maybe_with_nosync()); no_sync() keeps gradients alone. */
+static void group_done(struct rank *rank, int64_t u)
+{
+    if (rank->syncs)
+        reduce_group(rank, u);
+    if (rank->syncs || rank->w->pp == 1)
+        scatter_group(rank, u);
+}
+
+void workload_unit_done(struct rank *rank, int64_t u)
+{
+    struct unit *unit = &rank->units[u];
+    if (rank->w->step_in_backward && !workload_gathers(rank->w))
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            replay_drop(rank->r, &unit->gradients[t]);
+    if (workload_gathers(rank->w) && !is_group(unit))
+        group_done(rank, u);
+}
+
+void workload_pass_done(struct rank *rank)
+{
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        if (workload_gathers(rank->w) && is_group(&rank->units[u]) && rank->units[u].first == u)
+            group_done(rank, u);
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        replay_drop(rank->r, &rank->units[u].reduced);
 }

@@ -95,6 +95,7 @@ TEST(workload_no_sync, "accumulating without synchronization keeps whole gradien
     w.recompute = WORKLOAD_FULL;
     w.sequence = 512;
     w.weight_bytes = w.reduce_bytes = 2;
+    w.micro_batches = 2;
     double gradients = 2 * workload_parameters(&w);
     struct workload_memory sync = answer(&w);
     w.accumulates_without_sync = true;

@@ -60,6 +60,10 @@ static struct workload random_workload(void)
     w.autocast = !pick(4);
     w.offload_optimizer = !pick(4);
     w.bucket_elements = w.bucket_elements ? 1000000 : 0;
+    w.wraps_layers = pick(4);
+    w.wraps_ends = pick(2);
+    w.accumulates_without_sync = !pick(4);
+    w.expandable_segments = pick(2);
     if (!pick(3)) {
         w.pp = 2;
         w.micro_batches = 4;
