@@ -1,4 +1,4 @@
-/* DeepSpeed's JSON. Keys and defaults: deepspeed/runtime/constants.py and runtime/zero/config.py of 0.16. */
+/* DeepSpeed's JSON. */
 #include "jobs/frameworks.h"
 
 #include "base/checked.h"
@@ -6,20 +6,31 @@
 
 #include <string.h>
 
-#define COUNT(name, field, fallback)       SETTING(name, SETTING_COUNT, field, NULL, fallback)
-#define BOOL(name, field, fallback)        SETTING(name, SETTING_BOOL, field, NULL, fallback)
-#define TEXT(name, field)                  SETTING(name, SETTING_TEXT, field, NULL, NULL)
-#define CHOICE(name, field, list, default) SETTING(name, SETTING_CHOICE, field, list, default)
-
 #define ZERO "zero_optimization."
 
+/* Defaults of DeepSpeed 0.19.8, which are those of 0.16 too. */
 static const struct setting_rule rules[] = {
+    /* runtime/constants.py */
     COUNT("train_batch_size", batch.global, NULL),
     COUNT("train_micro_batch_size_per_gpu", batch.micro, NULL),
     COUNT("gradient_accumulation_steps", batch.accumulation, NULL),
+    TEXT("optimizer.type", optimizer.name, NULL),
+    REAL("optimizer.params.momentum", optimizer.momentum, NULL),
+    TEXT("data_types.grad_accum_dtype", switches.gradient_dtype, NULL),
+    BEYOND("torch_autocast.enabled", "PyTorch's autocast under DeepSpeed", "false"),
+    BEYOND("amp.enabled", "Apex's mixed precision", "false"),
+    /* runtime/precision_config.py */
+    BOOL("bf16.enabled", switches.bf16, "false"),
+    BOOL("bfloat16.enabled", switches.bf16, NULL),
+    BOOL("bf16.bf16_master_weights_and_grads", shards.masters_16bit, NULL),
+    BOOL("bf16.bf16_optimizer_states", shards.moments_16bit, NULL),
+    BOOL("fp16.enabled", switches.fp16, "false"),
+    BOOL("fp16.auto_cast", switches.fp16_autocast, NULL),
+    BOOL("fp16.fp16_master_weights_and_grads", shards.masters_16bit, NULL),
+    /* runtime/zero/config.py */
     CHOICE(ZERO "stage", switches.zero_stage, "0|1|2|3", "0"),
-    CHOICE(ZERO "offload_optimizer.device", shards.offload_optimizer, "none|cpu|nvme", "none"),
-    CHOICE(ZERO "offload_param.device", shards.offload_parameters, "none|cpu|nvme", "none"),
+    CHOICE(ZERO "cpu_offload", shards.offload_optimizer, "false|true", NULL),
+    CHOICE(ZERO "cpu_offload_param", shards.offload_parameters, "false|true", NULL),
     COUNT(ZERO "reduce_bucket_size", shards.reduce_bucket, "5e8"),
     COUNT(ZERO "allgather_bucket_size", shards.gather_bucket, "5e8"),
     BOOL(ZERO "overlap_comm", shards.overlap, NULL),
@@ -29,62 +40,53 @@ static const struct setting_rule rules[] = {
     COUNT(ZERO "stage3_param_persistence_threshold", shards.persistence_threshold, "1e5"),
     COUNT(ZERO "stage3_max_live_parameters", shards.live_parameters, "1e9"),
     COUNT(ZERO "sub_group_size", shards.sub_group, "1e9"),
-    BOOL("bf16.enabled", switches.bf16, "false"),
-    BOOL("bfloat16.enabled", switches.bf16, NULL),
-    BOOL("fp16.enabled", switches.fp16, "false"),
-    BOOL("fp16.auto_cast", switches.fp16_autocast, NULL),
-    TEXT("data_types.grad_accum_dtype", switches.gradient_dtype),
-    TEXT("optimizer.type", optimizer.name),
+    BEYOND(ZERO "zero_hpz_partition_size", "ZeRO++'s second copy of the weights", "1"),
+    BEYOND(ZERO "zero_quantized_weights", "ZeRO++'s quantized weights", "false"),
+    BEYOND(ZERO "zero_quantized_nontrainable_weights", "ZeRO++'s quantized weights", "false"),
+    BEYOND(ZERO "zero_quantized_gradients", "ZeRO++'s quantized gradients", "false"),
+    BEYOND(ZERO "mics_shard_size", "MiCS", "-1"),
+    BEYOND(ZERO "stage3_module_granularity_threshold", "modules that are gathered as one", "0"),
+    BEYOND(ZERO "stage3_model_persistence_threshold", "a limit on weights that stay gathered",
+           "9223372036854775807"),
+    BEYOND("tensor_parallel.autotp_size", "DeepSpeed's tensor parallelism", "0"),
+    BEYOND("sequence_parallel_size", "DeepSpeed's sequence parallelism", "1"),
+    /* runtime/zero/offload_config.py */
+    CHOICE(ZERO "offload_optimizer.device", shards.offload_optimizer, "none|cpu|nvme", "none"),
+    BEYOND(ZERO "offload_optimizer.ratio", "an optimizer that is on the host in part", "1.0"),
+    BEYOND(ZERO "offload_optimizer.super_offload", "SuperOffload", "false"),
+    CHOICE(ZERO "offload_param.device", shards.offload_parameters, "none|cpu|nvme", "none"),
+    /* runtime/activation_checkpointing/config.py */
     BOOL("activation_checkpointing.partition_activations", recompute.partitioned, NULL),
     BOOL("activation_checkpointing.cpu_checkpointing", recompute.on_cpu, NULL),
     {0},
 };
 
-static const char *const irrelevant[] = {"optimizer.params.*",
-                                         "scheduler.*",
-                                         "steps_per_print",
-                                         "wall_clock_breakdown",
-                                         "gradient_clipping",
-                                         "fp16.loss_scale*",
-                                         "fp16.initial_scale_power",
-                                         "fp16.hysteresis",
-                                         "fp16.min_loss_scale",
-                                         "fp16.consecutive_hysteresis",
-                                         "prescale_gradients",
-                                         "gradient_predivide_factor",
-                                         "tensorboard.*",
-                                         "wandb.*",
-                                         "csv_monitor.*",
-                                         "flops_profiler.*",
-                                         "zero_allow_untested_optimizer",
-                                         "zero_force_ds_cpu_optimizer",
-                                         "dump_state",
-                                         "memory_breakdown",
-                                         "comms_logger.*",
-                                         "communication_data_type",
-                                         "aio.*",
-                                         "checkpoint.*",
-                                         "activation_checkpointing.profile",
-                                         "activation_checkpointing.synchronize_checkpoint_boundary",
-                                         "activation_checkpointing.number_checkpoints",
-                                         "activation_checkpointing.contiguous_memory_optimization",
-                                         ZERO "stage3_max_reuse_distance",
-                                         ZERO "stage3_gather_16bit_weights_on_model_save",
-                                         ZERO "reduce_scatter",
-                                         ZERO "allgather_partitions",
-                                         ZERO "load_from_fp32_weights",
-                                         ZERO "elastic_checkpoint",
-                                         ZERO "offload_optimizer.*",
-                                         ZERO "offload_param.*",
-                                         ZERO "ignore_unused_parameters",
-                                         ZERO "zero_hpz_partition_size",
-                                         "seed",
-                                         "train_iters",
-                                         "compression_training.*",
-                                         "elasticity.*",
-                                         "autotuning.*",
-                                         "data_efficiency.*",
-                                         NULL};
+static const char irrelevant[] =
+    "activation_checkpointing.contiguous_memory_optimization activation_checkpointing.number_checkpoints "
+    "activation_checkpointing.profile activation_checkpointing.synchronize_checkpoint_boundary aio.* "
+    "autotuning.* bf16.check_grad_overflow bf16.immediate_grad_update checkpoint.* comet.* comms_logger.* "
+    "communication_data_type compression_training.* csv_monitor.* data_efficiency.* data_types.buffer_dtype "
+    "data_types.keep_in_fp32_modules data_types.param_dtype dataloader_drop_last disable_allgather "
+    "disable_python_gc dump_state elasticity.* flops_profiler.* fp16.consecutive_hysteresis fp16.hysteresis "
+    "fp16.initial_scale_power fp16.loss_scale* fp16.min_loss_scale gradient_allreduce_op gradient_clipping "
+    "gradient_predivide_factor log_level memory_breakdown monitor_config.* optimizer.params.* "
+    "prescale_gradients scheduler.* seed seq_parallel_communication_data_type sparse_gradients "
+    "steps_per_print tensorboard.* train_iters use_data_before_expert_parallelism wall_clock_breakdown "
+    "wandb.* zero_allow_untested_optimizer zero_force_ds_cpu_optimizer "
+    "zero_optimization.allgather_partitions "
+    "zero_optimization.compute_grad_norm zero_optimization.cpu_offload_use_pin_memory "
+    "zero_optimization.elastic_checkpoint zero_optimization.enable_sanity_checks "
+    "zero_optimization.ignore_unused_parameters zero_optimization.leaf_module.* "
+    "zero_optimization.legacy_stage1 zero_optimization.load_from_fp32_weights "
+    "zero_optimization.log_trace_cache_warnings zero_optimization.memory_efficient_linear "
+    "zero_optimization.offload_optimizer.* zero_optimization.offload_param.* "
+    "zero_optimization.override_module_apply zero_optimization.parameter_alignment "
+    "zero_optimization.pipeline_loading_checkpoint zero_optimization.reduce_scatter "
+    "zero_optimization.stage3_allgather_sequential "
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save "
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.stage3_max_reuse_distance "
+    "zero_optimization.stage3_use_all_reduce_for_fetch_params "
+    "zero_optimization.use_multi_rank_bucket_allreduce";
 
 static const struct setting_table table = {rules, irrelevant, "DeepSpeed 0.16", false};
 
@@ -115,7 +117,7 @@ static void size_autos(struct training_job *job, const bool autos[3])
 {
     static const char *const names[3] = {ZERO "reduce_bucket_size", ZERO "stage3_prefetch_bucket_size",
                                          ZERO "stage3_param_persistence_threshold"};
-    int64_t hidden = job->model.hidden, sizes[3] = {hidden * hidden, hidden * hidden / 10 * 9, 10 * hidden};
+    int64_t hidden = job->model.hidden, sizes[3] = {hidden * hidden, hidden * hidden * 9 / 10, 10 * hidden};
     int64_t *fields[3] = {&job->shards.reduce_bucket, &job->shards.prefetch_bucket,
                           &job->shards.persistence_threshold};
     for (int i = 0; i < 3; i++)
@@ -125,11 +127,23 @@ static void size_autos(struct training_job *job, const bool autos[3])
         }
 }
 
+/* runtime/engine.py, get_data_types(): the weights' own type, but for bf16 without ZeRO. */
+void deepspeed_gradients(struct training_job *job)
+{
+    const struct job_switches *s = &job->switches;
+    const char *dtype = s->gradient_dtype; /* "fp32", "float32", "torch.float" */
+    bool fp32 =
+        dtype && (strstr(dtype, "32") || !strcmp(dtype + strlen(dtype) - 5 * (strlen(dtype) > 5), "float"));
+    job->gradients_fp32 = dtype ? fp32 : s->bf16 && !s->zero_stage;
+    job->shards.sharding = s->zero_stage ? JOB_ZERO1 + s->zero_stage - 1 : JOB_REPLICATED;
+}
+
 int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files,
                    struct error *err)
 {
     struct pairs pairs = {.file = path};
     struct job_switches before = job->switches;
+    struct job_recompute_choice recompute = job->recompute;
     json_t *config;
     int status = job_file_json(job, files, path, &config, err);
     if (status > 0)
@@ -155,11 +169,11 @@ int deepspeed_read(struct training_job *job, const char *path, const struct job_
                      : s->fp16 && s->fp16_autocast ? JOB_AUTOCAST_FP16
                      : s->fp16                     ? JOB_FP16
                                                    : JOB_FP32;
-    /* Of bf16, gradients are summed in fp32 unless told otherwise; of fp16, in fp16. */
-    job->gradients_fp32 = s->gradient_dtype ? !strcmp(s->gradient_dtype, "fp32") : s->bf16;
-    job->shards.sharding = s->zero_stage ? JOB_ZERO1 + s->zero_stage - 1 : JOB_REPLICATED;
+    deepspeed_gradients(job);
     if (job->shards.offload_optimizer)
         job->optimizer.offload = true;
+    if (job->framework == JOB_HF_TRAINER) /* its models do not call deepspeed.checkpointing */
+        job->recompute = recompute;
     if (!job_was_given(job, ZERO "overlap_comm"))
         job->shards.overlap = s->zero_stage == 3;
     return 0;

@@ -5,6 +5,7 @@
 
 #include "jobs/job_edit.h"
 #include "jobs/launcher.h"
+#include "jobs/setting.h"
 #include "jobs/shell.h"
 
 /* Where configuration files are looked for: what the script wrote, then beside the script, then here. */
@@ -28,11 +29,16 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
 
 /* A DeepSpeed JSON file. Values "auto" are left to the caller's options. */
 int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files, struct error *err);
+/* The type of gradients, and who has which states, from switches. */
+void deepspeed_gradients(struct training_job *job);
 /* Batch sizes that follow from each other: train_batch_size = micro x accumulation x dp. */
 void deepspeed_complete(struct training_job *job);
 /* `accelerate launch`: its options and its YAML. */
 int accelerate_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
                     struct error *err);
+
+/* Keys of FSDP's configuration, as transformers and accelerate have them, with "fsdp_" in front or not. */
+int accelerate_read_fsdp(struct training_job *job, struct pairs *pairs, struct error *err);
 
 /* The text of a file, from the arena; *length may be NULL. Looks where job_files says. 1: there is no such file. */
 int job_file_text(struct training_job *job, const struct job_files *files, const char *path, const char **text,

@@ -1,5 +1,4 @@
-/* Hugging Face: scripts that parse TrainingArguments (run_clm.py, TRL's sft.py). Names and defaults of transformers 4.50 and
- * TRL 0.16. */
+/* Hugging Face: scripts that parse TrainingArguments (run_clm.py, TRL's sft.py). */
 #include "jobs/frameworks.h"
 
 #include "base/checked.h"
@@ -9,126 +8,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(name, field, fallback)       SETTING(name, SETTING_COUNT, field, NULL, fallback)
-#define REAL(name, field)                  SETTING(name, SETTING_REAL, field, NULL, NULL)
-#define BOOL(name, field, fallback)        SETTING(name, SETTING_BOOL, field, NULL, fallback)
-#define TEXT(name, field, fallback)        SETTING(name, SETTING_TEXT, field, NULL, fallback)
-#define LIST(name, field)                  SETTING(name, SETTING_LIST, field, NULL, NULL)
-#define CHOICE(name, field, list, default) SETTING(name, SETTING_CHOICE, field, list, default)
-
 static const struct setting_rule rules[] = {
+    /* transformers 4.57.6: examples/pytorch/language-modeling/run_clm.py; an absent type is fp32 (5.0 takes the file's) */
     TEXT("--model_name_or_path", switches.model_path, NULL),
     TEXT("--config_name", switches.config_name, NULL),
     TEXT("--config_overrides", switches.config_overrides, NULL),
     TEXT("--model_type", switches.model_name, NULL),
     TEXT("--torch_dtype", switches.dtype, "float32"),
-    CHOICE("--attn_implementation", kernels.attention, "default|eager|sdpa|flash_attention_2|flex_attention",
-           "sdpa"),
-    COUNT("--per_device_train_batch_size", batch.micro, "8"),
-    COUNT("--gradient_accumulation_steps", batch.accumulation, "1"),
-    BOOL("--gradient_checkpointing", switches.gradient_checkpointing, NULL),
+    TEXT("--dtype", switches.dtype, NULL),
     COUNT("--block_size", batch.sequence, NULL),
     COUNT("--max_seq_length", batch.sequence, NULL),
-    COUNT("--max_length", batch.sequence, NULL),
+    /* modeling_utils.py: scaled_dot_product_attention() where the model has it */
+    CHOICE("--attn_implementation", kernels.attention,
+           "default|eager|sdpa|flash_attention_2|flex_attention|flash_attention_3", "sdpa"),
+    /* training_args.py */
+    COUNT("--per_device_train_batch_size", batch.micro, "8"),
+    COUNT("--per_gpu_train_batch_size", batch.micro, NULL),
+    COUNT("--gradient_accumulation_steps", batch.accumulation, "1"),
+    BOOL("--gradient_checkpointing", switches.gradient_checkpointing, NULL),
     BOOL("--bf16", switches.bf16, NULL),
     BOOL("--fp16", switches.fp16, NULL),
-    TEXT("--optim", optimizer.name, "adamw_torch"),
+    TEXT("--optim", optimizer.name, "adamw_torch_fused"), /* adamw_torch before PyTorch 2.8 */
+    BOOL("--adafactor", switches.adafactor, NULL),
     LIST("--fsdp", switches.fsdp),
     TEXT("--fsdp_config", switches.fsdp_config, NULL),
+    TEXT("--fsdp_transformer_layer_cls_to_wrap", shards.wrap, NULL),
     TEXT("--deepspeed", switches.deepspeed_config, NULL),
     BOOL("--torch_compile", kernels.compile, "false"),
+    TEXT("--torch_compile_backend", switches.compile_choice, NULL),
+    TEXT("--torch_compile_mode", switches.compile_choice, NULL),
+    TEXT("--torchdynamo", switches.compile_choice, NULL),
     BOOL("--use_liger_kernel", kernels.liger, "false"),
     BOOL("--use_liger", kernels.liger, NULL),
-    BOOL("--packing", batch.packing, NULL),
-    BOOL("--group_by_length", batch.group_by_length, NULL),
+    BEYOND("--liger_kernel_config", "a choice among Liger's kernels", ""),
+    BEYOND("--optim_target_modules", "an optimizer of chosen modules", ""),
+    BEYOND("--parallelism_config", "accelerate's parallelism_config", ""),
+    BEYOND("--mp_parameters", "SageMaker's model parallelism", ""),
+    /* TRL 0.23.0: trainer/sft_config.py, trainer/model_config.py. read_trl_defaults() has the others. */
+    COUNT("--max_length", batch.sequence, NULL),
+    BOOL("--activation_offloading", recompute.on_cpu, NULL),
+    BEYOND("--loss_type", "another loss", "nll"),
     BOOL("--use_peft", switches.peft, NULL),
     COUNT("--lora_r", switches.lora_rank, "16"),
     COUNT("--lora_alpha", switches.lora_alpha, "32"),
-    REAL("--lora_dropout", adapter.dropout),
+    REAL("--lora_dropout", adapter.dropout, NULL),
     LIST("--lora_target_modules", adapter.targets),
+    BEYOND("--lora_target_parameters", "adapters of parameters that belong to no linear layer", ""),
+    BEYOND("--lora_modules_to_save", "modules trained whole beside adapters", ""),
+    BEYOND("--use_dora", "DoRA", "false"),
     BOOL("--load_in_4bit", switches.load_4bit, NULL),
     BOOL("--load_in_8bit", switches.load_8bit, NULL),
     BOOL("--use_bnb_nested_quant", adapter.double_quantized, NULL),
-    COUNT("--ddp_bucket_cap_mb", shards.reduce_bucket, NULL),
     {0},
 };
 
-static const char *const irrelevant[] = {"--output_dir",
-                                         "--overwrite_output_dir",
-                                         "--do_train",
-                                         "--do_eval",
-                                         "--do_predict",
-                                         "--dataset_*",
-                                         "--train_file",
-                                         "--validation_file",
-                                         "--validation_split_percentage",
-                                         "--tokenizer_name",
-                                         "--use_fast_tokenizer",
-                                         "--learning_rate",
-                                         "--weight_decay",
-                                         "--adam_*",
-                                         "--max_grad_norm",
-                                         "--num_train_epochs",
-                                         "--max_steps",
-                                         "--lr_scheduler_*",
-                                         "--warmup_*",
-                                         "--logging_*",
-                                         "--log_*",
-                                         "--save_*",
-                                         "--eval_*",
-                                         "--evaluation_strategy",
-                                         "--per_device_eval_batch_size",
-                                         "--seed",
-                                         "--data_seed",
-                                         "--report_to",
-                                         "--run_name",
-                                         "--push_to_hub",
-                                         "--hub_*",
-                                         "--tf32",
-                                         "--dataloader_*",
-                                         "--ddp_timeout",
-                                         "--ddp_find_unused_parameters",
-                                         "--ddp_backend",
-                                         "--local_rank",
-                                         "--remove_unused_columns",
-                                         "--preprocessing_num_workers",
-                                         "--streaming",
-                                         "--max_train_samples",
-                                         "--max_eval_samples",
-                                         "--low_cpu_mem_usage",
-                                         "--cache_dir",
-                                         "--trust_remote_code",
-                                         "--load_best_model_at_end",
-                                         "--metric_for_best_model",
-                                         "--disable_tqdm",
-                                         "--gradient_checkpointing_kwargs",
-                                         "--resume_from_checkpoint",
-                                         "--bf16_full_eval",
-                                         "--fp16_full_eval",
-                                         "--token",
-                                         "--model_revision",
-                                         "--keep_linebreaks",
-                                         "--overwrite_cache",
-                                         "--use_auth_token",
-                                         "--lora_task_type",
-                                         "--bnb_4bit_*",
-                                         "--eos_token",
-                                         "--chat_template_path",
-                                         "--torch_compile_*",
-                                         "--include_*",
-                                         "--label_*",
-                                         "--skip_memory_metrics",
-                                         "--save_total_limit",
-                                         "--prediction_loss_only",
-                                         "--neftune_noise_alpha",
-                                         "--optim_args",
-                                         "--assistant_only_loss",
-                                         "--mlm_probability",
-                                         "--line_by_line",
-                                         "--pad_to_max_length",
-                                         NULL};
+static const char irrelevant[] =
+    "--packing --gradient_checkpointing_kwargs --accelerator_config --adam_* --assistant_only_loss "
+    "--auto_find_batch_size "
+    "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* --cache_dir "
+    "--chat_template_path --completion_only_loss --data_seed --dataloader_* --dataset_* --ddp_backend "
+    "--ddp_broadcast_buffers --ddp_bucket_cap_mb --ddp_find_unused_parameters --ddp_timeout --debug "
+    "--disable_tqdm --do_eval --do_predict --do_train --eos_token --eval_* --evaluation_strategy "
+    "--fp16_backend --fp16_full_eval --fp16_opt_level --full_determinism --greater_is_better "
+    "--group_by_length --half_precision_backend --hub_* --ignore_data_skip --include_* --jit_mode_eval "
+    "--keep_linebreaks --label_* --learning_rate --length_column_name --line_by_line "
+    "--load_best_model_at_end "
+    "--local_rank --log_* --logging_* --lora_task_type --low_cpu_mem_usage --lr_scheduler_* "
+    "--max_eval_samples --max_grad_norm --max_predict_samples --max_steps --max_train_samples "
+    "--metric_for_best_model --mlm_probability --model_revision --neftune_noise_alpha --no_cuda "
+    "--num_train_epochs --optim_args --output_dir --overwrite_cache --overwrite_output_dir "
+    "--packing_strategy "
+    "--pad_to_max_length --pad_to_multiple_of --pad_token --padding_free --past_index "
+    "--per_device_eval_batch_size --per_gpu_eval_batch_size --prediction_loss_only "
+    "--preprocessing_num_workers --project --push_to_hub* --ray_scope --remove_unused_columns --report_to "
+    "--restore_callback_states_from_checkpoint --resume_from_checkpoint --router_aux_loss_coef --run_name "
+    "--save_* --seed --shuffle_dataset --skip_memory_metrics --streaming --tf32 --token --tokenizer_name "
+    "--torch_empty_cache_steps --tpu_* --trackio_* --train_file --truncation_mode --trust_remote_code "
+    "--use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
+    "--use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
-static const struct setting_table table = {rules, irrelevant, "transformers 4.50 and TRL 0.16", true};
+static const struct setting_table table = {rules, irrelevant, "transformers 4.57 and TRL 0.23", true};
 
 static bool has_option(const struct launch *launch, const char *name)
 {
@@ -266,49 +225,75 @@ static int read_fsdp_config(struct training_job *job, const struct job_files *fi
         return status < 0 ? -1 : 0;
     pairs_from_json(&pairs, job->facts.arena, config);
     json_decref(config);
-    for (int i = 0; i < pairs.count; i++) {
-        const struct pair *p = &pairs.list[i];
-        const char *name = strncmp(p->key, "fsdp_", 5) ? p->key : p->key + 5;
-        if (!strcmp(name, "activation_checkpointing"))
-            job->switches.gradient_checkpointing |= !strcmp(p->value, "true");
-        else if (!strcmp(name, "transformer_layer_cls_to_wrap"))
-            job->shards.wrap = p->value;
-        else if (!strcmp(name, "version"))
-            job->switches.fsdp_version = p->value;
-        else if (!strcmp(name, "reshard_after_forward"))
-            job->switches.reshard = p->value;
-        else if (strcmp(name, "backward_prefetch") && strcmp(name, "use_orig_params") &&
-                 strcmp(name, "sync_module_states") && strcmp(name, "cpu_ram_efficient_loading") &&
-                 strcmp(name, "limit_all_gathers") && strcmp(name, "forward_prefetch")) {
-            job_note(job, FACT_UNKNOWN, p->key, p->value, path);
-            continue;
-        }
-        job_note(job, FACT_READ, arena_printf(job->facts.arena, "fsdp_config.%s", name), p->value, path);
-    }
-    return 0;
+    return accelerate_read_fsdp(job, &pairs, err);
 }
 
-/* "full_shard auto_wrap offload", "FULL_SHARD", "1". */
+/* "full_shard auto_wrap", or accelerate's numbers, from 1 in the order of enum job_fsdp_strategy. */
+static int strategy_of(const char *text)
+{
+    static const char *const names[] = {"", "shard_grad_op", "no_shard", "hybrid_shard",
+                                        "hybrid_shard_zero2"};
+    if (text[0] >= '1' && text[0] <= '5' && !text[1])
+        return text[0] - '1';
+    for (int strategy = JOB_HYBRID_SHARD_ZERO2; strategy > JOB_FULL_SHARD; strategy--)
+        if (strcasestr(text, names[strategy]))
+            return strategy;
+    return JOB_FULL_SHARD;
+}
+
+/* What is one unit: nothing wraps layers unless a policy says so (accelerate/utils/dataclasses.py: NO_WRAP). */
+static bool wraps_layers(const struct training_job *job, const char *options)
+{
+    const char *policy = job->switches.wrap_policy;
+    if (strcasestr(options, "auto_wrap"))
+        return true;
+    if (policy && strcasestr(policy, "SIZE_BASED"))
+        return job->shards.unit_parameters > 0 || !job_was_given(job, "fsdp_min_num_params");
+    return policy && !strcasestr(policy, "NO_WRAP");
+}
+
+/* "full_shard auto_wrap offload", "FULL_SHARD", "1". Of FSDP2 only reshard_after_forward says whether weights stay. */
 static void read_fsdp(struct training_job *job)
 {
     struct job_switches *s = &job->switches;
+    struct job_shards *shards = &job->shards;
     const char *text = s->fsdp ? s->fsdp : "";
-    if (!s->use_fsdp && !*text)
+    if ((!s->use_fsdp && !*text) || !strcasecmp(text, "false"))
         return;
-    job->shards.sharding = s->fsdp_version && !strcmp(s->fsdp_version, "2") ? JOB_FSDP2 : JOB_FSDP1;
-    if (strcasestr(text, "hybrid_shard_zero2"))
-        job->shards.fsdp_strategy = JOB_HYBRID_SHARD_ZERO2;
-    else if (strcasestr(text, "hybrid_shard"))
-        job->shards.fsdp_strategy = JOB_HYBRID_SHARD;
-    else if (strcasestr(text, "shard_grad_op") || !strcmp(text, "2"))
-        job->shards.fsdp_strategy = JOB_SHARD_GRAD_OP;
-    else if (strcasestr(text, "no_shard") || !strcmp(text, "3"))
-        job->shards.fsdp_strategy = JOB_NO_SHARD;
-    job->shards.reshard_after_forward = job->shards.fsdp_strategy == JOB_FULL_SHARD;
-    if (s->reshard)
-        job->shards.reshard_after_forward = !strcasecmp(s->reshard, "true");
+    bool second = s->fsdp_version && !strcmp(s->fsdp_version, "2");
+    shards->sharding = second ? JOB_FSDP2 : JOB_FSDP1;
+    shards->fsdp_strategy = second ? JOB_FULL_SHARD : strategy_of(*text || !s->reshard ? text : s->reshard);
+    shards->reshard_after_forward =
+        second ? !s->reshard || strcasecmp(s->reshard, "false")
+               : shards->fsdp_strategy == JOB_FULL_SHARD || shards->fsdp_strategy == JOB_HYBRID_SHARD;
+    shards->whole_model = !wraps_layers(job, text);
     if (strcasestr(text, "offload"))
-        job->shards.offload_parameters = JOB_OFFLOAD_CPU;
+        shards->offload_parameters = JOB_OFFLOAD_CPU;
+    bool hybrid =
+        shards->fsdp_strategy == JOB_HYBRID_SHARD || shards->fsdp_strategy == JOB_HYBRID_SHARD_ZERO2;
+    if (hybrid && job->launch.nodes > 1 && job->layout.dp % job->launch.nodes == 0) {
+        job->layout.dp_replicate = job->launch.nodes;
+        job->layout.dp_shard = job->layout.dp / job->launch.nodes;
+    }
+    /* trainer.py runs all micro-batches but the last under accelerator.no_sync(). */
+    shards->syncs_late = job->batch.accumulation > 1;
+    if (!s->bf16 && !s->fp16)
+        return;
+    shards->reduce_precision = s->bf16 ? "bf16" : "fp16"; /* accelerate's set_mixed_precision() */
+}
+
+/* Of PEFT 0.21.2, peft/utils/constants.py; NULL: PEFT refuses a model of that type without targets. */
+static const char *default_targets(const char *type)
+{
+    static const struct {
+        const char *type, *targets;
+    } known[] = {{"gpt2", "c_attn"},         {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
+                 {"llama", "q_proj,v_proj"}, {"mistral", "q_proj,v_proj"},    {"mixtral", "q_proj,v_proj"},
+                 {"qwen2", "q_proj,v_proj"}, {"qwen3", "q_proj,v_proj"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (!strcmp(known[i].type, type))
+            return known[i].targets;
+    return NULL;
 }
 
 static void read_adapter(struct training_job *job)
@@ -318,43 +303,60 @@ static void read_adapter(struct training_job *job)
     if (s->peft) {
         a->rank = s->lora_rank;
         a->alpha = s->lora_alpha;
-        if (!a->targets)
-            job_note(job, FACT_DEFAULT, "--lora_target_modules", a->targets = "q_proj,v_proj", "PEFT");
+        bool given = a->targets || job_was_given(job, "--lora_target_modules") || !job->model_known;
+        if (!given && (a->targets = default_targets(job->model.type)))
+            job_note(job, FACT_DEFAULT, "--lora_target_modules", a->targets, "PEFT 0.21");
+        else if (!given)
+            job_note(job, FACT_MISSING, "--lora_target_modules", "?",
+                     "PEFT has no default for this model; give --with='--lora_target_modules q_proj v_proj'");
     }
     if (!s->peft)
         job_drop_defaults(job, "--lora");
     a->weight_bits = s->load_4bit ? 4 : s->load_8bit ? 8 : 0;
 }
 
-/* run_clm.py cuts texts into blocks of what the model can read, 1024 at most. */
+/* Programs of TRL go by its trainers' names. */
+static bool is_trl(const struct training_job *job)
+{
+    static const char *const names[] = {"sft", "dpo", "kto", "orpo", "cpo", "reward", "trl"};
+    const char *slash = strrchr(job->launch.program, '/'), *name = slash ? slash + 1 : job->launch.program;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strncmp(name, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
+/* TRL cuts texts at 1024 tokens. run_clm.py and run_mlm.py cut them into blocks as long as the tokenizer allows; where that is
+ * more than the model has positions, as long as these, 1024 at most. */
 static void read_sequence(struct training_job *job)
 {
-    if (job->batch.sequence || !job->model.max_seq_len)
+    int64_t positions = job->model.max_seq_len, limit = job->tokenizer_limit;
+    if (job->batch.sequence || !positions)
         return;
-    job->batch.sequence = job->model.max_seq_len < 1024 ? job->model.max_seq_len : 1024;
+    bool whole = limit && limit <= positions && !is_trl(job);
+    job->batch.sequence = whole ? limit : positions < 1024 ? positions : 1024;
     job_note_count(job, FACT_DEFAULT, "--block_size", job->batch.sequence,
-                   "run_clm.py and TRL: at most 1024");
+                   whole ? "model_max_length of the tokenizer" : "run_clm.py and TRL: at most 1024");
 }
 
 static void read_precision(struct training_job *job)
 {
     const struct job_switches *s = &job->switches;
-    bool bf16_weights = s->dtype && (!strcmp(s->dtype, "bfloat16") || !strcmp(s->dtype, "torch.bfloat16"));
+    const char *dtype = s->dtype && strcmp(s->dtype, "auto") ? s->dtype : job->model.dtype;
+    bool half_weights = strstr(dtype, "float16") != NULL;
     if (s->deepspeed)
         return;
-    job->precision = bf16_weights ? JOB_PURE_BF16
+    job->precision = half_weights ? JOB_PURE_BF16
                      : s->bf16    ? JOB_AUTOCAST_BF16
                      : s->fp16    ? JOB_AUTOCAST_FP16
                                   : JOB_FP32;
     bool shards = job->shards.sharding == JOB_FSDP1 || job->shards.sharding == JOB_FSDP2;
-    if (bf16_weights && shards && (s->bf16 || s->fp16) && !job->adapter.rank) {
+    if (half_weights && shards && (s->bf16 || s->fp16) && !job->adapter.rank) {
         /* accelerate/utils/fsdp_utils.py, and Accelerator.prepare_model() for FSDP1 */
         job->precision = s->bf16 ? JOB_AUTOCAST_BF16 : JOB_AUTOCAST_FP16;
         job_note(job, FACT_DERIVED, "weights", "fp32",
                  "under FSDP, accelerate raises them when mixed precision is on");
     }
-    if (s->dtype && !strcmp(s->dtype, "auto"))
-        job->precision = !strcmp(job->model.counted_dtype, "BF16") ? JOB_PURE_BF16 : job->precision;
     job->gradients_fp32 = job->precision != JOB_PURE_BF16;
 }
 
@@ -366,11 +368,45 @@ static int read_deepspeed(struct training_job *job, const struct job_files *file
     if (!s->deepspeed)
         return 0;
     /* accelerate's own options for it */
-    job->shards.sharding = s->zero_stage ? JOB_ZERO1 + s->zero_stage - 1 : JOB_REPLICATED;
     job->precision = s->bf16 ? JOB_BF16 : s->fp16 ? JOB_FP16 : JOB_FP32;
-    job->gradients_fp32 = s->bf16;
+    deepspeed_gradients(job);
     job->optimizer.offload = job->shards.offload_optimizer != JOB_OFFLOAD_NONE;
     return 0;
+}
+
+/* Recomputation, torch.compile and the optimizer. */
+static void read_step(struct training_job *job)
+{
+    const struct job_switches *s = &job->switches;
+    struct job_recompute_choice *r = &job->recompute;
+    const char *compiles = s->compile_choice;
+    if (s->gradient_checkpointing)
+        *r = (struct job_recompute_choice){.granularity = JOB_RECOMPUTE_FULL,
+                                           .method = JOB_METHOD_UNIFORM,
+                                           .layers = 1,
+                                           .on_cpu = r->on_cpu};
+    else if (r->on_cpu)
+        job->beyond = "activations that wait in host memory (--activation_offloading)";
+    /* training_args.py: a back end or a mode asks for it */
+    job->kernels.compile = job->kernels.compile || (compiles && strcasecmp(compiles, "no"));
+    if (s->adafactor)
+        job->optimizer.name = "adafactor";
+}
+
+/* What TRL's own classes of options have instead: trainer/sft_config.py. */
+static void read_trl_defaults(struct training_job *job)
+{
+    struct job_switches *s = &job->switches;
+    if (!is_trl(job))
+        return;
+    if (!job_was_given(job, "--gradient_checkpointing") && !s->gradient_checkpointing) {
+        s->gradient_checkpointing = true;
+        job_note(job, FACT_DEFAULT, "--gradient_checkpointing", "true", "TRL 0.23");
+    }
+    if (!job_was_given(job, "--bf16") && !s->bf16 && !s->fp16) {
+        s->bf16 = true;
+        job_note(job, FACT_DEFAULT, "--bf16", "true", "TRL 0.23: unless --fp16");
+    }
 }
 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
@@ -379,23 +415,16 @@ int hf_read(struct training_job *job, const struct launch *launch, const struct 
     job->framework = JOB_HF_TRAINER;
     if (read_arguments(job, launch, files, err) || setting_defaults(&table, job, err))
         return -1;
-    if (read_model(job, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err) ||
-        read_deepspeed(job, files, err))
+    if (read_model(job, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))
+        return -1;
+    read_trl_defaults(job);
+    if (read_deepspeed(job, files, err))
         return -1;
     read_fsdp(job);
     read_adapter(job);
     read_sequence(job);
     read_precision(job);
-    if (job->switches.gradient_checkpointing)
-        job->recompute.granularity = JOB_RECOMPUTE_FULL;
-    if (job->recompute.granularity == JOB_RECOMPUTE_FULL)
-        job->recompute = (struct job_recompute_choice){.granularity = JOB_RECOMPUTE_FULL,
-                                                       .method = JOB_METHOD_UNIFORM,
-                                                       .layers = 1,
-                                                       .partitioned = job->recompute.partitioned,
-                                                       .on_cpu = job->recompute.on_cpu};
-    job->optimizer.foreach = job->optimizer.name && !strncmp(job->optimizer.name, "adamw_torch", 11);
-    job->optimizer.fused = job->optimizer.name && strstr(job->optimizer.name, "fused");
+    read_step(job);
     deepspeed_complete(job);
     return 0;
 }

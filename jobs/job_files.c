@@ -50,10 +50,10 @@ int job_file_text(struct training_job *job, const struct job_files *files, const
 int job_file_json(struct training_job *job, const struct job_files *files, const char *path, json_t **out,
                   struct error *err)
 {
-    const char *text;
-    size_t length;
+    const char *text = path; /* transformers takes the object itself for the name of a file that has it */
+    size_t length = strlen(path);
     json_error_t error;
-    int status = job_file_text(job, files, path, &text, &length, err);
+    int status = *path == '{' ? 0 : job_file_text(job, files, path, &text, &length, err);
     if (status)
         return status;
     *out = json_loadb(text, length, 0, &error);
@@ -63,9 +63,9 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
     }
     if (*out) {
         json_decref(*out);
-        return error_set(err, "%s: not a JSON object; is it the right file?", path);
+        return error_set(err, "%.80s: not a JSON object; is it the right file?", path);
     }
-    return error_set(err, "%s:%d: %s; correct this line", path, error.line, error.text);
+    return error_set(err, "%.80s:%d: %s; correct this line", path, error.line, error.text);
 }
 
 static void from_preset(struct training_job *job, const struct model *m)
@@ -115,6 +115,21 @@ static int read_neighbours(struct training_job *job, const char *folder, struct 
     return 0;
 }
 
+/* A tokenizer without a limit has one of 1e30. */
+static int read_tokenizer(struct training_job *job, const char *folder, struct error *err)
+{
+    const char *path = arena_printf(job->facts.arena, "%s/tokenizer_config.json", folder);
+    struct job_files here = {0};
+    json_t *config;
+    int status = job_file_json(job, &here, path, &config, err);
+    if (status)
+        return status < 0 ? -1 : 0;
+    double limit = json_number_value(json_object_get(config, "model_max_length"));
+    job->tokenizer_limit = limit >= 1 && limit < 1e9 ? (int64_t)limit : 0;
+    json_decref(config);
+    return 0;
+}
+
 static int read_adapter(struct training_job *job, const struct job_files *files, const char *folder,
                         struct error *err)
 {
@@ -158,7 +173,12 @@ static int read_config(struct training_job *job, const struct job_files *files, 
         return -1;
     job->model_known = true;
     job_note(job, FACT_READ, "model", job->model.name, path);
-    return folder ? read_neighbours(job, folder, err) || read_adapter(job, files, folder, err) ? -1 : 0 : 0;
+    if (!folder)
+        return 0;
+    return read_neighbours(job, folder, err) || read_tokenizer(job, folder, err) ||
+                   read_adapter(job, files, folder, err)
+               ? -1
+               : 0;
 }
 
 int job_read_model(struct training_job *job, const struct job_files *files, const char *source,

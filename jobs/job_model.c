@@ -252,6 +252,15 @@ static void name_from_path(struct job_model *m, const char *path)
     snprintf(m->name, sizeof m->name, "%.*s", length, from);
 }
 
+/* "dtype" since transformers 4.56. */
+static void read_dtype(const json_t *config, struct job_model *m)
+{
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (!dtype)
+        dtype = json_string_value(json_object_get(config, "torch_dtype"));
+    snprintf(m->dtype, sizeof m->dtype, "%.15s", dtype ? dtype : "");
+}
+
 int job_model_from_config(const json_t *config, const char *where, struct job_model *out, struct error *err)
 {
     struct job_model m = {0};
@@ -271,6 +280,7 @@ int job_model_from_config(const json_t *config, const char *where, struct job_mo
             where, type);
     if (types[i].read(config, where, &m, err))
         return -1;
+    read_dtype(config, &m);
     if (!m.kv_heads)
         m.kv_heads = m.heads;
     if (!m.head_size && m.heads > 0)

@@ -57,6 +57,7 @@ struct job_model {
     int64_t extra_layers; /* that predict further tokens (DeepSeek-V3); not counted as parameters */
     int64_t counted_parameters; /* in a weights file; 0: none was read */
     char counted_dtype[8];      /* of most of them: "BF16" */
+    char dtype[16];             /* of the weights as config.json says: "bfloat16"; or "" */
 };
 
 /* An adapter on a frozen model. */

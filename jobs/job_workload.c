@@ -1,12 +1,30 @@
+/* From what a launch says to what predictions of memory are made from, field by field; and what no rule is about. */
 #include "jobs/job_workload.h"
 
 #include "base/checked.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool says(const char *text, const char *piece)
 {
     return text && strcasestr(text, piece);
+}
+
+static bool is_megatron(const struct training_job *job)
+{
+    return job->framework == JOB_MEGATRON || job->framework == JOB_MEGATRON_DEEPSPEED;
+}
+
+static bool is_deepspeed(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
+}
+
+static bool is_fsdp(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
 }
 
 static enum workload_library library_of(const struct training_job *job)
@@ -72,6 +90,34 @@ static void set_model(const struct training_job *job, struct workload *w)
     w->attention_dropout = m->attention_dropout > 0;
 }
 
+/* torch.distributed.pipelining's names, and ours. */
+static const struct {
+    const char *name;
+    enum schedule_kind kind;
+    bool v_shaped;
+} schedules[] = {
+    {"1F1B", SCHEDULE_1F1B, false},
+    {"GPipe", SCHEDULE_GPIPE, false},
+    {"Interleaved1F1B", SCHEDULE_INTERLEAVED, false},
+    {"ZBVZeroBubble", SCHEDULE_1F1B, true},
+    {"DualPipeV", SCHEDULE_1F1B, true},
+    {"zb-h1", SCHEDULE_ZB_H1, false},
+};
+
+static int set_schedule(const struct training_job *job, struct workload *w, struct error *err)
+{
+    const char *name = job->layout.schedule;
+    if (!name || w->pp == 1)
+        return 0;
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
+        if (!strcasecmp(schedules[i].name, name)) {
+            w->schedule = schedules[i].kind;
+            w->v_shaped = schedules[i].v_shaped;
+            return 0;
+        }
+    return error_set(err, "no rule is about the schedule %.40s; try 1F1B to see what that needs", name);
+}
+
 static void set_layout(const struct training_job *job, struct workload *w)
 {
     const struct job_layout *l = &job->layout;
@@ -80,13 +126,35 @@ static void set_layout(const struct training_job *job, struct workload *w)
     w->pp = max_i64(l->pp, 1);
     w->cp = max_i64(l->cp, 1);
     w->ep = max_i64(l->ep, 1);
-    w->virtual_stages = max_i64(l->virtual_stages, 1);
+    w->virtual_stages = w->pp > 1 ? max_i64(l->virtual_stages, 1) : 1;
     w->sequence_parallel = l->sequence_parallel && w->tp > 1;
-    w->shard_ranks = l->dp_replicate > 1 ? l->dp_shard : 0;
+    w->shard_ranks = l->dp_replicate > 1 ? l->dp_shard * w->cp : 0;
     w->micro_batch = max_i64(job->batch.micro, 1);
     w->sequence = max_i64(job->batch.sequence, 1);
     w->micro_batches = job->batch.global ? max_i64(job->batch.global / (w->dp * w->micro_batch), 1)
                                          : max_i64(job->batch.accumulation, 1);
+}
+
+/* "fp32", "bf16", "float16", "fp8" */
+static int bytes_of(const char *type)
+{
+    return says(type, "8") ? 1 : says(type, "16") ? 2 : 4;
+}
+
+/* Megatron-LM's precision-aware optimizer chooses each state's type. Beside 16-bit weights, TE's FusedAdam keeps of fp32 masters
+ * only the 16 bits that these lack (store_param_remainders). */
+static void set_states(const struct training_job *job, struct workload *w)
+{
+    const struct job_shards *s = &job->shards;
+    if (s->precision_aware) {
+        w->master_bytes = w->master_bytes ? 2 : 0;
+        w->gradient_bytes = bytes_of(s->main_gradients);
+        w->moment_bytes = (bytes_of(s->exp_avg) + bytes_of(s->exp_avg_sq) + 1) / 2;
+    }
+    if (s->masters_16bit && w->master_bytes)
+        w->master_bytes = 2;
+    if (s->moments_16bit)
+        w->moment_bytes = 2;
 }
 
 static void set_precision(const struct training_job *job, struct workload *w)
@@ -94,10 +162,8 @@ static void set_precision(const struct training_job *job, struct workload *w)
     bool casts = job->precision == JOB_AUTOCAST_BF16 || job->precision == JOB_AUTOCAST_FP16;
     bool pure = job->precision == JOB_PURE_BF16, whole = job->precision == JOB_FP32;
     bool torch = w->library == WORKLOAD_TITAN || w->library == WORKLOAD_TRANSFORMERS;
-    bool fsdp = w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
-    bool deepspeed =
-        w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
-    w->autocast = casts && !fsdp && !deepspeed;
+    bool deepspeed = is_deepspeed(w);
+    w->autocast = casts && !is_fsdp(w) && !deepspeed;
     w->compute_bytes = whole ? 4 : 2;
     w->weight_bytes = pure ? 2 : whole || w->autocast || (torch && !deepspeed) ? 4 : 2;
     w->master_bytes = w->weight_bytes == 2 && !pure ? 4 : 0;
@@ -106,6 +172,15 @@ static void set_precision(const struct training_job *job, struct workload *w)
     w->reduce_bytes = pure || says(job->shards.reduce_precision, "16") ? 2 : 4;
     if (torch && !deepspeed)
         w->gradient_bytes = w->weight_bytes;
+    if (is_megatron(job))
+        w->reduce_bytes = w->gradient_bytes;
+    set_states(job, w);
+}
+
+/* torchtitan counts layers of which every so many-th is made again; or keeps the results of chosen operations. */
+static enum workload_recompute titan_selective(int64_t every)
+{
+    return every == 0 ? WORKLOAD_EVERY_SECOND : every == 1 ? WORKLOAD_FULL : WORKLOAD_ALTERNATE;
 }
 
 static void set_recompute(const struct training_job *job, struct workload *w)
@@ -116,41 +191,108 @@ static void set_recompute(const struct training_job *job, struct workload *w)
         [JOB_RECOMPUTE_FULL] = WORKLOAD_FULL,
     };
     const struct job_recompute_choice *r = &job->recompute;
+    bool selective = r->granularity == JOB_RECOMPUTE_SELECTIVE;
+    bool experts = (selective && says(r->modules, "moe")) || r->experts;
     w->recompute = policies[r->granularity];
-    if (r->granularity == JOB_RECOMPUTE_SELECTIVE && job->framework == JOB_TORCHTITAN)
-        w->recompute = r->layers > 1 ? WORKLOAD_ALTERNATE : WORKLOAD_EVERY_SECOND;
-    if (r->granularity == JOB_RECOMPUTE_SELECTIVE && says(r->modules, "moe"))
+    if (selective && job->framework == JOB_TORCHTITAN)
+        w->recompute = titan_selective(r->layers);
+    else if (experts && r->granularity != JOB_RECOMPUTE_FULL)
         w->recompute = says(r->modules, "layernorm") ? WORKLOAD_EXPERTS_AND_NORMS : WORKLOAD_EXPERTS;
-    w->inputs_offloaded = r->on_cpu;
+    if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_BLOCK)
+        w->remade_layers = r->layers;
+    w->inputs_offloaded = r->on_cpu && w->recompute != WORKLOAD_KEEPS_ALL;
 }
 
-static void set_optimizer(const struct training_job *job, struct workload *w)
+/* ---- the optimizer ---- */
+
+/* Names of all frameworks; those with one state count as SGD with momentum. `bytes`: of each state, 0: as the weights. */
+static const struct {
+    const char *name;
+    enum workload_optimizer optimizer;
+    enum workload_step step;
+    int bytes;
+} optimizers[] = {
+    /* transformers/training_args.py, OptimizerNames; bitsandbytes' kernels need no temporaries */
+    {"adamw_torch", WORKLOAD_ADAM, WORKLOAD_STEP_FOREACH, 0},
+    {"adamw_torch_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"adamw_apex_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"adamw_anyprecision", WORKLOAD_ADAM, WORKLOAD_STEP_LOOP, 4},
+    {"adamw_torch_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_LOOP, 0},
+    {"adamw_bnb_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_FUSED, 0},
+    {"adamw_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_FUSED, 0},
+    {"paged_adamw", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"paged_adamw_32bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"paged_adamw_8bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"adafactor", WORKLOAD_ADAFACTOR, WORKLOAD_STEP_LOOP, 0},
+    {"sgd", WORKLOAD_SGD, WORKLOAD_STEP_FOREACH, 0},
+    {"adagrad", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
+    {"rmsprop", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
+    {"rmsprop_bnb", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
+    {"rmsprop_bnb_32bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
+    {"rmsprop_bnb_8bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 1},
+    {"lion_32bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
+    {"lion_8bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 1},
+    {"paged_lion_32bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"paged_lion_8bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
+    /* Megatron-LM; torchtitan; deepspeed/runtime/config.py */
+    {"adam", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"adamw", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
+    {"lion", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 0},
+};
+
+static enum workload_step step_of(const char *implementation)
+{
+    return !strcmp(implementation, "foreach")    ? WORKLOAD_STEP_FOREACH
+           : !strcmp(implementation, "for-loop") ? WORKLOAD_STEP_LOOP
+                                                 : WORKLOAD_STEP_FUSED;
+}
+
+static int set_optimizer(const struct training_job *job, struct workload *w, struct error *err)
 {
     const struct job_optimizer *o = &job->optimizer;
-    bool eight = says(o->name, "8bit") || says(o->name, "8-bit");
-    w->optimizer = eight                        ? WORKLOAD_ADAM8
-                   : says(o->name, "paged")     ? WORKLOAD_PAGED_ADAM
-                   : says(o->name, "adafactor") ? WORKLOAD_ADAFACTOR
-                   : says(o->name, "sgd")       ? WORKLOAD_SGD_MOMENTUM
-                                                : WORKLOAD_ADAM;
-    if (o->foreach || o->fused || says(o->name, "fused"))
-        w->step = o->foreach ? WORKLOAD_STEP_FOREACH : WORKLOAD_STEP_FUSED;
+    size_t i = 0, count = sizeof optimizers / sizeof optimizers[0];
+    const char *name = o->name ? o->name : "adam";
+    while (i < count && strcasecmp(optimizers[i].name, name))
+        i++;
+    if (i == count)
+        return error_set(err, "no rule is about the optimizer %.40s; try %s to see what that needs", name,
+                         job->framework == JOB_HF_TRAINER ? "adamw_torch" : "adam");
+    bool momentum = optimizers[i].optimizer == WORKLOAD_SGD && o->momentum > 0;
+    w->optimizer = momentum ? WORKLOAD_SGD_MOMENTUM : optimizers[i].optimizer;
+    w->step = o->implementation ? step_of(o->implementation) : optimizers[i].step;
+    w->moment_bytes = optimizers[i].bytes ? optimizers[i].bytes : w->moment_bytes;
     w->step_in_backward = o->in_backward;
     w->offload_optimizer = o->offload || job->shards.offload_optimizer != JOB_OFFLOAD_NONE;
     w->offload_weights = job->shards.offload_parameters != JOB_OFFLOAD_NONE;
+    /* FSDP's offload policy keeps states where the weights are. */
+    w->offload_optimizer = w->offload_optimizer || (w->offload_weights && is_fsdp(w));
+    return 0;
 }
 
-static void set_kernels(const struct training_job *job, struct workload *w)
+/* ---- kernels ---- */
+
+static void set_attention(const struct training_job *job, struct workload *w)
 {
     const struct job_kernels *k = &job->kernels;
-    bool megatron = job->framework == JOB_MEGATRON || job->framework == JOB_MEGATRON_DEEPSPEED;
+    bool megatron = is_megatron(job), first = job_was_given(job, "--use-flash-attn-v1");
     bool eager = k->attention == JOB_EAGER ||
                  (k->attention == JOB_ATTENTION_DEFAULT && megatron && !k->transformer_engine);
     w->attention = !eager                                 ? WORKLOAD_FLASH
                    : megatron && k->masked_softmax_fusion ? WORKLOAD_FUSED_SOFTMAX
                                                           : WORKLOAD_EAGER;
-    if (megatron)
+    w->first_flash = megatron && first;
+    /* Those take fewer keys than queries as they are (transformers/integrations/flash_attention.py, flex_attention.py). */
+    if (!megatron && (k->attention == JOB_FLASH || k->attention == JOB_FLEX || k->attention == JOB_FLASH3))
+        w->keys_expanded = false;
+}
+
+static void set_kernels(const struct training_job *job, struct workload *w)
+{
+    const struct job_kernels *k = &job->kernels;
+    if (job->framework == JOB_MEGATRON)
         w->gate = k->bias_swiglu_fusion ? WORKLOAD_GATE_FUSED : WORKLOAD_GATE_WRITTEN;
+    if (says(k->loss_implementation, "te"))
+        w->loss = WORKLOAD_LOSS_FUSED; /* TE's kernel writes the gradient over the logits */
     if (k->liger) {
         w->norm = WORKLOAD_NORM_FUSED;
         w->gate = WORKLOAD_GATE_FUSED;
@@ -160,8 +302,17 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     if (job->framework == JOB_TORCHTITAN) /* nn.RMSNorm, which has a kernel since PyTorch 2.8 */
         w->norm = WORKLOAD_NORM_FUSED;
     w->compiled = k->compile;
-    w->logits_whole = job->switches.whole_loss;
-    w->expandable_segments = says(k->allocator, "expandable_segments:True");
+    w->logits_whole = job->switches.whole_loss && w->tp > 1;
+}
+
+/* PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True,max_split_size_mb:128". */
+static void set_allocator(const struct training_job *job, struct workload *w)
+{
+    static const char split[] = "max_split_size_mb:";
+    const char *text = job->kernels.allocator, *at = text ? strstr(text, split) : NULL;
+    w->expandable_segments = says(text, "expandable_segments:True");
+    int64_t limit = at ? strtoll(at + strlen(split), NULL, 10) : 0;
+    w->max_split_bytes = limit > 0 && limit < 1 << 20 ? limit << 20 : 0;
 }
 
 static void set_shards(const struct training_job *job, struct workload *w)
@@ -172,27 +323,121 @@ static void set_shards(const struct training_job *job, struct workload *w)
         w->reshards_after_forward = !keeps;
     if (w->sharding == WORKLOAD_FSDP2)
         w->reshards_after_forward = s->reshard_after_forward;
-    if (s->reduce_bucket)
+    w->wraps_layers = !s->whole_model;
+    w->accumulates_without_sync = s->syncs_late && is_fsdp(w);
+    if (s->reduce_bucket && is_deepspeed(w))
         w->bucket_elements = s->reduce_bucket;
-    w->lora_rank = job->adapter.rank;
-    w->lora_matrices = says(job->adapter.targets, "all") ? 7 : 2;
-    w->frozen_bits = job->adapter.weight_bits ? (int)job->adapter.weight_bits : 16;
+    if (is_megatron(job) && !is_fsdp(w))
+        w->overlaps_gradients = s->overlap_reduce;
+    if (is_deepspeed(w))
+        w->overlaps_gradients = s->overlap;
+}
+
+/* Of a layer. "q_proj,v_proj": two. */
+static int adapted_matrices(const struct training_job *job)
+{
+    const char *targets = job->adapter.targets;
+    bool fused = !strcmp(job->model.type, "gpt2") || !strcmp(job->model.type, "gpt_neox");
+    int matrices = (fused ? 2 : 4) + (job->model.gated ? 3 : 2), listed = 1;
+    for (const char *c = targets ? targets : ""; *c; c++)
+        listed += *c == ',';
+    return says(targets, "all-linear") ? matrices : listed;
+}
+
+static void set_adapter(const struct training_job *job, struct workload *w)
+{
+    const struct job_adapter *a = &job->adapter;
+    if (!a->rank)
+        return;
+    w->lora_rank = a->rank;
+    w->lora_matrices = adapted_matrices(job);
+    w->frozen_bits = a->weight_bits ? (int)a->weight_bits : 8 * w->weight_bytes;
+    w->moment_bytes = 4; /* PEFT keeps adapters in fp32 (autocast_adapter_dtype) */
+}
+
+/* ---- what no rule is about ---- */
+
+/* Whether the stages have as many layers as a workload of that size gives them. */
+static bool stages_fit(const struct training_job *job, const struct workload *w)
+{
+    const struct job_layout *l = &job->layout;
+    int64_t first = l->first_stage_layers, last = l->last_stage_layers, chunks = w->pp * w->virtual_stages;
+    int64_t others = w->pp - (first > 0) - (last > 0),
+            whole = job->model.layers + l->embedding_in_split + l->loss_in_split;
+    if (w->pp == 1)
+        return true;
+    if (l->pipeline_layout)
+        return false;
+    if (!first && !last)
+        return whole % chunks == 0 &&
+               workload_chunk_layers(w, 0, 0) == whole / chunks - l->embedding_in_split &&
+               workload_chunk_layers(w, w->pp - 1, w->virtual_stages - 1) ==
+                   whole / chunks - l->loss_in_split;
+    if (w->virtual_stages > 1 || others < 1 || (job->model.layers - first - last) % others)
+        return false;
+    int64_t middle = (job->model.layers - first - last) / others;
+    for (int64_t stage = 0; stage < w->pp; stage++) {
+        int64_t layers = stage == 0 && first ? first : stage == w->pp - 1 && last ? last : middle;
+        if (workload_chunk_layers(w, stage, 0) != layers)
+            return false;
+    }
+    return true;
+}
+
+static const char *foreign_recompute(const struct training_job *job, const struct workload *w)
+{
+    const struct job_recompute_choice *r = &job->recompute;
+    bool megatron = is_megatron(job);
+    if (r->granularity == JOB_RECOMPUTE_BUDGET)
+        return "recomputation within a budget of memory";
+    if (job->framework == JOB_TORCHTITAN && r->granularity == JOB_RECOMPUTE_SELECTIVE && r->layers > 2)
+        return "recomputation of every third layer, or fewer";
+    if (!megatron || r->granularity == JOB_RECOMPUTE_NONE)
+        return NULL;
+    if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_UNIFORM && r->layers > 1)
+        return "recomputation in chunks of several layers";
+    if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_BLOCK &&
+        job->model.layers % (w->pp * w->virtual_stages))
+        return "recomputation of some layers of stages that differ";
+    if (r->granularity == JOB_RECOMPUTE_SELECTIVE && r->modules && !says(r->modules, "core_attn") &&
+        !says(r->modules, "moe"))
+        return "recomputation of chosen modules other than attention and experts";
+    return r->partitioned && w->tp > 1 ? "kept inputs that are split over tensor-parallel ranks" : NULL;
+}
+
+static const char *foreign_feature(const struct training_job *job, const struct workload *w)
+{
+    const struct job_experts *e = &job->model.experts;
+    if (job->beyond)
+        return job->beyond;
+    if (job->kernels.fp8)
+        return "fp8";
+    if (e->count && e->every != 1)
+        return "layers of which every so many-th has experts";
+    if (is_megatron(job) && job->model.extra_layers)
+        return "layers that predict further tokens (--mtp-num-layers)";
+    if (!stages_fit(job, w) && is_megatron(job))
+        return "stages with different numbers of layers";
+    return foreign_recompute(job, w);
 }
 
 int job_workload(const struct training_job *job, struct workload *out, struct error *err)
 {
     struct workload w = workload_default(library_of(job), sharding_of(job));
-    if (job->kernels.fp8)
-        return error_set(err, "no rule is about fp8; leave it out to see what 16 bits need");
-    if (job->layout.pipeline_layout || job->layout.first_stage_layers || job->layout.last_stage_layers)
-        return error_set(err, "no rule is about stages with different numbers of layers");
     set_model(job, &w);
     set_layout(job, &w);
     set_precision(job, &w);
+    const char *feature = foreign_feature(job, &w);
+    if (feature)
+        return error_set(err, "no rule is about %s; leave it out to see what the job needs without", feature);
+    if (set_schedule(job, &w, err) || set_optimizer(job, &w, err))
+        return -1;
     set_recompute(job, &w);
-    set_optimizer(job, &w);
+    set_attention(job, &w);
     set_kernels(job, &w);
+    set_allocator(job, &w);
     set_shards(job, &w);
+    set_adapter(job, &w);
     *out = w;
     return 0;
 }

@@ -1,5 +1,4 @@
-/* Megatron-LM's pretrain_*.py, and the DeepSpeed fork of it (Megatron-DeepSpeed). Names and defaults are those of
- * megatron/training/arguments.py in core 0.12; older spellings beside them. */
+/* Megatron-LM's pretrain_*.py, and the DeepSpeed fork of it (Megatron-DeepSpeed); older spellings beside those of today. */
 #include "jobs/frameworks.h"
 
 #include "jobs/setting.h"
@@ -10,57 +9,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON(name, field)                    SETTING(name, SETTING_ON, field, NULL, NULL)
-#define OFF(name, field)                   SETTING(name, SETTING_OFF, field, NULL, "not given")
-#define COUNT(name, field, fallback)       SETTING(name, SETTING_COUNT, field, NULL, fallback)
-#define REAL(name, field, fallback)        SETTING(name, SETTING_REAL, field, NULL, fallback)
-#define TEXT(name, field, fallback)        SETTING(name, SETTING_TEXT, field, NULL, fallback)
-#define LIST(name, field)                  SETTING(name, SETTING_LIST, field, NULL, NULL)
-#define CHOICE(name, field, list, default) SETTING(name, SETTING_CHOICE, field, list, default)
-
+/* Unless a comment says otherwise: megatron/training/arguments.py of core 0.12.3 and 0.16.1, where some of them come from
+ * megatron/core/transformer/transformer_config.py; both versions have the same defaults. */
 static const struct setting_rule rules[] = {
     COUNT("--num-layers", model.layers, NULL),
     COUNT("--encoder-num-layers", model.layers, NULL),
+    COUNT("--decoder-num-layers", model.layers, NULL),
     COUNT("--hidden-size", model.hidden, NULL),
     COUNT("--ffn-hidden-size", model.ffn, NULL),
     COUNT("--num-attention-heads", model.heads, NULL),
     COUNT("--kv-channels", model.head_size, NULL),
     ON("--group-query-attention", switches.group_query),
-    COUNT("--num-query-groups", model.kv_heads, NULL),
+    COUNT("--num-query-groups", model.kv_heads,
+          NULL), /* 1 in core 0.12, as many as heads in 0.16: asked for */
     COUNT("--num-key-value-heads", model.kv_heads, NULL),
     COUNT("--max-position-embeddings", model.max_seq_len, NULL),
     TEXT("--position-embedding-type", switches.position_type, "learned_absolute"),
     ON("--use-rotary-position-embeddings", switches.rotary),
     TEXT("--normalization", switches.normalization, "LayerNorm"),
     ON("--swiglu", model.gated),
+    ON("--quick-geglu", model.gated),
     ON("--untie-embeddings-and-output-weights", switches.untied),
     ON("--disable-bias-linear", switches.disable_linear_bias),
     ON("--add-qkv-bias", model.qkv_bias),
     ON("--qk-layernorm", model.qk_norm),
     REAL("--attention-dropout", model.attention_dropout, "0.1"),
     REAL("--hidden-dropout", model.hidden_dropout, "0.1"),
+    ON("--bert-no-binary-head", switches.no_binary_head),
+    BEYOND("--spec", "layers of a specification of one's own", ""),
+    BEYOND("--hybrid-override-pattern", "layers other than attention", ""),
+    BEYOND("--hybrid-attention-ratio", "layers other than attention", "0.0"),
+    BEYOND("--heterogeneous-layers-config-path", "layers that differ from each other", ""),
+    FLAG("--fp32-residual-connection", "residuals in fp32"),
+    FLAG("--embedding-weights-in-fp32", "embeddings in fp32"),
+    FLAG("--kd", "a teacher beside the model"),
+    FLAG("--mos", "a teacher beside the model"),
+
+    /* megatron/training/tokenizer/tokenizer.py pads */
     COUNT("--vocab-size", model.vocab, NULL),
     COUNT("--padded-vocab-size", padded_vocab, NULL),
     COUNT("--make-vocab-size-divisible-by", vocab_divisor, "128"),
     TEXT("--tokenizer-type", switches.tokenizer, NULL),
+
     COUNT("--num-experts", model.experts.count, NULL),
     COUNT("--moe-router-topk", model.experts.active, "2"),
     COUNT("--moe-ffn-hidden-size", model.experts.ffn, NULL),
     COUNT("--moe-shared-expert-intermediate-size", model.experts.shared_ffn, NULL),
+    ON("--moe-shared-expert-gate", model.experts.shared_gate),
     TEXT("--moe-layer-freq", switches.layer_frequency, "1"),
-    ON("--multi-latent-attention", switches.latent),
-    COUNT("--q-lora-rank", model.latent.q_rank, NULL),
-    COUNT("--kv-lora-rank", model.latent.kv_rank, NULL),
-    COUNT("--qk-head-dim", model.latent.nope_size, NULL),
-    COUNT("--qk-pos-emb-head-dim", model.latent.rope_size, NULL),
-    COUNT("--v-head-dim", model.latent.value_size, NULL),
     ON("--moe-grouped-gemm", kernels.grouped_gemm),
     ON("--moe-permute-fusion", kernels.permute_fusion),
     ON("--moe-pad-expert-input-to-capacity", kernels.pads_experts),
     ON("--moe-layer-recompute", recompute.experts),
     TEXT("--moe-token-dispatcher-type", kernels.dispatcher, "allgather"),
     REAL("--moe-expert-capacity-factor", kernels.expert_capacity, NULL),
+    BEYOND("--moe-latent-size", "experts in a smaller space", ""),
     COUNT("--mtp-num-layers", model.extra_layers, NULL),
+
+    ON("--multi-latent-attention", switches.latent),
+    COUNT("--q-lora-rank", model.latent.q_rank, NULL),
+    COUNT("--kv-lora-rank", model.latent.kv_rank, "32"),
+    COUNT("--qk-head-dim", model.latent.nope_size, "128"),
+    COUNT("--qk-pos-emb-head-dim", model.latent.rope_size, "64"),
+    COUNT("--v-head-dim", model.latent.value_size, "128"),
 
     COUNT("--tensor-model-parallel-size", layout.tp, "1"),
     COUNT("--pipeline-model-parallel-size", layout.pp, "1"),
@@ -77,16 +88,22 @@ static const struct setting_rule rules[] = {
     ON("--account-for-loss-in-pipeline-split", layout.loss_in_split),
     ON("--sequence-parallel", layout.sequence_parallel),
     ON("--no-pipeline-parallel", switches.no_pipeline),
+    ON("--enable-zbh1-pipeline", switches.zero_bubble),
+    FLAG("--defer-embedding-wgrad-compute", "gradients of the embedding that are put off"),
 
     COUNT("--micro-batch-size", batch.micro, NULL),
     COUNT("--global-batch-size", batch.global, NULL),
     LIST("--rampup-batch-size", switches.rampup),
     COUNT("--seq-length", batch.sequence, NULL),
+    COUNT("--encoder-seq-length", batch.sequence, NULL),
 
     ON("--bf16", switches.bf16),
     ON("--fp16", switches.fp16),
     TEXT("--fp8-format", kernels.fp8, NULL),
+    BEYOND("--fp4-format", "fp4", ""),
     ON("--accumulate-allreduce-grads-in-fp32", gradients_fp32),
+    ON("--grad-reduce-in-bf16", switches.reduces_16bit),
+    FLAG("--fp16-lm-cross-entropy", "a loss in 16 bits"),
 
     ON("--recompute-activations", switches.recompute_activations),
     CHOICE("--recompute-granularity", recompute.granularity, "none|selective|full", NULL),
@@ -94,11 +111,17 @@ static const struct setting_rule rules[] = {
     COUNT("--recompute-num-layers", recompute.layers, NULL),
     LIST("--recompute-modules", recompute.modules),
     ON("--distribute-saved-activations", recompute.partitioned),
+    ON("--distribute-checkpointed-activations", recompute.partitioned),
+    ON("--partition-activations", recompute.partitioned),
+    ON("--checkpoint-in-cpu", recompute.on_cpu),
     ON("--checkpoint-activations", switches.checkpoint_activations),
     COUNT("--checkpoint-num-layers", recompute.layers, NULL),
     ON("--deepspeed-activation-checkpointing", switches.gradient_checkpointing),
+    FLAG("--cpu-offloading", "activations that wait in host memory"),
+    FLAG("--fine-grained-activation-offloading", "activations that wait in host memory"),
 
     ON("--use-distributed-optimizer", switches.distributed_optimizer),
+    COUNT("--num-distributed-optimizer-instances", switches.replicate_degree, NULL), /* 1 */
     ON("--overlap-grad-reduce", shards.overlap_reduce),
     ON("--overlap-param-gather", shards.overlap_gather),
     ON("--use-precision-aware-optimizer", shards.precision_aware),
@@ -108,15 +131,22 @@ static const struct setting_rule rules[] = {
     TEXT("--exp-avg-sq-dtype", shards.exp_avg_sq, "fp32"),
     COUNT("--ddp-bucket-size", shards.reduce_bucket, NULL),
     TEXT("--optimizer", optimizer.name, "adam"),
+    REAL("--sgd-momentum", optimizer.momentum, "0.9"),
     ON("--optimizer-cpu-offload", optimizer.offload),
+    BEYOND("--optimizer-offload-fraction", "an optimizer that is on the host in part", "1.0"),
     ON("--cpu-optimizer", optimizer.offload),
     ON("--use-torch-fsdp2", switches.torch_fsdp2),
+    ON("--torch-fsdp2-no-reshard-after-forward", switches.keeps_gathered),
     ON("--use-custom-fsdp", switches.custom_fsdp),
-    TEXT("--data-parallel-sharding-strategy", switches.fsdp, NULL),
+    ON("--use-megatron-fsdp", switches.custom_fsdp),
+    TEXT("--data-parallel-sharding-strategy", switches.fsdp, NULL), /* no_shard */
+    BEYOND("--outer-dp-sharding-strategy", "shards over two dimensions of ranks", "no_shard"),
 
     ON("--use-flash-attn", switches.flash),
     ON("--use-flash-attn-v1", switches.flash),
     ON("--use-flash-attn-v2", switches.flash),
+    ON("--use-flash-attn-triton", switches.flash),
+    ON("--use-flash-attn-builder", switches.flash),
     TEXT("--attention-backend", switches.attention_backend, NULL),
     TEXT("--transformer-impl", switches.implementation, "transformer_engine"),
     OFF("--no-masked-softmax-fusion", kernels.masked_softmax_fusion),
@@ -127,117 +157,66 @@ static const struct setting_rule rules[] = {
     OFF("--no-gradient-accumulation-fusion", kernels.gradient_accumulation_fusion),
     OFF("--no-persist-layer-norm", kernels.persist_layer_norm),
     ON("--cross-entropy-loss-fusion", kernels.cross_entropy_fusion),
+    TEXT("--cross-entropy-fusion-impl", kernels.loss_implementation, NULL), /* native */
+    FLAG("--enable-cuda-graph", "CUDA graphs, which keep memory of their own"),
+    FLAG("--external-cuda-graph", "CUDA graphs, which keep memory of their own"),
+    BEYOND("--cuda-graph-impl", "CUDA graphs, which keep memory of their own", "none"),
 
+    /* Megatron-DeepSpeed, megatron/arguments.py of July 2025; the JSON's stage replaces --zero-stage's 1 */
     ON("--deepspeed", switches.deepspeed),
     TEXT("--deepspeed-config", switches.deepspeed_config, NULL),
     CHOICE("--zero-stage", switches.zero_stage, "0|1|2|3", NULL),
     {0},
 };
 
-static const char *const irrelevant[] = {"--use-mcore-models",
-                                         "--use-legacy-models",
-                                         "--lr",
-                                         "--lr-*",
-                                         "--min-lr",
-                                         "--weight-decay*",
-                                         "--start-weight-decay",
-                                         "--end-weight-decay",
-                                         "--adam-*",
-                                         "--sgd-momentum",
-                                         "--clip-grad",
-                                         "--train-iters",
-                                         "--train-samples",
-                                         "--train-tokens",
-                                         "--exit-*",
-                                         "--eval-*",
-                                         "--log-*",
-                                         "--save*",
-                                         "--load*",
-                                         "--no-load-*",
-                                         "--no-save-*",
-                                         "--ckpt-*",
-                                         "--use-dist-ckpt*",
-                                         "--dist-ckpt-*",
-                                         "--async-save",
-                                         "--data-path",
-                                         "--data-cache-path",
-                                         "--data-impl",
-                                         "--data-args-path",
-                                         "--split",
-                                         "--train-data-path",
-                                         "--valid-data-path",
-                                         "--test-data-path",
-                                         "--mock-data",
-                                         "--vocab-file",
-                                         "--merge-file",
-                                         "--tokenizer-model",
-                                         "--tokenizer-*",
-                                         "--seed",
-                                         "--init-method-*",
-                                         "--norm-epsilon",
-                                         "--layernorm-epsilon",
-                                         "--rotary-*",
-                                         "--rope-*",
-                                         "--use-rope-scaling",
-                                         "--no-rope-*",
-                                         "--tensorboard-*",
-                                         "--wandb-*",
-                                         "--num-workers",
-                                         "--distributed-*",
-                                         "--local-rank",
-                                         "--local_rank",
-                                         "--timing-*",
-                                         "--override-opt_param-scheduler",
-                                         "--override-opt-param-scheduler",
-                                         "--use-checkpoint-opt_param-scheduler",
-                                         "--finetune",
-                                         "--no-initialization",
-                                         "--no-async-tensor-model-parallel-allreduce",
-                                         "--tp-comm-*",
-                                         "--manual-gc*",
-                                         "--moe-router-load-balancing-type",
-                                         "--moe-aux-loss-coeff",
-                                         "--moe-z-loss-coeff",
-                                         "--moe-router-dtype",
-                                         "--moe-router-score-function",
-                                         "--moe-router-enable-expert-bias",
-                                         "--moe-router-bias-update-rate",
-                                         "--moe-router-topk-scaling-factor",
-                                         "--moe-router-pre-softmax",
-                                         "--moe-router-num-groups",
-                                         "--moe-router-group-topk",
-                                         "--moe-per-layer-logging",
-                                         "--initial-loss-scale",
-                                         "--loss-scale*",
-                                         "--hysteresis",
-                                         "--min-loss-scale",
-                                         "--attention-softmax-in-fp32",
-                                         "--apply-layernorm-1p",
-                                         "--no-query-key-layer-scaling",
-                                         "--apply-query-key-layer-scaling",
-                                         "--reset-*",
-                                         "--eod-*",
-                                         "--no-create-attention-mask-in-dataloader",
-                                         "--transformer-pipeline-*",
-                                         "--use-tp-pp-dp-mapping",
-                                         "--profile*",
-                                         "--check-for-nan-in-loss-and-grad",
-                                         "--no-check-for-nan-in-loss-and-grad",
-                                         "--dataloader-type",
-                                         "--ds-*",
-                                         "--universal-checkpoint",
-                                         "--no-mmap-warmup",
-                                         "--aggregated_slurm*",
-                                         "--kill-switch-path",
-                                         "--job-name",
-                                         "--fp8-amax-*",
-                                         "--fp8-margin",
-                                         "--fp8-interval",
-                                         "--codecarbon-dir",
-                                         "--qk-clip*",
-                                         "--calculate-per-token-loss",
-                                         "--num-dataset-builder-threads",
-                                         NULL};
+/* Also of arguments.py; "--rope-*" begins several. */
+static const char irrelevant[] =
+    "--DDP-impl --adam-* --adlr-autoresume* --aggregated_slurm* --app-tag-* --apply-layernorm-1p "
+    "--apply-query-key-layer-scaling --apply-residual-connection-post-layernorm --async-* "
+    "--attention-softmax-in-fp32 --auto-detect-ckpt-format --calc-ft-timeouts --calculate-per-token-loss "
+    "--check-* --ckpt-* --clip-grad --codecarbon-dir --config-logger-dir --contigious-checkpointing "
+    "--cp-comm-type --cpu_torch_adam --data-args-path --data-cache-path "
+    "--data-efficiency-curriculum-learning "
+    "--data-impl --data-parallel-random-init --data-path --dataloader-type --ddp-average-in-collective "
+    "--ddp-num-buckets --ddp-pad-buckets-for-high-nccl-busbw --decoupled-* --decrease-batch-size-if-needed "
+    "--deterministic-mode --disable-bf16-reduced-precision-matmul --disable-gloo-process-groups "
+    "--disable-straggler-on-startup --disable-tp-comm-* --dist-ckpt-* --distributed-* --ds-* --ds_fused_adam "
+    "--empty-unused-memory-level --enable-ft-package --end-weight-decay --eod-* --error-injection-* --eval-* "
+    "--exit-* --finetune --first-last-layers-bf16 --fp8-* --hierarchical-context-parallel-sizes --hysteresis "
+    "--inference-* --init-method-* --init-model-with-meta-device --initial-loss-scale --iterations-to-skip "
+    "--job-name --kill-switch-* --layernorm-epsilon --lazy-mpu-init --legacy-tokenizer --load* --local-rank "
+    "--log-* --logging-level --loss-scale* --lr --lr-* --manual-gc* --mask-prob --memory-snapshot-path "
+    "--merge-file --microbatch-group-size-per-virtual-pipeline-stage --min-loss-scale --min-lr --mock-data "
+    "--moe-aux-loss-coeff --moe-input-jitter-eps --moe-per-layer-logging --moe-router-* "
+    "--moe-shared-expert-overlap --moe-token-drop-policy --moe-use-legacy-grouped-gemm --moe-use-upcycling "
+    "--moe-z-loss-coeff --mscale* --mtp-loss-scaling-factor --muon-* --nccl-communicator-config-path "
+    "--no-align-* --no-async-tensor-model-parallel-allreduce --no-barrier-with-level-1-timing "
+    "--no-check-for-nan-in-loss-and-grad --no-ckpt-* --no-clone-scatter-output-in-embedding "
+    "--no-contiguous-buffers-in-local-ddp --no-create-attention-mask-in-dataloader --no-fp8-wgrad "
+    "--no-gradient-reduce-div-fusion --no-initialization --no-load-* --no-manual-gc-eval --no-mmap-bin-files "
+    "--no-mmap-warmup --no-one-logger --no-overlap-p2p-communication --no-pin-cpu-grads --no-pin-cpu-params "
+    "--no-position-embedding --no-query-key-layer-scaling --no-rope-freq --no-save-* "
+    "--no-scatter-gather-tensors-in-pipeline --no-use-tokenizer-model-from-checkpoint-args "
+    "--non-persistent-* "
+    "--norm-epsilon --num-dataset-builder-threads --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 "
+    "--num-workers --one-logger-* --openai-gelu --overlap-cpu-optimizer-d2h-h2d --overlap-p2p-communication* "
+    "--overlap-param-gather-with-optimizer-step --override-opt-param-scheduler "
+    "--override-opt_param-scheduler "
+    "--per-split-data-args-path --persistent-save-interval --pipeline-model-parallel-comm-backend "
+    "--pretrained-checkpoint --profile* --qk-clip* --record-memory-history --rerun-mode --reset-* "
+    "--result-rejected-tracker-filename --return-data-index --rope-* --rotary-* --s3-cache-path "
+    "--sample-rate "
+    "--save* --seed --short-seq-prob --split --squared-relu --start-weight-decay --straggler-* "
+    "--suggested-communication-unit-size --synchronize-each-layer --te-rng-tracker --tensorboard-* "
+    "--test-data-path --tiktoken-* --timing-* --tokenizer-* --tp-comm-* --train-data-exact-num-epochs "
+    "--train-data-path --train-desc-path --train-doc-idx-path --train-idx-path --train-iters "
+    "--train-sample-idx-path --train-samples --train-sync-interval --train-tokens --transformer-pipeline-* "
+    "--universal-checkpoint --use-checkpoint-args --use-checkpoint-opt_param-scheduler "
+    "--use-cpu-initialization --use-dist-ckpt* --use-legacy-models --use-mcore-models "
+    "--use-mp-args-from-checkpoint-args --use-persistent-ckpt-worker --use-pytorch-profiler "
+    "--use-ring-exchange-p2p --use-rope-scaling --use-torch-optimizer-for-cpu-offload --use-tp-pp-dp-mapping "
+    "--valid-data-path --vocab-extra-ids --vocab-file --wandb-* --warmup --weight-decay* --window-size "
+    "--zero-allgather-* --zero-contigious-gradients --zero-reduce-*";
 
 static const struct setting_table table = {rules, irrelevant, "Megatron-LM core 0.12", true};
 static const struct setting_table fork_table = {rules, irrelevant, "Megatron-DeepSpeed", true};
@@ -320,10 +299,13 @@ static void read_shape(struct training_job *job)
                    : s->position_type && !strcmp(s->position_type, "none") ? JOB_NO_POSITIONS
                                                                            : JOB_LEARNED;
     m->token_types = bert ? 2 : 0;
-    m->pooler = m->head_transform = m->head_bias = bert;
+    m->pooler = bert && !s->no_binary_head;
+    m->head_transform = m->head_bias = bert;
     m->tied = !s->untied;
     m->proj_bias = m->ffn_bias = !s->disable_linear_bias;
     m->qkv_bias = m->qkv_bias || !s->disable_linear_bias;
+    if (s->group_query)
+        job_require(job, m->kv_heads, "--num-query-groups", "8");
     if (!m->kv_heads || (!s->group_query && !job_was_given(job, "--num-key-value-heads")))
         m->kv_heads = m->heads;
     if (!m->head_size && m->heads)
@@ -334,12 +316,15 @@ static void read_shape(struct training_job *job)
         job_note_count(job, FACT_DEFAULT, "--ffn-hidden-size", m->ffn,
                        "Megatron-LM: 4 x hidden, 2/3 of it gated");
     }
-    if (!s->latent)
-        m->latent = (struct job_latent){0};
-    else if (!m->latent.kv_rank)
-        m->latent = (struct job_latent){m->latent.q_rank, 32, 128, 64, 128};
-    if (s->latent)
+    if (s->latent) {
         m->head_size = m->latent.nope_size + m->latent.rope_size;
+        return;
+    }
+    static const char *const names[] = {"--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
+                                        "--v-head-dim"};
+    m->latent = (struct job_latent){0};
+    for (int i = 0; i < 4; i++)
+        job_drop_defaults(job, names[i]);
 }
 
 static int read_model(struct training_job *job, struct error *err)
@@ -371,8 +356,10 @@ static void read_recomputation(struct training_job *job)
         r->granularity = JOB_RECOMPUTE_FULL;
         r->method = JOB_METHOD_UNIFORM;
     }
-    if (r->granularity == JOB_RECOMPUTE_FULL && !r->layers)
+    if (r->granularity == JOB_RECOMPUTE_FULL && !r->layers) {
         r->layers = 1;
+        job_note(job, FACT_DEFAULT, "--recompute-num-layers", "1", "Megatron-LM before core; core wants it");
+    }
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_NONE)
         job_note(job, FACT_MISSING, "--recompute-method", "?",
                  "Megatron-LM refuses full recomputation without; give --with='--recompute-method uniform'");
@@ -383,6 +370,8 @@ static void read_kernels(struct training_job *job)
     const struct job_switches *s = &job->switches;
     struct job_kernels *k = &job->kernels;
     const char *backend = s->attention_backend;
+    if (k->loss_implementation && !k->cross_entropy_fusion)
+        k->loss_implementation = NULL;
     k->transformer_engine = s->implementation && !strcmp(s->implementation, "transformer_engine");
     if (s->flash || (backend && (!strcmp(backend, "flash") || !strcmp(backend, "fused"))))
         k->attention = JOB_FLASH;
@@ -390,10 +379,54 @@ static void read_kernels(struct training_job *job)
         k->attention = JOB_EAGER;
 }
 
+/* What --data-parallel-sharding-strategy says matters to Megatron's own FSDP alone. */
+static void read_sharding(struct training_job *job)
+{
+    static const struct {
+        const char *name;
+        int sharding;
+        bool reshards;
+    } strategies[] = {{"no_shard", JOB_REPLICATED, false},
+                      {"optim", JOB_DISTRIBUTED_OPTIMIZER, false},
+                      {"optim_grads", JOB_FSDP2, false},
+                      {"optim_grads_params", JOB_FSDP2, true}};
+    const struct job_switches *s = &job->switches;
+    const char *strategy = s->fsdp ? s->fsdp : "no_shard";
+    struct job_shards *shards = &job->shards;
+    shards->sharding = s->torch_fsdp2             ? JOB_FSDP2
+                       : s->distributed_optimizer ? JOB_DISTRIBUTED_OPTIMIZER
+                                                  : JOB_REPLICATED;
+    shards->reshard_after_forward = s->torch_fsdp2 && !s->keeps_gathered;
+    for (size_t i = 0; s->custom_fsdp && i < sizeof strategies / sizeof strategies[0]; i++)
+        if (!strcmp(strategies[i].name, strategy)) {
+            shards->sharding = strategies[i].sharding;
+            shards->reshard_after_forward = strategies[i].reshards;
+        }
+}
+
+/* Copies of the distributed optimizer, each over a part of the data-parallel ranks. */
+static int read_instances(struct training_job *job, struct error *err)
+{
+    struct job_layout *l = &job->layout;
+    int64_t instances = job->switches.replicate_degree;
+    if (instances < 2 || !l->dp)
+        return 0;
+    if (l->dp % instances)
+        return error_set(
+            err,
+            "--num-distributed-optimizer-instances %lld does not divide %lld data-parallel ranks; "
+            "correct it",
+            (long long)instances, (long long)l->dp);
+    l->dp_replicate = instances;
+    l->dp_shard = l->dp / instances;
+    return 0;
+}
+
 static int read_virtual_stages(struct training_job *job, struct error *err)
 {
     struct job_layout *l = &job->layout;
-    int64_t per_stage = l->pp > 1 && job->model.layers ? job->model.layers / l->pp : 0;
+    int64_t layers = job->model.layers + l->embedding_in_split + l->loss_in_split;
+    int64_t per_stage = l->pp > 1 && job->model.layers ? layers / l->pp : 0;
     if (!l->virtual_stages)
         l->virtual_stages = 1;
     if (!l->layers_per_virtual_stage || !per_stage)
@@ -436,8 +469,8 @@ static int read_batch(struct training_job *job, struct error *err)
 static int read_deepspeed(struct training_job *job, const struct job_files *files, struct error *err)
 {
     struct job_switches *s = &job->switches;
-    if (s->zero_stage)
-        job->shards.sharding = JOB_ZERO1 + s->zero_stage - 1;
+    if (job->model.experts.count > 1)
+        job->beyond = "DeepSpeed's own mixtures of experts (--num-experts)";
     if (!s->deepspeed_config) {
         job_note(job, FACT_MISSING, "--deepspeed-config", "?",
                  "--deepspeed wants it; give --with='--deepspeed-config FILE'");
@@ -461,15 +494,21 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     if (setting_defaults(s->deepspeed ? &fork_table : &table, job, err))
         return -1;
     job->precision = s->bf16 ? JOB_BF16 : s->fp16 ? JOB_FP16 : JOB_FP32;
-    job->gradients_fp32 = job->gradients_fp32 || !s->fp16; /* arguments.py: bf16 accumulates in fp32 */
+    /* validate_args(): bf16 accumulates in fp32 unless told otherwise, fp16 where it is told to */
+    job->gradients_fp32 = job->gradients_fp32 || !s->fp16;
+    if (s->reduces_16bit || !strcmp(job->shards.main_gradients, "bf16"))
+        job->gradients_fp32 = false;
     if (s->no_pipeline)
         job->layout.pp = 1;
-    job->shards.sharding = s->torch_fsdp2 || s->custom_fsdp ? JOB_FSDP2
-                           : s->distributed_optimizer       ? JOB_DISTRIBUTED_OPTIMIZER
-                                                            : JOB_REPLICATED;
+    if (s->zero_bubble)
+        job->layout.schedule = "zb-h1";
+    if (job->optimizer.name && strcmp(job->optimizer.name, "sgd"))
+        job_drop_defaults(job, "--sgd-momentum");
+    read_sharding(job);
     read_recomputation(job);
     read_kernels(job);
-    if (read_model(job, err) || job_split_ranks(job, err) || read_virtual_stages(job, err))
+    if (read_model(job, err) || job_split_ranks(job, err) || read_instances(job, err) ||
+        read_virtual_stages(job, err))
         return -1;
     if (s->deepspeed && read_deepspeed(job, files, err))
         return -1;

@@ -12,12 +12,16 @@ enum { MOST_FACTS = 4000, MOST_NESTED = 32, MOST_RULES = 256, MOST_GUESSES = 40 
 
 /* ---- names ---- */
 
+static bool same_character(char a, char b, bool any_dashes)
+{
+    return a == b || (any_dashes && (a == '-' || a == '_') && (b == '-' || b == '_'));
+}
+
 static bool same_name(const char *a, const char *b, bool any_dashes)
 {
-    for (; *a && *b; a++, b++)
-        if (*a != *b && !(any_dashes && (*a == '-' || *a == '_') && (*b == '-' || *b == '_')))
-            return false;
-    return *a == *b;
+    while (*a && *b && same_character(*a, *b, any_dashes))
+        a++, b++;
+    return !*a && !*b;
 }
 
 static const struct setting_rule *find_rule(const struct setting_table *table, const char *name)
@@ -30,11 +34,13 @@ static const struct setting_rule *find_rule(const struct setting_table *table, c
 
 static bool is_irrelevant(const struct setting_table *table, const char *name)
 {
-    for (const char *const *other = table->irrelevant; *other; other++) {
-        size_t length = strlen(*other);
-        bool prefix = (*other)[length - 1] == '*';
-        if (prefix ? !strncmp(*other, name, length - 1) : same_name(*other, name, table->any_dashes))
+    for (const char *other = table->irrelevant; *other; other += strspn(other, " ")) {
+        const char *at = name, *end = other + strcspn(other, " ");
+        while (other < end && *other != '*' && same_character(*at, *other, table->any_dashes))
+            at++, other++;
+        if (other == end ? !*at : *other == '*')
             return true;
+        other = end;
     }
     return false;
 }
@@ -107,6 +113,20 @@ static bool parse_choice(const char *text, const char *choices, int *out)
     return false;
 }
 
+/* "false", "none", "0", or the value that asks for nothing, if as another number of the same size. */
+static bool says_no(const struct setting_rule *rule, const char *value)
+{
+    char *end, *fallback_end;
+    bool yes = true;
+    if ((parse_bool(value, &yes) && !yes) || !*value || !strcasecmp(value, "none"))
+        return true;
+    if (!rule->fallback)
+        return false;
+    double number = strtod(value, &end), fallback = strtod(rule->fallback, &fallback_end);
+    bool numbers = !*end && !*fallback_end && *rule->fallback;
+    return numbers ? !(number < fallback || number > fallback) : !strcasecmp(value, rule->fallback);
+}
+
 /* Fills the field; the words say what it must be when it cannot. */
 static const char *store(struct training_job *job, const struct setting_rule *rule, const char *value)
 {
@@ -132,6 +152,10 @@ static const char *store(struct training_job *job, const struct setting_rule *ru
         return parse_choice(value, rule->choices, to)
                    ? NULL
                    : arena_printf(job->facts.arena, "one of %s", rule->choices);
+    case SETTING_BEYOND:
+        if (!says_no(rule, value) && !*(const char **)to)
+            *(const char **)to = arena_printf(job->facts.arena, "%s (%s)", rule->choices, rule->name);
+        return NULL;
     default:
         *(const char **)to = arena_strdup(job->facts.arena, value);
         return NULL;
@@ -139,6 +163,13 @@ static const char *store(struct training_job *job, const struct setting_rule *ru
 }
 
 /* ---- one option ---- */
+
+/* Takes no value on a command line. */
+static bool is_bare(const struct setting_rule *rule)
+{
+    return rule->kind == SETTING_ON || rule->kind == SETTING_OFF ||
+           (rule->kind == SETTING_BEYOND && !rule->fallback);
+}
 
 static const char *how_to_give(struct training_job *job, const char *name, const struct word *value)
 {
@@ -189,8 +220,8 @@ int setting_apply(const struct setting_table *table, struct training_job *job, c
         job_note(job, FACT_MISSING, rule->name, text, how_to_give(job, name->text, value));
         return 0;
     }
-    bool bare = rule->kind == SETTING_ON || rule->kind == SETTING_OFF;
-    if (!bare && rule->kind != SETTING_BOOL && !value)
+    bool bare = is_bare(rule);
+    if (!bare && rule->kind != SETTING_BOOL && rule->kind != SETTING_BEYOND && !value)
         return error_set(err, "%s: %.60s has no value; give it one", origin, name->text);
     if (!value)
         text = bare ? "given" : "true";
@@ -205,7 +236,7 @@ int setting_defaults(const struct setting_table *table, struct training_job *job
 {
     for (const struct setting_rule *rule = table->rules; rule->name; rule++) {
         bool given = false;
-        if (!rule->fallback)
+        if (!rule->fallback || rule->kind == SETTING_BEYOND)
             continue;
         /* Other spellings fill the same field. */
         for (const struct setting_rule *other = table->rules; other->name; other++)
@@ -259,7 +290,7 @@ static int read_option(const struct setting_table *table, struct training_job *j
         return setting_apply(table, job, &name, &value, err) ? -1 : end;
     }
     const struct setting_rule *rule = find_rule(table, name.text);
-    if (rule && (rule->kind == SETTING_ON || rule->kind == SETTING_OFF))
+    if (rule && is_bare(rule))
         return setting_apply(table, job, &name, NULL, err) ? -1 : end;
     while (end < words->count && !is_option(&words->list[end]))
         end++;

@@ -16,6 +16,8 @@ enum setting_kind {
     SETTING_TEXT,   /* const char * */
     SETTING_CHOICE, /* int: the place among `choices`, "none|selective|full" */
     SETTING_LIST,   /* const char *: all words up to the next option, joined by commas */
+    SETTING_BEYOND, /* const char *: changes memory in a way that no rule is about; the first of them fills the field with
+                     * `choices`, a feature by name, unless its value is the fallback or says no */
 };
 
 struct setting_rule {
@@ -23,17 +25,30 @@ struct setting_rule {
     enum setting_kind kind;
     size_t offset; /* in struct training_job */
     const char *choices;
-    const char *fallback; /* the framework's default as it would be written; NULL: none, the field stays 0 */
+    const char *fallback; /* the framework's default as it would be written; NULL: none, the field stays 0. Of SETTING_BEYOND:
+                           * the value that asks for nothing; NULL: it takes no value */
 };
 
 struct setting_table {
     const struct setting_rule *rules; /* ends with one without a name */
-    const char *const *irrelevant;    /* names that are no business of memory, NULL-terminated; "--wandb-*" is a prefix */
-    const char *framework;            /* "Megatron-LM core 0.12": whose defaults these are */
-    bool any_dashes;                  /* --a-b and --a_b are the same */
+    const char *irrelevant; /* names that are no business of memory, blanks between them; "--wandb-*" is a prefix */
+    const char *framework;  /* "Megatron-LM core 0.12": whose defaults these are */
+    bool any_dashes;        /* --a-b and --a_b are the same */
 };
 
 #define SETTING(name, kind, field, choices, fallback) {name, kind, offsetof(struct training_job, field), choices, fallback}
+/* Rules of a table, by kind. */
+#define ON(name, field)                     SETTING(name, SETTING_ON, field, NULL, NULL)
+#define OFF(name, field)                    SETTING(name, SETTING_OFF, field, NULL, "not given")
+#define BOOL(name, field, fallback)         SETTING(name, SETTING_BOOL, field, NULL, fallback)
+#define COUNT(name, field, fallback)        SETTING(name, SETTING_COUNT, field, NULL, fallback)
+#define REAL(name, field, fallback)         SETTING(name, SETTING_REAL, field, NULL, fallback)
+#define TEXT(name, field, fallback)         SETTING(name, SETTING_TEXT, field, NULL, fallback)
+#define LIST(name, field)                   SETTING(name, SETTING_LIST, field, NULL, NULL)
+#define CHOICE(name, field, list, fallback) SETTING(name, SETTING_CHOICE, field, list, fallback)
+/* Of which no rule of memory is: an option without a value, and one with a value (`harmless`: it asks for nothing). */
+#define FLAG(name, feature)                 SETTING(name, SETTING_BEYOND, beyond, feature, NULL)
+#define BEYOND(name, feature, harmless)     SETTING(name, SETTING_BEYOND, beyond, feature, harmless)
 
 /* One option with its value (NULL: none was given). A value that the field cannot hold is an error. */
 int setting_apply(const struct setting_table *table, struct training_job *job, const struct word *name,

@@ -1,5 +1,4 @@
-/* torchtitan: a TOML file, and options that override its keys. Names, defaults and flavors of torchtitan 0.1 (May 2025), and
- * the older spellings of some. */
+/* torchtitan: a TOML file, and options that override its keys; older spellings beside those of today. */
 #include "jobs/frameworks.h"
 
 #include "base/checked.h"
@@ -10,23 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(name, field, fallback)       SETTING(name, SETTING_COUNT, field, NULL, fallback)
-#define BOOL(name, field, fallback)        SETTING(name, SETTING_BOOL, field, NULL, fallback)
-#define TEXT(name, field, fallback)        SETTING(name, SETTING_TEXT, field, NULL, fallback)
-#define CHOICE(name, field, list, default) SETTING(name, SETTING_CHOICE, field, list, default)
-
+/* Keys and defaults of torchtitan 0.2.2, torchtitan/config/job_config.py; those of 0.1.0 (config_manager.py) are the same. The
+ * releases after 0.2 are configured in Python, not in TOML. */
 static const struct setting_rule rules[] = {
     TEXT("model.name", switches.model_name, "llama3"),
     TEXT("model.flavor", switches.flavor, "debugmodel"),
+    LIST("model.converters", switches.converters),
+    TEXT("config", switches.python_config, NULL), /* after 0.2: a function that is not executed */
     COUNT("training.local_batch_size", batch.micro, "8"),
-    COUNT("training.batch_size", batch.micro, NULL),
+    COUNT("training.batch_size", batch.micro, NULL), /* before 0.1 */
     COUNT("training.seq_len", batch.sequence, "2048"),
     TEXT("training.global_batch_size", switches.global_batch, "-1"),
     TEXT("training.mixed_precision_param", shards.parameter_precision, "bfloat16"),
     TEXT("training.mixed_precision_reduce", shards.reduce_precision, "float32"),
     TEXT("training.dtype", switches.dtype, "float32"),
-    BOOL("training.compile", kernels.compile, "false"),
-    BOOL("training.enable_cpu_offload", shards.offload_parameters, NULL),
+    BOOL("training.compile", kernels.compile, "false"), /* 0.1; compile.enable since */
+    CHOICE("training.enable_cpu_offload", shards.offload_parameters, "false|true", NULL),
     BOOL("compile.enable", kernels.compile, NULL),
     TEXT("compile.components", kernels.compile_parts, NULL),
     COUNT("parallelism.data_parallel_replicate_degree", switches.replicate_degree, "1"),
@@ -36,124 +34,122 @@ static const struct setting_rule rules[] = {
     BOOL("parallelism.disable_loss_parallel", switches.whole_loss, "false"),
     COUNT("parallelism.pipeline_parallel_degree", layout.pp, "1"),
     TEXT("parallelism.pipeline_parallel_schedule", layout.schedule, "1F1B"),
-    COUNT("parallelism.pipeline_parallel_microbatch_size", switches.pipeline_micro_batch, NULL),
+    BEYOND("parallelism.pipeline_parallel_schedule_csv", "a schedule of one's own", ""),
+    BEYOND("parallelism.pipeline_parallel_split_points", "stages with different numbers of layers", ""),
+    BEYOND("parallelism.module_fqns_per_model_part", "stages with different numbers of layers", ""),
+    COUNT("parallelism.pipeline_parallel_microbatch_size", switches.pipeline_micro_batch, NULL), /* 1 */
     COUNT("parallelism.pipeline_parallel_layers_per_stage", layout.layers_per_virtual_stage, NULL),
+    BEYOND("parallelism.pipeline_parallel_first_stage_less_layers", "stages with different numbers of layers",
+           "1"),
+    BEYOND("parallelism.pipeline_parallel_last_stage_less_layers", "stages with different numbers of layers",
+           "1"),
     COUNT("parallelism.context_parallel_degree", layout.cp, "1"),
     COUNT("parallelism.expert_parallel_degree", layout.ep, "1"),
-    COUNT("parallelism.expert_tensor_parallel_degree", layout.etp, NULL),
-    CHOICE("activation_checkpoint.mode", recompute.granularity, "none|selective|full", "selective"),
+    COUNT("parallelism.expert_tensor_parallel_degree", layout.etp, NULL), /* 1 */
+    CHOICE("activation_checkpoint.mode", recompute.granularity, "none|selective|full|memory_budget",
+           "selective"),
     TEXT("activation_checkpoint.selective_ac_option", recompute.modules, "2"),
     TEXT("optimizer.name", optimizer.name, "AdamW"),
     TEXT("optimizer.implementation", optimizer.implementation, "fused"),
     BOOL("optimizer.early_step_in_backward", optimizer.in_backward, "false"),
     TEXT("float8.recipe_name", kernels.fp8, NULL),
     BOOL("float8.enable_fsdp_float8_all_gather", kernels.fp8_gather, NULL),
+    TEXT("quantize.linear.float8.recipe_name", kernels.fp8, NULL),
+    BOOL("quantize.linear.float8.enable_fsdp_float8_all_gather", kernels.fp8_gather, NULL),
     {0},
 };
 
-static const char *const irrelevant[] = {"job.*",
-                                         "profiling.*",
-                                         "metrics.*",
-                                         "lr_scheduler.*",
-                                         "checkpoint.*",
-                                         "comm.*",
-                                         "experimental.*",
-                                         "fault_tolerance.*",
-                                         "validation.*",
-                                         "memory_estimation.*",
-                                         "model.tokenizer_path",
-                                         "model.hf_assets_path",
-                                         "model.norm_type",
-                                         "model.converters",
-                                         "model.print_after_conversion",
-                                         "optimizer.lr",
-                                         "optimizer.eps",
-                                         "optimizer.beta1",
-                                         "optimizer.beta2",
-                                         "optimizer.weight_decay",
-                                         "training.steps",
-                                         "training.max_norm",
-                                         "training.dataset*",
-                                         "training.data*",
-                                         "training.gc_*",
-                                         "training.seed",
-                                         "training.deterministic",
-                                         "training.warmup_steps",
-                                         "float8.precompute_*",
-                                         "float8.filter_fqns",
-                                         "float8.force_*",
-                                         "parallelism.enable_async_tensor_parallel",
-                                         "parallelism.enable_compiled_autograd",
-                                         "parallelism.context_parallel_rotate_method",
-                                         "activation_checkpoint.per_op_*",
-                                         NULL};
+static const char irrelevant[] =
+    "activation_checkpoint.debug activation_checkpoint.determinism_check activation_checkpoint.early_stop "
+    "activation_checkpoint.memory_budget activation_checkpoint.per_op_* "
+    "activation_checkpoint.preserve_rng_state activation_checkpoint.visualize_memory_budget_pareto "
+    "checkpoint.* comm.* compile.backend debug.* experimental.* fault_tolerance.* float8.filter_fqns "
+    "float8.force_* float8.precompute_* job.* lr_scheduler.* memory_estimation.* metrics.* "
+    "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path optimizer.* "
+    "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
+    "parallelism.enable_async_tensor_parallel parallelism.enable_compiled_autograd "
+    "parallelism.expert_parallel_comm_backend parallelism.pipeline_parallel_expert_parallel_overlap "
+    "profiling.* training.data* training.deterministic training.gc_* training.max_norm training.seed "
+    "training.steps training.warmup_steps validation.*";
 
 static const struct setting_table table = {rules, irrelevant, "torchtitan 0.1", true};
 
-/* torchtitan/models/.../__init__.py; `vocab`: of the tokenizer that its recipes use. */
+/* What all flavors share. */
+#define DECODER                                                                                              \
+    .norm = JOB_RMS_NORM, .positions = JOB_ROPE, .gated = true, .norm_eps = 1e-5, .activation = "silu"
+#define LLAMA3(flavor, layers_, hidden_, heads_, kv_heads_, ffn_, vocab_)                                    \
+    {                                                                                                        \
+        "llama3", flavor,                                                                                    \
+        {                                                                                                    \
+            DECODER, .type = "llama", .layers = layers_, .hidden = hidden_, .heads = heads_,                 \
+                     .kv_heads = kv_heads_, .head_size = hidden_ / heads_, .ffn = ffn_, .vocab = vocab_,     \
+                     .max_seq_len = 131072, .rope_theta = 500000                                             \
+        }                                                                                                    \
+    }
+#define QWEN3(flavor, layers_, hidden_, heads_, kv_heads_, ffn_, tied_, experts_)                            \
+    {                                                                                                        \
+        "qwen3", flavor,                                                                                     \
+        {                                                                                                    \
+            DECODER, .type = "qwen3", .layers = layers_, .hidden = hidden_, .heads = heads_,                 \
+                     .kv_heads = kv_heads_, .head_size = 128, .ffn = ffn_, .vocab = 151936,                  \
+                     .max_seq_len = 4096, .rope_theta = 1000000, .qk_norm = true, .tied = tied_,             \
+                     .experts = experts_                                                                     \
+        }                                                                                                    \
+    }
+#define NO_EXPERTS                                                                                           \
+    {                                                                                                        \
+        0                                                                                                    \
+    }
+#define EXPERTS(ffn_)                                                                                        \
+    {                                                                                                        \
+        .count = 128, .active = 8, .ffn = ffn_, .every = 1                                                   \
+    }
+#define DEEPSEEK(flavor, layers_, hidden_, heads_, ffn_, vocab_, q_rank_, count_, active_, expert_ffn,       \
+                 shared, dense, bias)                                                                        \
+    {                                                                                                        \
+        "deepseek_v3", flavor,                                                                               \
+        {                                                                                                    \
+            DECODER, .type = "deepseek_v3", .layers = layers_, .hidden = hidden_, .heads = heads_,           \
+                     .kv_heads = heads_, .head_size = 192, .ffn = ffn_, .vocab = vocab_,                     \
+                     .max_seq_len = 16384, .rope_theta = 10000,                                              \
+                     .experts = {.count = count_,                                                            \
+                                 .active = active_,                                                          \
+                                 .ffn = expert_ffn,                                                          \
+                                 .shared_ffn = shared,                                                       \
+                                 .router_bias = bias,                                                        \
+                                 .dense_layers = dense,                                                      \
+                                 .every = 1},                                                                \
+                     .latent = {                                                                             \
+                         .q_rank = q_rank_,                                                                  \
+                         .kv_rank = 512,                                                                     \
+                         .nope_size = 128,                                                                   \
+                         .rope_size = 64,                                                                    \
+                         .value_size = 128                                                                   \
+                     }                                                                                       \
+        }                                                                                                    \
+    }
+
+/* torchtitan/models/.../__init__.py of 0.2.2; those of other attention kernels ("8B_flex") are the same models. */
 static const struct {
     const char *name, *flavor;
     struct job_model model;
 } flavors[] = {
-#define LLAMA3(flavor_, layers_, hidden_, heads_, kv_, ffn_, vocab_)                                         \
-    {                                                                                                        \
-        "llama3", flavor_,                                                                                   \
-        {                                                                                                    \
-            .type = "llama", .norm = JOB_RMS_NORM, .positions = JOB_ROPE, .layers = layers_,                 \
-            .hidden = hidden_, .heads = heads_, .kv_heads = kv_, .head_size = hidden_ / heads_, .ffn = ffn_, \
-            .vocab = vocab_, .max_seq_len = 131072, .gated = true, .norm_eps = 1e-5, .rope_theta = 500000,   \
-            .activation = "silu"                                                                             \
-        }                                                                                                    \
-    }
     LLAMA3("debugmodel", 6, 256, 16, 16, 768, 2048),
     LLAMA3("8B", 32, 4096, 32, 8, 14336, 128256),
     LLAMA3("70B", 80, 8192, 64, 8, 28672, 128256),
     LLAMA3("405B", 126, 16384, 128, 8, 53248, 128256),
-#undef LLAMA3
-    {"deepseek_v3",
-     "16B",
-     {.type = "deepseek_v3",
-      .norm = JOB_RMS_NORM,
-      .positions = JOB_ROPE,
-      .layers = 27,
-      .hidden = 2048,
-      .heads = 16,
-      .kv_heads = 16,
-      .head_size = 192,
-      .ffn = 10944,
-      .vocab = 102400,
-      .max_seq_len = 16384,
-      .gated = true,
-      .norm_eps = 1e-5,
-      .rope_theta = 10000,
-      .activation = "silu",
-      .experts = {.count = 64, .active = 6, .ffn = 1408, .shared_ffn = 2816, .dense_layers = 1, .every = 1},
-      .latent = {.kv_rank = 512, .nope_size = 128, .rope_size = 64, .value_size = 128}}},
-    {"deepseek_v3",
-     "671B",
-     {.type = "deepseek_v3",
-      .norm = JOB_RMS_NORM,
-      .positions = JOB_ROPE,
-      .layers = 61,
-      .hidden = 7168,
-      .heads = 128,
-      .kv_heads = 128,
-      .head_size = 192,
-      .ffn = 18432,
-      .vocab = 129280,
-      .max_seq_len = 16384,
-      .gated = true,
-      .norm_eps = 1e-5,
-      .rope_theta = 10000,
-      .activation = "silu",
-      .experts = {.count = 256,
-                  .active = 8,
-                  .ffn = 2048,
-                  .shared_ffn = 2048,
-                  .router_bias = true,
-                  .dense_layers = 3,
-                  .every = 1},
-      .latent = {.q_rank = 1536, .kv_rank = 512, .nope_size = 128, .rope_size = 64, .value_size = 128}}},
+    QWEN3("0.6B", 28, 1024, 16, 8, 3072, true, NO_EXPERTS),
+    QWEN3("1.7B", 28, 2048, 16, 8, 6144, true, NO_EXPERTS),
+    QWEN3("4B", 36, 2560, 32, 8, 9728, true, NO_EXPERTS),
+    QWEN3("8B", 36, 4096, 32, 8, 12288, false, NO_EXPERTS),
+    QWEN3("14B", 40, 5120, 40, 8, 17408, false, NO_EXPERTS),
+    QWEN3("32B", 64, 5120, 64, 8, 25600, false, NO_EXPERTS),
+    QWEN3("30B-A3B", 48, 2048, 32, 4, 6144, false, EXPERTS(768)),
+    QWEN3("235B-A22B", 94, 4096, 64, 4, 12288, false, EXPERTS(1536)),
+    DEEPSEEK("debugmodel", 6, 256, 16, 1024, 2048, 0, 8, 3, 256, 512, 1, false),
+    DEEPSEEK("16B", 27, 2048, 16, 10944, 102400, 0, 64, 6, 1408, 2816, 1, false),
+    DEEPSEEK("236B", 60, 5120, 128, 12288, 102400, 1536, 160, 6, 1536, 3072, 1, false),
+    DEEPSEEK("671B", 61, 7168, 128, 18432, 129280, 1536, 256, 8, 2048, 2048, 3, true),
 };
 
 bool titan_is(const struct launch *launch)
@@ -239,6 +235,15 @@ static int read_arguments(struct training_job *job, const struct words *w, const
 
 /* ---- the model ---- */
 
+/* "8B_flex" and "8B_varlen" are 8B. */
+static bool is_flavor(const char *given, const char *flavor)
+{
+    size_t length = strlen(flavor);
+    const char *rest = given + length;
+    return !strncmp(given, flavor, length) &&
+           (!*rest || !strncmp(rest, "_flex", 5) || !strncmp(rest, "_varlen", 7));
+}
+
 static int read_model(struct training_job *job, const struct job_files *files, struct error *err)
 {
     const struct job_switches *s = &job->switches;
@@ -249,7 +254,7 @@ static int read_model(struct training_job *job, const struct job_files *files, s
                    : status;
     }
     for (size_t i = 0; i < sizeof flavors / sizeof flavors[0]; i++)
-        if (!strcmp(flavors[i].name, s->model_name) && !strcmp(flavors[i].flavor, s->flavor)) {
+        if (!strcmp(flavors[i].name, s->model_name) && is_flavor(s->flavor, flavors[i].flavor)) {
             job->model = flavors[i].model;
             snprintf(job->model.name, sizeof job->model.name, "%s %s", s->model_name, s->flavor);
             job->model_known = true;
@@ -296,6 +301,42 @@ static int read_sharding(struct training_job *job, struct error *err)
     return 0;
 }
 
+/* A section about float8 does nothing unless a converter is asked for. */
+static void read_float8(struct training_job *job)
+{
+    const char *converters = job->switches.converters;
+    bool converts = converters && (strstr(converters, "float8") || strstr(converters, "mx"));
+    if (!converts)
+        job->kernels.fp8 = NULL;
+    else if (!job->kernels.fp8)
+        job->kernels.fp8 = converters;
+}
+
+/* distributed/pipeline_parallel.py: schedules of several chunks a stage have two, or as many as their layers make; the
+ * embedding and the head count as a layer each. */
+static int read_chunks(struct training_job *job, struct error *err)
+{
+    static const char *const looped[] = {"Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
+                                         "ZBVZeroBubble", "DualPipeV"};
+    struct job_layout *l = &job->layout;
+    int64_t each = l->layers_per_virtual_stage;
+    bool loops = false;
+    for (size_t i = 0; i < sizeof looped / sizeof looped[0]; i++)
+        loops = loops || !strcasecmp(looped[i], l->schedule);
+    l->virtual_stages = loops && l->pp > 1 ? 2 : 1;
+    if (!each || l->pp == 1 || !job->model_known)
+        return 0;
+    int64_t stages = (job->model.layers + 2 + each - 1) / each;
+    if (stages % l->pp || (stages == l->pp) == loops)
+        return error_set(
+            err,
+            "pipeline_parallel_layers_per_stage %lld makes %lld stages, which %s over %lld ranks "
+            "cannot run; correct it",
+            (long long)each, (long long)stages, l->schedule, (long long)l->pp);
+    l->virtual_stages = stages / l->pp;
+    return 0;
+}
+
 static void read_batch(struct training_job *job)
 {
     struct job_batch *b = &job->batch;
@@ -322,6 +363,10 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
     job->framework = JOB_TORCHTITAN;
     if (read_arguments(job, &launch->arguments, files, err) || setting_defaults(&table, job, err))
         return -1;
+    if (s->python_config)
+        job_note(job, FACT_MISSING, "--config", s->python_config,
+                 "a configuration in Python is not executed; give its options in a TOML file, "
+                 "--job.config_file FILE");
     if (read_model(job, files, err) || job_split_ranks(job, err) || read_sharding(job, err))
         return -1;
     bool bf16 = !strcmp(s->dtype, "bfloat16");
@@ -329,13 +374,13 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
     job->precision = bf16 ? JOB_PURE_BF16 : casts ? JOB_AUTOCAST_BF16 : JOB_FP32;
     job->gradients_fp32 = !bf16;
     job->layout.sequence_parallel = job->layout.tp > 1;
-    job->layout.virtual_stages = 1;
-    job->kernels.attention = JOB_SDPA;
+    job->kernels.attention = strstr(s->flavor, "_flex") ? JOB_FLEX : JOB_SDPA;
     job->kernels.vocabulary_parallel_loss = job->layout.tp > 1 && !s->whole_loss;
-    job->optimizer.fused = !strcmp(job->optimizer.implementation, "fused");
-    job->optimizer.foreach = !strcmp(job->optimizer.implementation, "foreach");
     if (job->recompute.granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(job->recompute.modules, "op"))
         job->recompute.layers = strtoll(job->recompute.modules, NULL, 10);
+    read_float8(job);
+    if (read_chunks(job, err))
+        return -1;
     read_batch(job);
     return 0;
 }

@@ -23,7 +23,7 @@ enum job_precision {
     JOB_PURE_BF16, /* bf16 throughout: the optimizer's states too, no masters */
 };
 
-enum job_granularity { JOB_RECOMPUTE_NONE, JOB_RECOMPUTE_SELECTIVE, JOB_RECOMPUTE_FULL };
+enum job_granularity { JOB_RECOMPUTE_NONE, JOB_RECOMPUTE_SELECTIVE, JOB_RECOMPUTE_FULL, JOB_RECOMPUTE_BUDGET };
 enum job_method { JOB_METHOD_NONE, JOB_METHOD_UNIFORM, JOB_METHOD_BLOCK };
 
 enum job_sharding {
@@ -36,7 +36,7 @@ enum job_sharding {
     JOB_FSDP2,
 };
 
-enum job_kernel { JOB_ATTENTION_DEFAULT, JOB_EAGER, JOB_SDPA, JOB_FLASH, JOB_FLEX };
+enum job_kernel { JOB_ATTENTION_DEFAULT, JOB_EAGER, JOB_SDPA, JOB_FLASH, JOB_FLEX, JOB_FLASH3 };
 enum job_offload { JOB_OFFLOAD_NONE, JOB_OFFLOAD_CPU, JOB_OFFLOAD_NVME };
 enum job_fsdp_strategy { JOB_FULL_SHARD, JOB_SHARD_GRAD_OP, JOB_NO_SHARD, JOB_HYBRID_SHARD, JOB_HYBRID_SHARD_ZERO2 };
 
@@ -81,7 +81,6 @@ struct job_layout {
 
 struct job_batch {
     int64_t micro, global, accumulation, sequence;
-    bool packing, group_by_length;
 };
 
 struct job_recompute_choice {
@@ -98,22 +97,26 @@ struct job_shards {
     int sharding; /* enum job_sharding */
     int fsdp_strategy;
     const char *wrap; /* the class of layers that is a unit */
+    int64_t unit_parameters; /* or units have at least so many; 0: not said */
+    bool whole_model; /* FSDP has one unit, the model */
+    bool syncs_late;  /* FSDP sums micro-batches in whole gradients, and reduces those of the last */
     bool reshard_after_forward;
     int offload_optimizer, offload_parameters; /* enum job_offload */
     bool contiguous_gradients, overlap, round_robin, prefetch_forward;
     int64_t reduce_bucket, gather_bucket, prefetch_bucket, persistence_threshold, live_parameters; /* elements */
     int64_t sub_group;
     bool overlap_reduce, overlap_gather, precision_aware;
+    bool masters_16bit, moments_16bit; /* DeepSpeed's, beside 16-bit weights */
     const char *main_gradients, *main_parameters, *exp_avg, *exp_avg_sq;
     const char *reduce_precision, *parameter_precision;
 };
 
 struct job_optimizer {
     const char *name; /* "adamw_torch" */
-    bool fused, foreach;
-    const char *implementation;
+    const char *implementation; /* torchtitan's: "fused", "foreach", "for-loop" */
     bool offload;
     bool in_backward; /* each parameter is updated as its gradient comes, which then goes */
+    double momentum;  /* of SGD */
 };
 
 struct job_kernels {
@@ -123,6 +126,7 @@ struct job_kernels {
     bool gradient_accumulation_fusion, cross_entropy_fusion, persist_layer_norm;
     bool compile, liger;
     bool vocabulary_parallel_loss;
+    const char *loss_implementation; /* of a fused cross-entropy: "native", "te" */
     const char *fp8, *compile_parts;
     bool fp8_gather; /* sharded weights are gathered in fp8 */
     const char *allocator; /* PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" */
@@ -137,12 +141,15 @@ struct job_switches {
     bool group_query, rotary, latent, untied, disable_linear_bias;
     bool recompute_activations, checkpoint_activations, gradient_checkpointing;
     bool no_pipeline, distributed_optimizer, torch_fsdp2, custom_fsdp, use_fsdp, deepspeed, flash;
-    bool peft, load_4bit, load_8bit;
+    bool peft, load_4bit, load_8bit, adafactor;
+    bool no_binary_head, zero_bubble, reduces_16bit, keeps_gathered;
     bool whole_loss; /* torchtitan's loss is not computed in parallel */
     int zero_stage;  /* from 0 */
     const char *position_type, *normalization, *tokenizer, *layer_frequency, *attention_backend, *implementation;
     const char *model_path, *config_name, *config_overrides, *model_name, *flavor, *dtype, *gradient_dtype;
     const char *deepspeed_config, *fsdp, *fsdp_config, *fsdp_version, *wrap_policy, *reshard, *mixed_precision;
+    const char *converters, *python_config;
+    const char *compile_choice; /* a back end or mode of torch.compile, which asks for it */
     const char *distributed_type, *rampup, *shard_degree, *global_batch; /* the last two may be -1 */
     int64_t lora_rank, lora_alpha, replicate_degree, pipeline_micro_batch;
 };
@@ -154,6 +161,7 @@ struct training_job {
     struct job_launch launch;
     struct job_model model;
     bool model_known; /* `model` is complete */
+    int64_t tokenizer_limit; /* the longest text that the tokenizer beside the model allows; 0: not known, or none */
     struct job_adapter adapter;
     struct job_layout layout;
     struct job_batch batch;
@@ -164,6 +172,7 @@ struct training_job {
     struct job_optimizer optimizer;
     struct job_kernels kernels;
     int64_t vocab_divisor, padded_vocab; /* Megatron pads the vocabulary to a multiple of divisor x tp */
+    const char *beyond; /* the first feature that changes memory in a way that no rule is about; NULL: none */
 };
 
 const char *job_framework_name(enum job_framework framework);
