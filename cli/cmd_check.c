@@ -1,10 +1,10 @@
 /* memplan check: will this launch of another framework fit? Reads the launch line or script as it stands, and runs nothing. */
 #include "base/log.h"
-#include "base/units.h"
+#include "cli/capacity.h"
 #include "cli/commands.h"
-#include "cli/job_verdict.h"
+#include "cli/job_report.h"
 #include "cli/output.h"
-#include "jobs/jobs.h"
+#include "cli/speed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum { MOST_SET = 64, NAMED_MISSING = 3 };
 
 struct check_options {
-    const char *device, *set, *with, *model;
+    const char *device, *output, *set, *with, *model;
     int64_t memory, ranks, line;
     bool explain, json, quiet;
 };
@@ -24,8 +24,11 @@ static const struct option_spec options[] = {
     {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "what each rank has; default all of the card",
      offsetof(struct check_options, memory)},
     {"explain", 0, OPTION_FLAG, NULL, NULL,
-     "what was understood, and where each value came from; what was not; what is missing",
+     "every term of the peak with its rule and source, and every setting with where it came from",
      offsetof(struct check_options, explain)},
+    {"output", 'o', OPTION_TEXT, "FILE", NULL,
+     "write there: .html, .csv, .json or .txt; default text on stdout",
+     offsetof(struct check_options, output)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct check_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct check_options, quiet)},
     {.kind = OPTION_HEADING, .help = "What the launch does not say"},
@@ -47,11 +50,12 @@ static const struct command_spec spec = {
     .name = "check",
     .summary = "will this Megatron-LM, DeepSpeed, Hugging Face or torchtitan launch fit?",
     .usage = "check FILE.sh [ARGUMENTS] --device D | check [options] -- LAUNCH COMMAND",
-    .about = "Reads a launch line, or a script with one, as it stands: torchrun, srun, mpirun, deepspeed, "
-             "accelerate; "
-             "then the options and files of the framework. Nothing is run. What is not understood is listed, "
-             "and what "
-             "matters and is missing is asked for. Exit status 0: it fits; 1: it does not.",
+    .about =
+        "Reads a launch line, or a script with one, as it stands: torchrun, srun, mpirun, deepspeed, "
+        "accelerate; then the options and files of the framework. Nothing is run. Says whether a rank fits "
+        "the card and how sure that is, what the usual tools will show, who holds the bytes and when, and "
+        "which options to change so that it fits, or so that it uses the room it has. What is not understood "
+        "is listed, and what matters and is missing is asked for. Exit status 0: it fits; 1: it does not.",
     .examples =
         {"memplan check examples/launch/megatron-llama2-70b-slurm.sh --device h100-80g",
          "memplan check --explain -- torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --bf16"},
@@ -86,149 +90,7 @@ static bool behind_dashes(int argc, char **argv, const char *first)
     return false;
 }
 
-/* ---- what was understood ---- */
-
-/* Columns before the place that a setting came from. */
-enum { SETTING_COLUMNS = 52 };
-
-/* Whole lines, however long: nothing here is shortened. */
-static void print_facts(const struct training_job *job, enum fact_kind kind, const char *heading,
-                        struct text *out)
-{
-    if (job_count(job, kind))
-        text_printf(out, "\n%s\n", heading);
-    for (int i = 0; i < job->facts.count; i++) {
-        const struct fact *f = &job->facts.list[i];
-        int room = SETTING_COLUMNS - (int)strlen(f->name) - 1;
-        if (f->kind == kind)
-            text_printf(out, "  %s %-*s  %s\n", f->name, room > 0 ? room : 0, f->value, f->origin);
-    }
-}
-
-/* Names alone. */
-static void print_irrelevant(const struct training_job *job, struct text *out)
-{
-    int column = 0;
-    if (job_count(job, FACT_IRRELEVANT))
-        text_add(out, "\nKnown, and no business of memory\n");
-    for (int i = 0; i < job->facts.count; i++) {
-        const struct fact *f = &job->facts.list[i];
-        if (f->kind != FACT_IRRELEVANT)
-            continue;
-        bool breaks = column && column + (int)strlen(f->name) > SETTING_COLUMNS;
-        column = breaks ? 0 : column;
-        text_printf(out, "%s%s%s", breaks ? "\n" : "", column ? " " : "  ", f->name);
-        column += (int)strlen(f->name) + 1;
-    }
-    if (column)
-        text_add(out, "\n");
-}
-
-static void add_layout(struct report *report, const struct training_job *job)
-{
-    const struct job_layout *l = &job->layout;
-    report_fact(report, "ranks", "%lld: data %lld x tensor %lld x pipeline %lld x context %lld",
-                (long long)job->launch.ranks, (long long)l->dp, (long long)l->tp, (long long)l->pp,
-                (long long)l->cp);
-    report_fact(report, "batch", "%lld sequences of %lld a step, in micro-batches of %lld",
-                (long long)job->batch.global, (long long)job->batch.sequence, (long long)job->batch.micro);
-}
-
-static void add_understood(struct report *report, const struct training_job *job)
-{
-    char parameters[UNITS_TEXT];
-    const struct job_launch *l = &job->launch;
-    report_fact(report, "framework", "%s", job_framework_name(job->framework));
-    report_fact(report, "launch", "%s, %s", l->launchers ? l->launchers : "python", l->program);
-    if (job->model_known)
-        report_fact(report, "model", "%s, %s parameters", job->model.name,
-                    units_format_count(job_model_parameters(&job->model), parameters));
-    if (l->ranks && job->layout.dp)
-        add_layout(report, job);
-}
-
-static void print_explanation(const struct training_job *job, struct text *out)
-{
-    print_facts(job, FACT_READ, "Read", out);
-    print_facts(job, FACT_DERIVED, "Follows from that", out);
-    print_facts(job, FACT_DEFAULT, "Not given, so the default of", out);
-    print_irrelevant(job, out);
-}
-
-static void add_verdict(struct report *report, const struct job_verdict *v)
-{
-    const struct prediction *a = &v->answer;
-    char room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
-    int64_t left = a->capacity_bytes - a->needed_bytes;
-    if (v->pipeline->count > 1)
-        report_fact(report, "most needs", "stage %lld", (long long)a->stage);
-    report_fact(report, a->fits ? "fits" : "does not fit", "%s %s on %s%s",
-                units_format_bytes(left < 0 ? -left : left, room), left < 0 ? "short" : "to spare",
-                v->device.name, a->in_doubt ? ", within the error of the runtime term" : "");
-    report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
-    for (int role = 0; role < ROLE_COUNT; role++)
-        if (role != ROLE_RUNTIME && a->by_role[role])
-            report_fact(report, role_name((enum role)role), "%s", units_format_bytes(a->by_role[role], room));
-    report_fact(report, "runtime", "%s, give or take %s", units_format_bytes(a->runtime.bytes, runtime),
-                units_format_bytes(a->runtime.error_bytes, error));
-    report_fact(report, "predicted as", "memplan's own step of this model and layout");
-}
-
-static json_t *facts_to_json(const struct training_job *job)
-{
-    json_t *out = json_array();
-    for (int i = 0; i < job->facts.count; i++) {
-        const struct fact *f = &job->facts.list[i];
-        json_array_append_new(out, json_pack("{s:s, s:o, s:o, s:o}", "kind", fact_kind_name(f->kind), "name",
-                                             jsonfile_string(f->name), "value", jsonfile_string(f->value),
-                                             "from", jsonfile_string(f->origin)));
-    }
-    return out;
-}
-
-static json_t *to_json(const struct training_job *job, const struct job_verdict *v)
-{
-    const struct job_layout *l = &job->layout;
-    json_t *out = json_pack(
-        "{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "framework",
-        job_framework_name(job->framework), "program", jsonfile_string(job->launch.program), "ranks",
-        (json_int_t)job->launch.ranks, "dp", (json_int_t)l->dp, "tp", (json_int_t)l->tp, "pp",
-        (json_int_t)l->pp, "cp", (json_int_t)l->cp, "micro_batch", (json_int_t)job->batch.micro,
-        "global_batch", (json_int_t)job->batch.global, "seq_len", (json_int_t)job->batch.sequence,
-        "parameters", (json_int_t)(job->model_known ? job_model_parameters(&job->model) : 0), "settings",
-        facts_to_json(job));
-    if (!v)
-        return out;
-    const struct prediction *a = &v->answer;
-    json_object_set_new(out, "fits", json_boolean(a->fits));
-    json_object_set_new(out, "capacity_bytes", json_integer(a->capacity_bytes));
-    json_object_set_new(out, "peak_bytes", json_integer(a->peak_bytes));
-    json_object_set_new(out, "needed_bytes", json_integer(a->needed_bytes));
-    json_object_set_new(out, "worst_stage", json_integer(a->stage));
-    return out;
-}
-
 /* ---- the answer ---- */
-
-/* `verdict` is NULL when there is none; then only an explanation that was asked for is printed. */
-static int print_answer(const struct training_job *job, const struct check_options *o,
-                        const struct job_verdict *verdict, struct error *err)
-{
-    if (o->json)
-        return output_json(to_json(job, verdict), "-", err);
-    struct text out = {0};
-    struct report *report = report_create(job->facts.arena, "%s on %s", job->launch.program,
-                                          o->device ? o->device : "no card yet");
-    add_understood(report, job);
-    if (verdict)
-        add_verdict(report, verdict);
-    ink_text_report(report, INK_ASCII, &out);
-    if (o->explain)
-        print_explanation(job, &out);
-    print_facts(job, FACT_UNKNOWN, "Not understood", &out);
-    print_facts(job, FACT_MISSING, "Missing", &out);
-    return output_text(&out, "-", err);
-}
 
 static int refuse_missing(const struct training_job *job, struct error *err)
 {
@@ -245,21 +107,113 @@ static int refuse_missing(const struct training_job *job, struct error *err)
     return -1;
 }
 
-static int check(struct training_job *job, const struct check_options *o, struct error *err)
+static int read_card(const struct check_options *o, int64_t ranks, struct rank_device *out, struct error *err)
 {
-    struct job_verdict verdict = {0};
+    if (capacity_read_device(o->device, ranks, out, err))
+        return -1;
+    if (!strncmp(out->name, "cpu", 3))
+        return error_set(err, "--device %s: these frameworks train on GPUs; give a card such as h100-80g",
+                         o->device);
+    if (o->memory)
+        out->capacity_bytes = o->memory;
+    return 0;
+}
+
+/* Rates of the card for products in fp32 and in 16 bits, on nodes as capacity_assume_cluster() has them. */
+static int read_speeds(const struct rank_device *device, int64_t ranks, struct machine_speed speeds[2],
+                       struct error *err)
+{
+    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16};
+    struct cluster cluster = capacity_assume_cluster(device, ranks);
+    for (int i = 0; i < 2; i++) {
+        struct device_speed speed;
+        if (speed_open(&cluster, precisions[i], NULL, false, &speed, err))
+            return -1;
+        speeds[i] = speed.speed;
+        speed_close(&speed);
+    }
+    return 0;
+}
+
+static struct breakdown headlines(const struct job_answer *answer, const char *sentence)
+{
+    const struct job_verdict *v = answer->verdict;
+    struct breakdown out = {.model = sentence,
+                            .advice = job_report_advice(answer, answer->job->facts.arena),
+                            .ranks = answer->job->launch.ranks,
+                            .stages = 1,
+                            .capacity_bytes = INT64_MAX};
+    if (v) {
+        out.stages = v->workload.pp;
+        out.capacity_bytes = v->capacity_bytes;
+        out.peak_bytes = v->memory.peak.bytes;
+        memcpy(out.by_role, v->memory.peak.by_role, sizeof out.by_role);
+    }
+    return out;
+}
+
+static int print_answer(const struct job_answer *answer, const struct check_options *o, struct error *err)
+{
+    struct output_choice choice;
+    struct document document;
+    struct arena *arena = answer->job->facts.arena;
+    if (output_choose(o->output, o->json, &choice, err))
+        return -1;
+    struct report *page = job_report_page(answer, arena);
+    struct breakdown breakdown = headlines(answer, page->title);
+    json_t *json = job_report_json(answer);
+    document_of_answer(page, json, &breakdown, arena, &document);
+    int status = output_document(&document, &choice, err);
+    json_decref(json);
+    return status;
+}
+
+/* Everything that is known of a job without a verdict: what was asked for besides it. */
+static int explain_without(struct job_answer *answer, const struct check_options *o)
+{
+    struct error unheard = {0};
+    if (o->explain || o->json)
+        print_answer(answer, o, &unheard);
+    return -1;
+}
+
+static int judge(struct job_answer *answer, const struct jobs_request *request, const struct check_options *o,
+                 struct error *err)
+{
+    const struct training_job *job = answer->job;
+    struct arena *arena = job->facts.arena;
+    struct rank_device device;
+    struct machine_speed speeds[2];
+    struct job_verdict verdict;
+    struct job_advice advice;
+    struct workload_terms terms;
+    if (read_card(o, job->launch.ranks, &device, err))
+        return -1;
+    answer->device = &device;
+    if (job_verdict_make(job, &device, &verdict, err))
+        return explain_without(answer, o);
+    if (read_speeds(&device, job->launch.ranks, speeds, err) ||
+        (o->explain && workload_terms(&verdict.workload, verdict.memory.stage, arena, &terms, err)))
+        return -1;
+    job_advice_find(
+        &(struct job_advice_request){request, job, &verdict, &device, device.card ? speeds : NULL}, arena,
+        &advice);
+    answer->verdict = &verdict;
+    answer->advice = &advice;
+    answer->terms = o->explain ? &terms : NULL;
+    return print_answer(answer, o, err) ? -1 : verdict.fits ? 0 : 1;
+}
+
+static int check(struct training_job *job, const struct jobs_request *request, const struct check_options *o,
+                 struct error *err)
+{
+    struct job_answer answer = {.job = job, .explain = o->explain};
     if (!o->device)
         job_note(job, FACT_MISSING, "the card", "?", "give --device h100-80g");
-    int status = job_count(job, FACT_MISSING) ? refuse_missing(job, err)
-                                              : job_verdict_make(job, o->device, o->memory, &verdict, err);
-    bool judged = !status;
-    if ((judged || o->explain || o->json) &&
-        print_answer(job, o, judged ? &verdict : NULL, judged ? err : NULL))
-        status = -1;
-    if (judged && !status)
-        status = verdict.answer.fits ? 0 : 1;
-    job_verdict_clear(&verdict);
-    return status;
+    if (!job_count(job, FACT_MISSING))
+        return judge(&answer, request, o, err);
+    explain_without(&answer, o);
+    return refuse_missing(job, err);
 }
 
 static int read_and_check(const struct check_options *o, bool is_command, const char **operands, int count,
@@ -282,7 +236,7 @@ static int read_and_check(const struct check_options *o, bool is_command, const 
     if (!status)
         status = jobs_read(&request, arena, &job, err);
     if (!status)
-        status = check(&job, o, err);
+        status = check(&job, &request, o, err);
     arena_free(arena);
     return status;
 }

@@ -1,23 +1,24 @@
-/* Whether a job of another framework fits, from what memplan's own step program can describe: dense GPT and Llama models with
- * Megatron-LM's data, tensor and pipeline parallelism. Everything else is refused by the name of what is in the way. */
+/* Whether a job of another framework fits a card: its launch as a workload, the framework's rules replayed, and how sure that
+ * is. The one way in which jobs are judged, with or without changes. */
 #ifndef MEMPLAN_CLI_JOB_VERDICT_H
 #define MEMPLAN_CLI_JOB_VERDICT_H
 
 #include "jobs/training_job.h"
-#include "model/plan.h"
-#include "planner/prediction.h"
+#include "planner/cluster.h"
+#include "planner/frameworks/workload_odds.h"
 
 struct job_verdict {
-    struct plan plan;
-    struct pipeline *pipeline;
-    struct rank_device device;
-    struct prediction answer;
+    struct workload workload;
+    struct workload_memory memory; /* of the stage that needs most */
+    bool fits;                     /* `probability` is a half or more */
+    double probability;
+    int jobs; /* measured ones, whose errors the probability is made from */
+    int64_t needed_bytes, capacity_bytes;
+    struct workload_interval intervals[WORKLOAD_FIGURES];
 };
 
-/* The one call that judges a job. `memory`: bytes instead of the device's own; 0: none. The caller owns *out:
- * job_verdict_clear(). */
-int job_verdict_make(const struct training_job *job, const char *device, int64_t memory, struct job_verdict *out,
+/* Fails, by name, on what no rule is about. */
+int job_verdict_make(const struct training_job *job, const struct rank_device *device, struct job_verdict *out,
                      struct error *err);
-void job_verdict_clear(struct job_verdict *verdict);
 
 #endif

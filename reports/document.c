@@ -223,6 +223,13 @@ void document_of_plan(const struct document_plan *plan, const struct document_ne
     out->page = make_page(out);
 }
 
+void document_of_answer(const struct report *page, const json_t *answer, const struct breakdown *breakdown,
+                        struct arena *arena, struct document *out)
+{
+    *out = (struct document){
+        .arena = arena, .breakdown = *breakdown, .summary = page, .page = page, .answer = answer};
+}
+
 void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out)
 {
     const struct report *report = compare_report(comparison, arena);

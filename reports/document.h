@@ -36,6 +36,7 @@ struct document {
     int64_t memory_count;
     const struct timeline *timeline;     /* NULL: none recorded, none foretold */
     const struct candidates *candidates; /* NULL: none given */
+    const json_t *answer; /* what JSON says instead of the breakdown; NULL: that */
 };
 
 /* Everything lives as long as the arena. `rank` -1: the one with the highest peak; `step` of the timeline: see spans.h. */
@@ -53,6 +54,11 @@ struct document_plan {
 
 void document_of_plan(const struct document_plan *plan, const struct document_needs *needs,
                       struct arena *arena, struct document *out);
+
+/* Of a page and its JSON that others made: both are borrowed. The breakdown has what pictures and headlines need: model (the
+ * headline), advice, by_role, peak_bytes, capacity_bytes, ranks, stages. */
+void document_of_answer(const struct report *page, const json_t *answer, const struct breakdown *breakdown,
+                        struct arena *arena, struct document *out);
 
 /* Borrows the comparison. */
 void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out);

@@ -1,10 +1,11 @@
-/* A report as one JSON document: the breakdown or the comparison, exact to the byte. */
+/* A report as one JSON document: the breakdown, the comparison, or another answer, exact to the byte. */
 #include "reports/writers.h"
 
 static int write_json(const struct document *document, enum ink ink, struct text *out, struct error *err)
 {
     (void)ink, (void)err;
     json_t *object = document->comparison ? compare_to_json(document->comparison)
+                     : document->answer   ? json_deep_copy(document->answer)
                                           : breakdown_to_json(&document->breakdown);
     jsonfile_print(object, out);
     json_decref(object);

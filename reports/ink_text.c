@@ -271,6 +271,14 @@ static void add_row(const struct table *table, const struct table_row *row, cons
     end_line(out);
 }
 
+/* Nothing of it is left out; what it is indented by, later lines are too. */
+static void add_heading(const char *text, struct text *out)
+{
+    int indent = INDENT + (int)strspn(text, " ");
+    add_spaces(out, indent);
+    add_wrapped(out, text + strspn(text, " "), indent);
+}
+
 void ink_text_table(const struct table *table, enum ink ink, struct text *out)
 {
     struct measure measures[MOST_COLUMNS] = {{0, 0}};
@@ -281,9 +289,7 @@ void ink_text_table(const struct table *table, enum ink ink, struct text *out)
     add_headings(table, measures, out);
     for (const struct table_row *row = table->rows; row; row = row->next)
         if (is_heading(table, row)) {
-            add_spaces(out, INDENT);
-            add_shortened(out, row->cells[0].text, INK_COLUMNS - INDENT);
-            end_line(out);
+            add_heading(row->cells[0].text, out);
         } else {
             add_row(table, row, measures, ink, out);
         }

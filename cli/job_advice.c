@@ -1,0 +1,252 @@
+#include "cli/job_advice.h"
+
+#include "base/checked.h"
+#include "planner/frameworks/workload_time.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TRIED_MOST = JOB_CHANGES_MOST + 12,
+    EDITS_MOST = JOB_ADVICE_PARTS * JOB_CHANGE_EDITS,
+    /* Layers that are replayed for a micro-batch, all tries together: 30 ms at 15 us each, so that an answer takes less than
+     * 50 (docs/commands/check.md). */
+    WORK_MOST = 2000,
+};
+
+/* A change that saves less than this share is not worth a line; nor is one that is faster by less. */
+static const double least_saved = 0.005, least_gained = 0.01;
+/* From here on a fit is called sure, so that room may be spent; and a change must leave it so. */
+static const double sure = 0.9;
+/* Of changes that come in degrees, the last that is tried. */
+static const double likely = 0.8;
+
+struct adviser {
+    const struct job_advice_request *request;
+    struct arena *arena;
+    struct job_advice *out;
+    double sequence_s; /* as it is; NAN */
+    struct job_advised *tried;
+    int count;
+    int64_t work;
+};
+
+/* ---- a try ---- */
+
+/* Seconds of one sequence; NAN, with the reason in *err. */
+static double sequence_seconds(const struct workload *w, const struct machine_speed *speeds,
+                               struct error *err)
+{
+    struct workload_time time;
+    if (!speeds) {
+        error_set(err, "how fast this device is, is not known");
+        return NAN;
+    }
+    if (workload_time(w, NULL, &speeds[w->compute_bytes < 4], &time, err))
+        return NAN;
+    return time.seconds / (double)(w->dp * w->micro_batch * w->micro_batches);
+}
+
+/* Of one judgement: stages that are looked at, their layers, micro-batches until all moments were seen. */
+static int64_t replayed(const struct job_verdict *v)
+{
+    const struct workload *w = &v->workload;
+    int64_t layers = (w->model.layers + w->pp - 1) / w->pp, stages = w->pp < 3 ? w->pp : 3;
+    int64_t passes = w->virtual_stages > 1 ? 2 * w->pp : w->pp + 2;
+    return stages * layers * (w->micro_batches < passes ? w->micro_batches : passes) * (v->fits ? 1 : 2);
+}
+
+static void join_edits(struct adviser *a, struct job_advised *advised)
+{
+    struct job_edit *edits = arena_array(a->arena, EDITS_MOST, sizeof *edits);
+    int count = 0;
+    for (int i = 0; i < advised->part_count; i++)
+        for (int k = 0; k < advised->parts[i]->count; k++)
+            edits[count++] = advised->parts[i]->edits[k];
+    advised->edits = (struct job_edits){edits, count};
+}
+
+/* Reads the launch with the edits, and judges it. NULL: it can no longer be read, or judged. */
+static struct job_advised *try_edits(struct adviser *a, const struct job_advised *wanted)
+{
+    struct jobs_request launch = *a->request->launch;
+    struct training_job job;
+    struct error err = {0};
+    if (a->count == TRIED_MOST || a->work >= WORK_MOST)
+        return NULL;
+    struct job_advised *made = &a->tried[a->count];
+    *made = *wanted;
+    join_edits(a, made);
+    launch.edits = made->edits;
+    if (jobs_read(&launch, a->arena, &job, &err) || job_count(&job, FACT_MISSING) ||
+        job_verdict_make(&job, a->request->device, &made->after, &err))
+        return NULL;
+    made->time_ratio = sequence_seconds(&made->after.workload, a->request->speeds, &err) / a->sequence_s;
+    if (isnan(made->time_ratio))
+        made->untimed = arena_strdup(a->arena, isnan(a->sequence_s) ? a->out->untimed : err.text);
+    a->work += replayed(&made->after);
+    a->count++;
+    return made;
+}
+
+static struct job_advised *try_change(struct adviser *a, const struct job_change *change)
+{
+    return try_edits(a, &(struct job_advised){
+                            .parts = {change}, .part_count = 1, .time_ratio = NAN, .alters = change->alters});
+}
+
+static bool is_enough(const struct adviser *a, const struct job_advised *advised)
+{
+    return a->out->aim == JOB_ADVICE_TO_FIT ? advised->after.fits : advised->after.probability >= sure;
+}
+
+/* What it saves of what is needed now, as a share. */
+static double saved(const struct adviser *a, const struct job_advised *advised)
+{
+    return 1 - (double)advised->after.needed_bytes / (double)a->request->verdict->needed_bytes;
+}
+
+/* Of a kind that comes in degrees, as smaller and smaller micro-batches, the first that is enough is the cheapest. */
+static void try_all(struct adviser *a, const struct job_changes *changes)
+{
+    bool enough[JOB_CHANGE_PRECISION + 1] = {false};
+    for (int i = 0; i < changes->count; i++) {
+        const struct job_change *change = &changes->list[i];
+        bool degrees = change->kind == JOB_CHANGE_MICRO_BATCH || change->kind == JOB_CHANGE_RECOMPUTE ||
+                       change->kind == JOB_CHANGE_SHARDING || change->kind == JOB_CHANGE_OFFLOAD;
+        if (degrees && enough[change->kind])
+            continue;
+        const struct job_advised *made = try_change(a, change);
+        if (made && made->after.probability >= likely && a->out->aim != JOB_ADVICE_TO_BUY)
+            enough[change->kind] = true;
+    }
+}
+
+/* ---- changes together ---- */
+
+static bool has_kind(const struct job_advised *advised, enum job_change_kind kind)
+{
+    for (int i = 0; i < advised->part_count; i++)
+        if (advised->parts[i]->kind == kind)
+            return true;
+    return false;
+}
+
+/* What a change costs for what it saves: extra time for each share of memory, and much where the time is not known or what is
+ * learned may differ. */
+static double price(const struct adviser *a, const struct job_advised *advised)
+{
+    double extra = isnan(advised->time_ratio) ? 1 : fmax(advised->time_ratio - 1, 0) + 0.01;
+    return (extra + (advised->alters ? 1 : 0)) / saved(a, advised);
+}
+
+static const struct job_advised *cheapest_besides(const struct adviser *a, const struct job_advised *together,
+                                                  int singles)
+{
+    const struct job_advised *best = NULL;
+    for (int i = 0; i < singles; i++) {
+        const struct job_advised *one = &a->tried[i];
+        if (saved(a, one) > least_saved && !has_kind(together, one->parts[0]->kind) &&
+            (!best || price(a, one) < price(a, best)))
+            best = one;
+    }
+    return best;
+}
+
+/* The cheapest changes, one more at a time, until they are enough. */
+static void try_together(struct adviser *a)
+{
+    struct job_advised together = {.time_ratio = NAN};
+    int singles = a->count;
+    while (together.part_count < JOB_ADVICE_PARTS) {
+        const struct job_advised *next = cheapest_besides(a, &together, singles);
+        if (!next)
+            return;
+        together.parts[together.part_count++] = next->parts[0];
+        together.alters |= next->alters;
+        if (together.part_count < 2)
+            continue;
+        const struct job_advised *made = try_edits(a, &together);
+        if (made && is_enough(a, made))
+            return;
+    }
+}
+
+/* ---- the choice ---- */
+
+static int by_time(const void *x, const void *y)
+{
+    const struct job_advised *a = x, *b = y;
+    double s = isnan(a->time_ratio) ? INFINITY : a->time_ratio,
+           t = isnan(b->time_ratio) ? INFINITY : b->time_ratio;
+    if (a->alters != b->alters)
+        return a->alters ? 1 : -1;
+    if (s != t)
+        return s < t ? -1 : 1;
+    return (a->after.needed_bytes > b->after.needed_bytes) - (a->after.needed_bytes < b->after.needed_bytes);
+}
+
+static int by_need(const void *x, const void *y)
+{
+    const struct job_advised *a = x, *b = y;
+    return (a->after.needed_bytes > b->after.needed_bytes) - (a->after.needed_bytes < b->after.needed_bytes);
+}
+
+static bool is_worth(const struct adviser *a, const struct job_advised *advised)
+{
+    if (a->out->aim != JOB_ADVICE_TO_BUY)
+        return is_enough(a, advised) && saved(a, advised) > least_saved;
+    bool faster = isnan(advised->time_ratio) ? !isnan(a->sequence_s) || advised->untimed
+                                             : advised->time_ratio < 1 - least_gained;
+    return is_enough(a, advised) && faster;
+}
+
+static void choose(struct adviser *a)
+{
+    struct job_advice *out = a->out;
+    qsort(a->tried, (size_t)a->count, sizeof *a->tried, by_time);
+    for (int i = 0; i < a->count && out->count < JOB_ADVICE_MOST; i++)
+        if (is_worth(a, &a->tried[i]))
+            out->list[out->count++] = a->tried[i];
+    if (out->count || out->aim == JOB_ADVICE_TO_BUY)
+        return;
+    out->falls_short = true;
+    qsort(a->tried, (size_t)a->count, sizeof *a->tried, by_need);
+    for (int i = 0; i < a->count && out->count < JOB_ADVICE_MOST / 2; i++)
+        if (saved(a, &a->tried[i]) > least_saved)
+            out->list[out->count++] = a->tried[i];
+}
+
+static int enough_singles(const struct adviser *a)
+{
+    int enough = 0;
+    for (int i = 0; i < a->count; i++)
+        enough += is_enough(a, &a->tried[i]) && !a->tried[i].alters;
+    return enough;
+}
+
+void job_advice_find(const struct job_advice_request *request, struct arena *arena, struct job_advice *out)
+{
+    const struct job_verdict *now = request->verdict;
+    struct error err = {0};
+    struct job_changes *changes = arena_alloc(arena, sizeof *changes);
+    struct adviser a = {.request = request,
+                        .arena = arena,
+                        .out = out,
+                        .tried = arena_array(arena, TRIED_MOST, sizeof *a.tried),
+                        .work = replayed(now)};
+    *out = (struct job_advice){.aim = !now->fits                ? JOB_ADVICE_TO_FIT
+                                      : now->probability < sure ? JOB_ADVICE_TO_BE_SURE
+                                                                : JOB_ADVICE_TO_BUY};
+    a.sequence_s = sequence_seconds(&now->workload, request->speeds, &err);
+    out->seconds =
+        a.sequence_s * (double)(now->workload.dp * now->workload.micro_batch * now->workload.micro_batches);
+    out->untimed = isnan(a.sequence_s) ? arena_strdup(arena, err.text) : NULL;
+    job_changes_find(request->job, out->aim == JOB_ADVICE_TO_BUY, changes);
+    try_all(&a, changes);
+    if (out->aim != JOB_ADVICE_TO_BUY && !enough_singles(&a))
+        try_together(&a);
+    out->tried = a.count;
+    choose(&a);
+}

@@ -1,0 +1,429 @@
+#include "cli/job_report.h"
+
+#include "base/units.h"
+#include "reports/role_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double gib = 1 << 30;
+
+/* A file without its folders; a phrase as it is. */
+static const char *base_name(const char *origin)
+{
+    const char *slash = strrchr(origin, '/');
+    return slash && !strchr(origin, ' ') ? slash + 1 : origin;
+}
+
+/* ---- the sentence ---- */
+
+/* Never certain. */
+static const char *percent(double share, struct arena *arena)
+{
+    if (share > 0.99)
+        return "over 99%";
+    return share < 0.01 ? "under 1%" : arena_printf(arena, "%.0f%%", 100 * share);
+}
+
+static const char *moment(const struct job_verdict *v)
+{
+    static const char *const moments[REPLAY_MOMENTS] = {
+        [REPLAY_START] = "before the first step",
+        [REPLAY_FIRST_FORWARD] = "in the first forward",
+        [REPLAY_FIRST_BACKWARD] = "in the first backward",
+        [REPLAY_FIRST_UPDATE] = "at the first optimizer step",
+        [REPLAY_FORWARD] = "in forward from the second step on",
+        [REPLAY_BACKWARD] = "in backward from the second step on",
+        [REPLAY_UPDATE] = "at the second optimizer step",
+    };
+    return moments[v->memory.peak.moment];
+}
+
+static const char *place(const struct job_verdict *v, struct arena *arena)
+{
+    if (v->workload.pp == 1)
+        return moment(v);
+    return arena_printf(arena, "%s on stage %lld", moment(v), (long long)v->memory.stage);
+}
+
+const char *job_report_sentence(const struct job_answer *answer, struct arena *arena)
+{
+    const struct job_verdict *v = answer->verdict;
+    if (!v)
+        return arena_printf(arena, "no verdict on %s", answer->device ? answer->device->name : "any card");
+    double needed = (double)v->needed_bytes / gib, has = (double)v->capacity_bytes / gib;
+    if (v->fits)
+        return arena_printf(arena, "fits: %.1f of %.1f GiB on %s, %s sure", needed, has, answer->device->name,
+                            percent(v->probability, arena));
+    return arena_printf(arena, "does not fit: needs %.1f of %.1f GiB on %s %s, %s sure", needed, has,
+                        answer->device->name, place(v, arena), percent(1 - v->probability, arena));
+}
+
+/* ---- what was understood ---- */
+
+/* "8: data 4 x tensor 2". */
+static const char *ranks(const struct training_job *job, struct arena *arena)
+{
+    const struct job_layout *l = &job->layout;
+    const struct {
+        const char *name;
+        int64_t count;
+    } parts[] = {{"data", l->dp}, {"tensor", l->tp}, {"pipeline", l->pp}, {"context", l->cp}};
+    const char *text = NULL;
+    for (int i = 0; i < 4; i++)
+        if (parts[i].count > 1)
+            text = arena_printf(arena, "%s%s%s %lld", text ? text : "", text ? " x " : "", parts[i].name,
+                                (long long)parts[i].count);
+    if (!text)
+        return arena_printf(arena, "%lld", (long long)job->launch.ranks);
+    if (l->ep > 1)
+        text = arena_printf(arena, "%s; experts over %lld", text, (long long)l->ep);
+    return arena_printf(arena, "%lld: %s%s", (long long)job->launch.ranks, text,
+                        l->sequence_parallel && l->tp > 1 ? ", sequence parallel" : "");
+}
+
+static const char *numbers(const struct workload *w, struct arena *arena)
+{
+    const char *weights = w->lora_rank && w->frozen_bits < 16 ? arena_printf(arena, "%d-bit", w->frozen_bits)
+                          : w->weight_bytes == 4              ? "fp32"
+                                                              : "16-bit";
+    const char *text = arena_printf(arena, "%s weights", weights);
+    if (w->compute_bytes != w->weight_bytes)
+        text = arena_printf(arena, "%s, %s", text,
+                            w->compute_bytes == 2 ? "computed in 16 bits" : "computed in fp32");
+    if (w->lora_rank)
+        return arena_printf(arena, "%s, frozen; adapters of rank %lld", text, (long long)w->lora_rank);
+    return arena_printf(arena, "%s, %s gradients, %s", text, w->gradient_bytes == 4 ? "fp32" : "16-bit",
+                        w->master_bytes        ? "fp32 masters"
+                        : w->moment_bytes == 1 ? "8-bit optimizer states"
+                        : w->moment_bytes == 2 ? "16-bit optimizer states"
+                                               : "fp32 optimizer states");
+}
+
+static const char *sharding(const struct workload *w, struct arena *arena)
+{
+    static const char *const names[WORKLOAD_SHARDINGS] = {
+        [WORKLOAD_REPLICATED] = "whole on each data-parallel rank",
+        [WORKLOAD_DISTRIBUTED_OPTIMIZER] = "optimizer split over data-parallel ranks (distributed optimizer)",
+        [WORKLOAD_ZERO1] = "optimizer split over data-parallel ranks (ZeRO 1)",
+        [WORKLOAD_ZERO2] = "gradients and optimizer split over data-parallel ranks (ZeRO 2)",
+        [WORKLOAD_ZERO3] = "all split over data-parallel ranks (ZeRO 3)",
+        [WORKLOAD_FSDP1] = "all split over data-parallel ranks (FSDP)",
+        [WORKLOAD_FSDP2] = "all split over data-parallel ranks (FSDP2)",
+    };
+    return arena_printf(arena, "%s%s", names[w->sharding],
+                        w->offload_weights     ? ", weights and optimizer on the host"
+                        : w->offload_optimizer ? ", optimizer on the host"
+                                               : "");
+}
+
+static const char *recomputation(const struct workload *w)
+{
+    static const char *const names[] = {
+        [WORKLOAD_KEEPS_ALL] = "nothing made again",
+        [WORKLOAD_CORE] = "attention made again (selective)",
+        [WORKLOAD_EVERY_SECOND] = "every second matrix product made again (selective)",
+        [WORKLOAD_ALTERNATE] = "every second layer made again",
+        [WORKLOAD_FULL] = "every layer made again (full)",
+        [WORKLOAD_EXPERTS] = "experts made again",
+        [WORKLOAD_EXPERTS_AND_NORMS] = "experts and norms made again",
+    };
+    return names[w->recompute];
+}
+
+static const char *attention(const struct workload *w)
+{
+    return w->attention == WORKLOAD_FLASH           ? "fused attention"
+           : w->attention == WORKLOAD_FUSED_SOFTMAX ? "attention with scores, fused softmax"
+                                                    : "attention with scores";
+}
+
+static void add_understood(struct report *page, const struct job_answer *answer)
+{
+    const struct training_job *job = answer->job;
+    const struct job_launch *l = &job->launch;
+    char parameters[UNITS_TEXT];
+    report_fact(page, "launch", "%s: %s, started by %s", job_framework_name(job->framework), l->program,
+                l->launchers ? l->launchers : "python");
+    if (job->model_known)
+        report_fact(page, "model", "%s, %s parameters", job->model.name,
+                    units_format_count(job_model_parameters(&job->model), parameters));
+    if (l->ranks && job->layout.dp) {
+        report_fact(page, "ranks", "%s", ranks(job, page->arena));
+        report_fact(page, "batch", "%lld sequences of %lld a step, in micro-batches of %lld",
+                    (long long)job->batch.global, (long long)job->batch.sequence,
+                    (long long)job->batch.micro);
+    }
+    if (!answer->verdict)
+        return;
+    const struct workload *w = &answer->verdict->workload;
+    report_fact(page, "numbers", "%s", numbers(w, page->arena));
+    report_fact(page, "states", "%s", sharding(w, page->arena));
+    report_fact(page, "layers", "%s, %s", recomputation(w), attention(w));
+}
+
+/* ---- the verdict ---- */
+
+static void add_verdict(struct report *page, const struct job_answer *answer)
+{
+    const struct job_verdict *v = answer->verdict;
+    char margin[UNITS_TEXT], step[UNITS_TEXT];
+    int64_t left = v->capacity_bytes - v->needed_bytes;
+    report_capacity(page, "needed", v->needed_bytes, v->capacity_bytes);
+    report_fact(page, "margin", "%s %s", units_format_bytes(left < 0 ? -left : left, margin),
+                left < 0 ? "short" : "to spare");
+    report_fact(page, "fits with", "%s, by the errors of %d measured jobs",
+                percent(v->probability, page->arena), v->jobs);
+    report_fact(page, "peak", "%s", place(v, page->arena));
+    if (v->fits && v->memory.retries)
+        report_fact(page, "allocator", "gives cached memory back %lld times to make room, which takes time",
+                    (long long)v->memory.retries);
+    if (isnan(answer->advice->seconds))
+        report_fact(page, "step", "not predicted: %s", answer->advice->untimed);
+    else
+        report_fact(page, "step", "about %s", units_format_seconds(answer->advice->seconds, step));
+}
+
+static void add_figures(struct report *page, const struct job_verdict *v)
+{
+    static const struct table_column columns[] = {
+        {"", TABLE_TEXT}, {"predicted", TABLE_BYTES}, {"from", TABLE_BYTES}, {"to", TABLE_BYTES}};
+    struct table *table =
+        report_table(page, "What tools will show; of ten such jobs, eight from here to there", columns, 4);
+    for (int i = 0; i < WORKLOAD_FIGURES; i++)
+        table_add(table, (struct table_cell[]){
+                             cell_text(workload_figure_name((enum workload_figure)i)),
+                             cell_whole(workload_figure_bytes(&v->memory, (enum workload_figure)i)),
+                             cell_whole(v->intervals[i].low_bytes), cell_whole(v->intervals[i].high_bytes)});
+}
+
+static void add_needed(struct report *page, const struct job_verdict *v)
+{
+    static const struct table_column columns[] = {{"", TABLE_TEXT}, {"", TABLE_BYTES}};
+    const struct workload_memory *m = &v->memory;
+    struct table *table = report_table(page, "What is needed", columns, 2);
+    int64_t fragments = v->needed_bytes - m->peak.bytes - m->context_bytes - m->nccl_bytes - m->doubt_bytes;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } rows[] = {{"tensors at the peak", m->peak.bytes},
+                {"the allocator's free pieces, of which it makes no room", fragments},
+                {"CUDA context with its kernels", m->context_bytes},
+                {"NCCL's buffers", m->nccl_bytes},
+                {"kept free for what no rule accounts for", m->doubt_bytes},
+                {"total", v->needed_bytes}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].bytes)
+            table_add(table, (struct table_cell[]){cell_text(rows[i].name), cell_whole(rows[i].bytes)});
+}
+
+/* ---- changes ---- */
+
+const char *job_report_edit(const struct job_edit *edit, struct arena *arena)
+{
+    if (edit->place == JOB_EDIT_ENVIRONMENT)
+        return arena_printf(arena, "%s=%s", edit->name, edit->value);
+    if (edit->place == JOB_EDIT_FILE)
+        return arena_printf(arena, "%s: %s = %s", edit->file, edit->name, edit->value);
+    if (!edit->value)
+        return arena_printf(arena, "without %s", edit->name);
+    bool quotes = strchr(edit->value, ' ') != NULL;
+    return arena_printf(arena, *edit->value ? quotes ? "%s \"%s\"" : "%s %s" : "%s", edit->name, edit->value);
+}
+
+/* All of a change on lines of its own, so that it can be pasted. */
+static void add_edits(struct table *table, const struct training_job *job, const struct job_edits *edits,
+                      struct arena *arena)
+{
+    for (int i = 0; i < edits->count; i++) {
+        const struct fact *now = job_changes_given(job, &edits->list[i]);
+        const char *text = job_report_edit(&edits->list[i], arena);
+        if (now)
+            text = arena_printf(arena, "%s   (now %s, %s)", text, now->value, base_name(now->origin));
+        table_add(table, (struct table_cell[]){cell_text(arena_printf(arena, "    %s", text)), cell_blank(),
+                                               cell_blank(), cell_blank()});
+    }
+}
+
+static const char *advised_name(const struct job_advised *advised, struct arena *arena)
+{
+    const char *text = advised->parts[0]->name;
+    for (int i = 1; i < advised->part_count; i++)
+        text = arena_printf(arena, "%s; %s", text, advised->parts[i]->name);
+    return text;
+}
+
+static const char *times(double ratio, struct arena *arena)
+{
+    return isnan(ratio) ? "?" : arena_printf(arena, "x %.2f", ratio);
+}
+
+static const char *advice_heading(const struct job_advice *advice)
+{
+    static const char *const headings[] = {[JOB_ADVICE_TO_FIT] = "What would make it fit, cheapest first",
+                                           [JOB_ADVICE_TO_BE_SURE] =
+                                               "What would make it sure to fit, cheapest first",
+                                           [JOB_ADVICE_TO_BUY] = "What the room would buy"};
+    return advice->falls_short ? "What comes nearest to fitting" : headings[advice->aim];
+}
+
+const char *job_report_advice(const struct job_answer *answer, struct arena *arena)
+{
+    const struct job_advice *advice = answer->advice;
+    if (!advice || !advice->count)
+        return arena_printf(arena, "%s: %s", job_framework_name(answer->job->framework),
+                            answer->job->launch.program);
+    return arena_printf(arena, "%s: %s", advice_heading(advice), advised_name(&advice->list[0], arena));
+}
+
+static void add_notes(struct report *page, const struct job_advice *advice)
+{
+    const char *untimed = NULL;
+    bool alters = false;
+    for (int i = 0; i < advice->count; i++) {
+        untimed = advice->list[i].untimed ? advice->list[i].untimed : untimed;
+        alters |= advice->list[i].alters;
+    }
+    report_remark(page, NULL, "time: of a sequence, against what it takes now.");
+    if (untimed)
+        report_remark(page, NULL, "?: no time is predicted for these: %s.", untimed);
+    if (alters)
+        report_remark(page, NULL, "*: what is learned may differ, by precision or by the size of a batch.");
+}
+
+static void add_advice(struct report *page, const struct job_answer *answer)
+{
+    static const struct table_column columns[] = {
+        {"", TABLE_TEXT}, {"needs", TABLE_BYTES}, {"fits with", TABLE_QUANTITY}, {"time", TABLE_QUANTITY}};
+    const struct job_advice *advice = answer->advice;
+    struct arena *arena = page->arena;
+    if (!advice->count) {
+        report_remark(page, advice_heading(advice),
+                      advice->aim == JOB_ADVICE_TO_BUY
+                          ? "Of %d changes that were tried, none is faster and sure to fit."
+                          : "Of %d changes that were tried, none needs less.",
+                      advice->tried);
+        return;
+    }
+    struct table *table = report_table(page, advice_heading(advice), columns, 4);
+    for (int i = 0; i < advice->count; i++) {
+        const struct job_advised *a = &advice->list[i];
+        const char *name = advised_name(a, arena);
+        table_add(table,
+                  (struct table_cell[]){cell_text(a->alters ? arena_printf(arena, "%s *", name) : name),
+                                        cell_whole(a->after.needed_bytes),
+                                        cell_text(percent(a->after.probability, arena)),
+                                        cell_text(times(a->time_ratio, arena))});
+        add_edits(table, answer->job, &a->edits, arena);
+    }
+    add_notes(page, advice);
+}
+
+/* ---- where it comes from ---- */
+
+static void add_terms(struct report *page, const struct workload_terms *terms)
+{
+    static const struct table_column columns[] = {
+        {"", TABLE_TEXT}, {"role", TABLE_TEXT}, {"count", TABLE_COUNT}, {"", TABLE_BYTES}};
+    struct table *table = report_table(page, "Every term of the peak, with its rule", columns, 4);
+    for (int i = 0; i < terms->count; i++) {
+        const struct workload_term *t = &terms->list[i];
+        table_add(table, (struct table_cell[]){cell_text(t->name), cell_text(role_name(t->role)),
+                                               cell_whole(t->count), cell_whole(t->bytes)});
+        table_add(table, (struct table_cell[]){
+                             cell_text(arena_printf(page->arena, "    %s; %s", t->formula, t->source)),
+                             cell_blank(), cell_blank(), cell_blank()});
+    }
+    table_add(table, (struct table_cell[]){cell_text("total"), cell_blank(), cell_blank(),
+                                           cell_whole(terms->bytes)});
+}
+
+/* Settings that have no room beside their source stand above it. */
+static void add_facts(struct report *page, const struct training_job *job, enum fact_kind kind,
+                      const char *heading)
+{
+    static const struct table_column columns[] = {{"", TABLE_TEXT}, {"", TABLE_TEXT}};
+    enum { SETTING = 42, SOURCE = 34 };
+    struct table *table = NULL;
+    for (int i = 0; i < job->facts.count; i++) {
+        const struct fact *f = &job->facts.list[i];
+        if (f->kind != kind)
+            continue;
+        if (!table)
+            table = report_table(page, heading, columns, 2);
+        const char *setting = arena_printf(page->arena, "%s = %s", f->name, f->value),
+                   *from = base_name(f->origin);
+        if (strlen(setting) <= SETTING && strlen(from) <= SOURCE)
+            table_add(table, (struct table_cell[]){cell_text(setting), cell_text(from)});
+        else
+            table_add(table,
+                      (struct table_cell[]){cell_text(arena_printf(page->arena, "%s   (%s)", setting, from)),
+                                            cell_blank()});
+    }
+}
+
+static void add_irrelevant(struct report *page, const struct training_job *job)
+{
+    const char *names = NULL;
+    for (int i = 0; i < job->facts.count; i++)
+        if (job->facts.list[i].kind == FACT_IRRELEVANT)
+            names = arena_printf(page->arena, "%s%s%s", names ? names : "", names ? " " : "",
+                                 job->facts.list[i].name);
+    if (names)
+        report_remark(page, "Known, and no business of memory", "%s", names);
+}
+
+static void add_explanation(struct report *page, const struct job_answer *answer)
+{
+    if (answer->terms)
+        add_terms(page, answer->terms);
+    if (answer->verdict)
+        add_needed(page, answer->verdict);
+    add_facts(page, answer->job, FACT_READ, "Read");
+    add_facts(page, answer->job, FACT_DERIVED, "Follows from that");
+    add_facts(page, answer->job, FACT_DEFAULT, "Not given, so the default of");
+    add_irrelevant(page, answer->job);
+}
+
+/* What is taken to be so and no launch says. */
+static void add_assumptions(struct report *page, const struct job_answer *answer)
+{
+    const struct workload *w = &answer->verdict->workload;
+    char context[UNITS_TEXT], doubt[UNITS_TEXT];
+    report_remark(
+        page, "What is assumed",
+        "Every sequence is as long as it may be%s. A CUDA context takes %s. %s stay free for what no rule "
+        "accounts for.%s%s",
+        w->model.experts ? ", and tokens spread evenly over experts" : "",
+        units_format_bytes(answer->verdict->memory.context_bytes, context),
+        units_format_bytes(answer->verdict->memory.doubt_bytes, doubt),
+        isnan(answer->advice->seconds)
+            ? ""
+            : " Times are those of nodes of eight cards, joined at 100 Gb/s: compare them, but do not "
+              "trust them alone.",
+        job_count(answer->job, FACT_DEFAULT) ? " What the launch does not say has its framework's default: "
+                                               "--explain lists them."
+                                             : "");
+}
+
+struct report *job_report_page(const struct job_answer *answer, struct arena *arena)
+{
+    struct report *page = report_create(arena, "%s", job_report_sentence(answer, arena));
+    const struct job_verdict *v = answer->verdict;
+    add_understood(page, answer);
+    if (v) {
+        add_verdict(page, answer);
+        add_figures(page, v);
+        role_table_add(page, "Who holds the tensors at the peak", v->memory.peak.by_role, NULL);
+        report_set_topic(page, TOPIC_ROLES);
+        add_advice(page, answer);
+    }
+    add_facts(page, answer->job, FACT_UNKNOWN, "Not understood, and not counted");
+    add_facts(page, answer->job, FACT_MISSING, "Missing");
+    if (answer->explain)
+        add_explanation(page, answer);
+    if (v)
+        add_assumptions(page, answer);
+    return page;
+}

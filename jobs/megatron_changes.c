@@ -1,0 +1,246 @@
+/* Proposals for Megatron-LM and its DeepSpeed fork: megatron/training/arguments.py says which options go together. */
+#include "jobs/job_changes_parts.h"
+
+#include <string.h>
+
+enum { MOST_TENSOR = 8, LONG_SEQUENCE = 8192 };
+
+static bool is_fork(const struct proposals *p)
+{
+    return p->job->framework == JOB_MEGATRON_DEEPSPEED;
+}
+
+/* ---- the micro-batch ---- */
+
+/* The global batch stays: where it is not given it follows from the micro-batch, so it has to be. */
+static void propose_micro_batch(struct proposals *p, int64_t micro)
+{
+    const struct training_job *job = p->job;
+    struct job_change *change = changes_propose(p, JOB_CHANGE_MICRO_BATCH, "micro-batch %lld instead of %lld",
+                                                (long long)micro, (long long)job->batch.micro);
+    const char *file = changes_file_of(job, "train_micro_batch_size_per_gpu");
+    changes_count(p, change, "--micro-batch-size", micro);
+    if (!changes_read(job, "--global-batch-size"))
+        changes_count(p, change, "--global-batch-size", job->batch.global);
+    if (file)
+        changes_key(p, change, file, "train_micro_batch_size_per_gpu",
+                    arena_printf(job->facts.arena, "%lld", (long long)micro));
+}
+
+static void smaller_micro_batches(struct proposals *p)
+{
+    int64_t micro = p->job->batch.micro;
+    for (int64_t next = micro; (next = changes_smaller(micro, next));)
+        propose_micro_batch(p, next);
+}
+
+/* No more than leaves every stage of the pipeline a micro-batch. */
+static void larger_micro_batches(struct proposals *p)
+{
+    const struct job_layout *l = &p->job->layout;
+    const struct job_batch *b = &p->job->batch;
+    int64_t least = l->pp * (l->virtual_stages > 1 ? 2 : 1);
+    for (int64_t next = 2 * b->micro; next * l->dp <= b->global; next *= 2)
+        if (b->global % (next * l->dp) == 0 && b->global / (next * l->dp) >= least)
+            propose_micro_batch(p, next);
+}
+
+/* ---- recomputation ---- */
+
+static void drop_recomputation(struct proposals *p, struct job_change *change)
+{
+    static const char *const names[] = {"--recompute-activations", "--recompute-method",
+                                        "--recompute-num-layers", "--recompute-modules"};
+    for (int i = 0; i < 4; i++)
+        changes_drop(p, change, names[i]);
+}
+
+static void propose_selective(struct proposals *p, const char *modules)
+{
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s made again", modules ? modules : "attention");
+    drop_recomputation(p, change);
+    changes_option(p, change, "--recompute-granularity", "selective");
+    if (modules)
+        changes_option(p, change, "--recompute-modules", "moe");
+}
+
+static void propose_full(struct proposals *p)
+{
+    struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "every layer made again");
+    if (is_fork(p)) {
+        changes_option(p, change, "--checkpoint-activations", "");
+        changes_option(p, change, "--deepspeed-activation-checkpointing", "");
+        return;
+    }
+    drop_recomputation(p, change);
+    changes_option(p, change, "--recompute-granularity", "full");
+    changes_option(p, change, "--recompute-method", "uniform");
+    changes_option(p, change, "--recompute-num-layers", "1");
+}
+
+static void propose_none(struct proposals *p)
+{
+    struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "nothing made again");
+    drop_recomputation(p, change);
+    changes_drop(p, change, "--recompute-granularity");
+    changes_drop(p, change, "--checkpoint-activations");
+    changes_drop(p, change, "--deepspeed-activation-checkpointing");
+}
+
+static void more_recomputation(struct proposals *p)
+{
+    const struct job_recompute_choice *r = &p->job->recompute;
+    if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_NONE)
+        propose_selective(p, NULL);
+    if (!is_fork(p) && r->granularity != JOB_RECOMPUTE_FULL && p->job->model.experts.count)
+        propose_selective(p, "experts");
+    if (r->granularity != JOB_RECOMPUTE_FULL || r->method == JOB_METHOD_BLOCK)
+        propose_full(p);
+}
+
+static void less_recomputation(struct proposals *p)
+{
+    const struct job_recompute_choice *r = &p->job->recompute;
+    if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_FULL)
+        propose_selective(p, NULL);
+    if (r->granularity != JOB_RECOMPUTE_NONE)
+        propose_none(p);
+}
+
+/* ---- ranks ---- */
+
+static bool ranks_divide(const struct training_job *job, int64_t tp, int64_t pp, int64_t cp)
+{
+    int64_t product = tp * pp * cp, ranks = job->launch.ranks;
+    return ranks > 0 && ranks % product == 0 && job->batch.global % (ranks / product * job->batch.micro) == 0;
+}
+
+static void propose_tensor(struct proposals *p, int64_t tp)
+{
+    const struct training_job *job = p->job;
+    const struct job_layout *l = &job->layout;
+    const struct job_model *m = &job->model;
+    int64_t per_node = job->launch.processes_per_node;
+    if (tp < 1 || tp > MOST_TENSOR || (per_node && tp > per_node) || m->heads % tp || m->kv_heads % tp ||
+        !ranks_divide(job, tp, l->pp, l->cp) || (m->experts.count && tp > 1 && is_fork(p)))
+        return;
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_TENSOR, "tensor parallel over %lld ranks instead of %lld",
+                        (long long)tp, (long long)l->tp);
+    changes_count(p, change, "--tensor-model-parallel-size", tp);
+    if (tp == 1)
+        changes_drop(p, change, "--sequence-parallel");
+    else if (!l->sequence_parallel && !is_fork(p))
+        changes_option(p, change, "--sequence-parallel", "");
+}
+
+static void propose_pipeline(struct proposals *p, int64_t pp)
+{
+    const struct training_job *job = p->job;
+    const struct job_layout *l = &job->layout;
+    if (pp < 1 || l->virtual_stages > 1 || job->model.layers % pp || !ranks_divide(job, l->tp, pp, l->cp) ||
+        (job->model.experts.count && is_fork(p)) || (is_fork(p) && job->shards.sharding > JOB_ZERO1))
+        return;
+    struct job_change *change = changes_propose(
+        p, JOB_CHANGE_PIPELINE, "a pipeline of %lld stages instead of %lld", (long long)pp, (long long)l->pp);
+    changes_count(p, change, "--pipeline-model-parallel-size", pp);
+}
+
+static void propose_context(struct proposals *p, int64_t cp)
+{
+    const struct training_job *job = p->job;
+    const struct job_layout *l = &job->layout;
+    if (cp < 1 || is_fork(p) || job->batch.sequence < LONG_SEQUENCE || job->batch.sequence % (2 * cp) ||
+        !ranks_divide(job, l->tp, l->pp, cp))
+        return;
+    struct job_change *change = changes_propose(
+        p, JOB_CHANGE_CONTEXT, "sequences split over %lld context-parallel ranks instead of %lld",
+        (long long)cp, (long long)l->cp);
+    changes_count(p, change, "--context-parallel-size", cp);
+}
+
+/* ---- states and kernels ---- */
+
+static void shard_more(struct proposals *p)
+{
+    const struct training_job *job = p->job;
+    if (is_fork(p)) {
+        changes_of_deepspeed(p, false);
+        return;
+    }
+    if (job->shards.sharding == JOB_REPLICATED && job->layout.dp > 1)
+        changes_option(
+            p, changes_propose(p, JOB_CHANGE_SHARDING, "optimizer states split over data-parallel ranks"),
+            "--use-distributed-optimizer", "");
+    if (job->layout.tp > 1 && !job->layout.sequence_parallel)
+        changes_option(
+            p, changes_propose(p, JOB_CHANGE_SHARDING, "norms and dropout split over tensor-parallel ranks"),
+            "--sequence-parallel", "");
+}
+
+static void offload(struct proposals *p)
+{
+    if (is_fork(p) || p->job->optimizer.offload)
+        return;
+    struct job_change *change = changes_propose(p, JOB_CHANGE_OFFLOAD, "optimizer on the host");
+    changes_option(p, change, "--optimizer-cpu-offload", "");
+    if (!p->job->shards.precision_aware)
+        changes_option(p, change, "--use-precision-aware-optimizer", "");
+}
+
+static void offload_less(struct proposals *p)
+{
+    if (is_fork(p))
+        changes_of_deepspeed(p, true);
+    else if (p->job->optimizer.offload)
+        changes_drop(p, changes_propose(p, JOB_CHANGE_OFFLOAD, "optimizer on the card"),
+                     "--optimizer-cpu-offload");
+}
+
+static void fuse(struct proposals *p)
+{
+    const struct job_kernels *k = &p->job->kernels;
+    bool scores =
+        k->attention == JOB_EAGER || (k->attention == JOB_ATTENTION_DEFAULT && !k->transformer_engine);
+    if (!scores || p->job->model.kind == JOB_ENCODER)
+        return;
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_KERNELS, "fused attention, which keeps no scores");
+    if (k->transformer_engine)
+        changes_option(p, change, "--attention-backend", "flash");
+    else
+        changes_option(p, change, "--use-flash-attn", "");
+}
+
+static void lower_precision(struct proposals *p)
+{
+    if (p->job->precision != JOB_FP32)
+        return;
+    struct job_change *change = changes_propose(p, JOB_CHANGE_PRECISION, "bf16 instead of fp32");
+    change->alters = true;
+    changes_option(p, change, "--bf16", "");
+}
+
+void changes_of_megatron(struct proposals *p, bool larger)
+{
+    const struct job_layout *l = &p->job->layout;
+    if (larger) {
+        larger_micro_batches(p);
+        less_recomputation(p);
+        offload_less(p);
+        propose_tensor(p, l->tp / 2);
+        propose_pipeline(p, l->pp / 2);
+        propose_context(p, l->cp / 2);
+        return;
+    }
+    fuse(p);
+    smaller_micro_batches(p);
+    more_recomputation(p);
+    shard_more(p);
+    propose_tensor(p, 2 * l->tp);
+    propose_context(p, 2 * l->cp);
+    propose_pipeline(p, 2 * l->pp);
+    offload(p);
+    lower_precision(p);
+}

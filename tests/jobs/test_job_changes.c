@@ -1,0 +1,160 @@
+/* What is proposed for a launch, in its framework's own options. That proposals do what they say is checked from outside, on
+ * all examples: tests/cli/check_changes.py. */
+#include "jobs/job_changes.h"
+#include "jobs/jobs.h"
+
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MEGATRON                                                                                             \
+    "pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "               \
+    "--max-position-embeddings 32 --vocab-size 100 --bf16"
+
+static struct arena *arena;
+static struct job_changes changes;
+
+static void propose(const char *script, bool larger)
+{
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    arena = arena_create();
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+    job_changes_find(&job, larger, &changes);
+}
+
+/* "--a 2 --b": what the edits of a change write; "-" for what they leave out. */
+static const char *written(const struct job_change *change)
+{
+    static char text[400];
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < change->count; i++) {
+        const struct job_edit *e = &change->edits[i];
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s%s", i ? " " : "",
+                                 e->file ? e->file : "", e->file ? ":" : "", e->value ? "" : "-", e->name,
+                                 e->value && *e->value ? " " : "", e->value ? e->value : "");
+    }
+    return text;
+}
+
+static bool proposes(const char *edits)
+{
+    for (int i = 0; i < changes.count; i++)
+        if (!strcmp(written(&changes.list[i]), edits))
+            return true;
+    return false;
+}
+
+static void assert_proposes(const char *edits)
+{
+    ASSERT_MSG(proposes(edits), "no change writes: %s", edits);
+}
+
+TEST(proposed_micro_batch,
+     "smaller micro-batches keep the global batch, which has to be said where it followed from them")
+{
+    propose("torchrun --nproc-per-node 2 " MEGATRON " --micro-batch-size 6", false);
+    assert_proposes("--micro-batch-size 3 --global-batch-size 12");
+    assert_proposes("--micro-batch-size 1 --global-batch-size 12");
+    ASSERT(!proposes("--micro-batch-size 2 --global-batch-size 12")); /* after 3 comes 1: 3 / 2 rounds down */
+    arena_free(arena);
+    propose("torchrun " MEGATRON " --micro-batch-size 4 --global-batch-size 8", false);
+    assert_proposes("--micro-batch-size 2");
+    arena_free(arena);
+    propose("python run_clm.py --model_name_or_path gpt2-tiny --per_device_train_batch_size 4 "
+            "--gradient_accumulation_steps 3",
+            false);
+    assert_proposes("--per_device_train_batch_size 2 --gradient_accumulation_steps 6");
+    arena_free(arena);
+}
+
+TEST(proposed_larger, "larger micro-batches leave each stage of a pipeline one, and what was left out goes")
+{
+    propose("torchrun --nproc-per-node 2 " MEGATRON
+            " --micro-batch-size 1 --global-batch-size 8 --pipeline-model-parallel-size 2 "
+            "--recompute-activations",
+            true);
+    assert_proposes("--micro-batch-size 2");
+    assert_proposes("--micro-batch-size 4");
+    ASSERT(!proposes("--micro-batch-size 8"));
+    assert_proposes("---recompute-activations");
+    assert_proposes("--pipeline-model-parallel-size 1");
+    arena_free(arena);
+}
+
+TEST(proposed_ranks, "tensor parallelism grows as far as heads, ranks and machines divide")
+{
+    propose("torchrun --nproc-per-node 4 " MEGATRON " --micro-batch-size 1 --global-batch-size 8", false);
+    assert_proposes("--tensor-model-parallel-size 2 --sequence-parallel");
+    assert_proposes("--use-distributed-optimizer");
+    assert_proposes("--pipeline-model-parallel-size 2");
+    arena_free(arena);
+    propose("torchrun --nproc-per-node 4 " MEGATRON
+            " --micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 4",
+            false);
+    for (int i = 0; i < changes.count; i++)
+        ASSERT(changes.list[i].kind != JOB_CHANGE_TENSOR); /* 4 heads do not divide by 8 */
+    assert_proposes("--sequence-parallel");
+    arena_free(arena);
+}
+
+TEST(proposed_zero, "DeepSpeed's stages are keys of its file, and go as far as a pipeline lets them")
+{
+#define WRITES(text) "cat >ds.json <<EOT\n" text "\nEOT\n"
+    propose(
+        WRITES(
+            "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": 4}") "deepspeed "
+                                                                                              "--num_gpus 4 "
+                                                                                              "run_clm.py "
+                                                                                              "--model_name_"
+                                                                                              "or_path "
+                                                                                              "gpt2-tiny "
+                                                                                              "--deepspeed "
+                                                                                              "ds.json "
+                                                                                              "--per_device_"
+                                                                                              "train_batch_"
+                                                                                              "size 4",
+        false);
+    assert_proposes("ds.json:zero_optimization.stage 3");
+    assert_proposes("ds.json:zero_optimization.offload_optimizer.device cpu");
+    assert_proposes("--per_device_train_batch_size 2 ds.json:train_micro_batch_size_per_gpu 2 "
+                    "--gradient_accumulation_steps 2");
+    arena_free(arena);
+    propose(WRITES("{\"zero_optimization\": {\"stage\": 1}}") "deepspeed --num_gpus 4 " MEGATRON
+                                                              " --micro-batch-size 1 --global-batch-size 4 "
+                                                              "--pipeline-model-parallel-size 2 --deepspeed "
+                                                              "--deepspeed_config ds.json --zero-stage 1",
+            false);
+    for (int i = 0; i < changes.count; i++)
+        ASSERT(!strstr(written(&changes.list[i]), "zero_optimization.stage"));
+    arena_free(arena);
+}
+
+TEST(proposed_titan, "torchtitan's keys are given as options, and the global batch with them")
+{
+    propose("torchrun --nproc-per-node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B "
+            "--training.local_batch_size 2 --training.seq_len 8192",
+            false);
+    assert_proposes("--training.local_batch_size 1 --training.global_batch_size 16");
+    assert_proposes("--activation_checkpoint.mode full");
+    assert_proposes("--parallelism.tensor_parallel_degree 2 --training.global_batch_size 16");
+    assert_proposes("--training.enable_cpu_offload true");
+    arena_free(arena);
+}
+
+TEST(proposed_allocator, "what the allocator is already told stays")
+{
+    propose("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64\ntorchrun " MEGATRON " --micro-batch-size 1",
+            false);
+    assert_proposes("PYTORCH_CUDA_ALLOC_CONF max_split_size_mb:64,expandable_segments:True");
+    arena_free(arena);
+    propose("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\ntorchrun " MEGATRON
+            " --micro-batch-size 1",
+            false);
+    for (int i = 0; i < changes.count; i++)
+        ASSERT(changes.list[i].kind != JOB_CHANGE_ALLOCATOR);
+    arena_free(arena);
+}
