@@ -3,7 +3,14 @@
  * role. Begin and end are pairs of B and E on the first two, which never overlap; operations are complete events (X). Times
  * are microseconds, with nanoseconds behind the point.
  *
- * The format is described in "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. */
+ * The format is described in "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+ * What Perfetto makes of it is narrower (src/trace_processor/importers/json, src/trace_processor/importers/common, 2026):
+ *
+ * - process 0 and thread 0 are the idle ones of a kernel, and threads are named by their number alone, whatever their process:
+ *   so processes count from 1, and no two tracks of the file share a number, nor does one with a process;
+ * - names hold from where they are told on: they come first;
+ * - a complete event that ends behind the one it began in is dropped, be it by a nanosecond; and times are multiplied by 1000
+ *   and cut off, where 0.583 may become 582: so a fifth of a nanosecond stands behind each. */
 #include "reports/markup.h"
 #include "reports/writers.h"
 
@@ -12,20 +19,34 @@
 /* What ranks exchange may run beside their own work, and several exchanges beside each other. */
 enum { EXCHANGES = 4 };
 enum track { TRACK_STEPS, TRACK_WORK, TRACK_OPERATIONS, TRACK_EXCHANGE, TRACKS = TRACK_EXCHANGE + EXCHANGES };
+enum { FIRST_PROCESS = 1, FIRST_THREAD = 1 << 20 };
 
-static const char *const track_names[TRACKS] = {"steps", "work", "operations", "communication"};
+static const char *const track_names[TRACKS] = {
+    "steps", "work", "operations", "communication", "communication 2", "communication 3", "communication 4"};
 
 struct trace {
     struct text *out;
     bool began;
 };
 
-/* {"ph":"X","pid":0,"tid":1,"ts":12.345 and whatever the caller adds, up to the bracket. */
+/* {"ph":"X","pid":1,"tid":1048584 and whatever the caller adds, up to the bracket. */
+static void begin_timeless(struct trace *t, const char *phase, int64_t rank, int track)
+{
+    text_printf(t->out, "%s{\"ph\":\"%s\",\"pid\":%lld,\"tid\":%lld", t->began ? ",\n" : "", phase,
+                (long long)(FIRST_PROCESS + rank), (long long)(FIRST_THREAD + rank * TRACKS + track));
+    t->began = true;
+}
+
+/* ,"ts":12.3452 */
+static void add_time(struct trace *t, const char *key, int64_t ns)
+{
+    text_printf(t->out, ",\"%s\":%lld.%03lld2", key, (long long)(ns / 1000), (long long)(ns % 1000));
+}
+
 static void begin_event(struct trace *t, const char *phase, int64_t rank, int track, int64_t ns)
 {
-    text_printf(t->out, "%s{\"ph\":\"%s\",\"pid\":%lld,\"tid\":%d,\"ts\":%lld.%03lld", t->began ? ",\n" : "",
-                phase, (long long)rank, track, (long long)(ns / 1000), (long long)(ns % 1000));
-    t->began = true;
+    begin_timeless(t, phase, rank, track);
+    add_time(t, "ts", ns);
 }
 
 static void add_name(struct trace *t, const char *name)
@@ -36,20 +57,19 @@ static void add_name(struct trace *t, const char *name)
 
 static void add_metadata(struct trace *t, const char *what, int64_t rank, int track, const char *name)
 {
-    text_printf(t->out, "%s{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":\"%s\"}}",
-                t->began ? ",\n" : "", (long long)rank, track, what, name);
-    t->began = true;
+    begin_timeless(t, "M", rank, track);
+    text_printf(t->out, ",\"name\":\"%s\",\"args\":{\"name\":", what);
+    markup_add_json(t->out, name);
+    text_add(t->out, "}}");
 }
 
-/* Perfetto sorts processes by this, not by their number. */
+/* chrome://tracing sorts processes by this, not by their number. */
 static void add_process(struct trace *t, int64_t rank, const char *name, bool work)
 {
     add_metadata(t, "process_name", rank, 0, name);
-    text_printf(t->out,
-                ",\n{\"ph\":\"M\",\"pid\":%lld,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_"
-                "index\":%lld}}",
-                (long long)rank, (long long)rank);
-    for (int track = 0; work && track <= TRACK_EXCHANGE; track++)
+    begin_timeless(t, "M", rank, 0);
+    text_printf(t->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%lld}}", (long long)rank);
+    for (int track = 0; track < (work ? TRACKS : 1); track++)
         add_metadata(t, "thread_name", rank, track, track_names[track]);
 }
 
@@ -99,8 +119,8 @@ static void add_operation(struct trace *t, int64_t rank, const struct work_span 
 {
     int64_t ns = work->end_ns - work->start_ns;
     begin_event(t, "X", rank, track, work->start_ns);
-    text_printf(t->out, ",\"dur\":%lld.%03lld,\"cat\":\"%s\"", (long long)(ns / 1000), (long long)(ns % 1000),
-                activity_name(work->activity));
+    add_time(t, "dur", ns);
+    text_printf(t->out, ",\"cat\":\"%s\"", activity_name(work->activity));
     add_name(t, work->kind);
     text_printf(t->out, ",\"args\":{\"step\":%d,\"micro_batch\":%lld,\"part\":", work->step,
                 (long long)work->micro_batch);
@@ -163,18 +183,24 @@ static void add_memory(struct trace *t, const struct series *series, int64_t pro
 }
 
 /* A plan's memory has no clock, so it stands apart from what its stages do. */
-static void add_memory_of(struct trace *t, const struct document *d, const struct series *series)
+static int64_t process_of(const struct document *d, const struct series *series)
+{
+    return series->rank + (d->timeline && d->timeline->foretold ? d->breakdown.ranks : 0);
+}
+
+static void add_names(struct trace *t, const struct document *d)
 {
     char name[64];
-    if (d->timeline && d->timeline->foretold) {
+    for (int64_t i = 0; d->timeline && i < d->timeline->lane_count; i++)
+        add_lane(t, &d->timeline->lanes[i]);
+    for (int64_t i = 0; i < d->memory_count; i++) {
+        const struct series *series = d->memory[i];
         snprintf(name, sizeof name, "rank %lld, memory by operation", (long long)series->rank);
-        add_process(t, d->breakdown.ranks + series->rank, name, false);
-        add_memory(t, series, d->breakdown.ranks + series->rank);
-        return;
+        if (!d->timeline)
+            add_rank(t, series->rank, false);
+        else if (d->timeline->foretold)
+            add_process(t, process_of(d, series), name, false);
     }
-    if (!d->timeline)
-        add_rank(t, series->rank, false);
-    add_memory(t, series, series->rank);
 }
 
 static int write_trace(const struct document *d, enum ink ink, struct text *out, struct error *err)
@@ -192,11 +218,11 @@ static int write_trace(const struct document *d, enum ink ink, struct text *out,
     if (d->memory_count && d->memory[0]->axis == SERIES_OPERATIONS)
         text_add(out, ",\"time\":\"of memory, a microsecond stands for one operation of the plan\"");
     text_add(out, "},\"traceEvents\":[\n");
+    add_names(&trace, d);
     for (int64_t i = 0; i < d->memory_count; i++)
-        add_memory_of(&trace, d, d->memory[i]);
+        add_memory(&trace, d->memory[i], process_of(d, d->memory[i]));
     for (int64_t i = 0; d->timeline && i < d->timeline->lane_count; i++) {
         const struct lane *lane = &d->timeline->lanes[i];
-        add_lane(&trace, lane);
         add_lane_steps(&trace, lane);
         add_stretches(&trace, lane);
         int64_t free_from[EXCHANGES] = {0};

@@ -215,7 +215,7 @@ static void check_trace_peak(const struct sample *s, const char *trace)
     const char *key;
     const struct document *d = &s->document;
     /* Beside a forecast the memory has a process of its own, behind those of all ranks. */
-    int64_t highest = 0, process = d->breakdown.rank;
+    int64_t highest = 0, process = 1 + d->breakdown.rank;
     process += d->timeline && d->timeline->foretold ? d->breakdown.ranks : 0;
     json_array_foreach(json_object_get(json, "traceEvents"), i, event)
     {

@@ -1,17 +1,29 @@
-/* Traces by the published rules of the format (see ink_trace.c): fields that each kind of event must have, counters that go
- * forward in time, a begin for each end, and complete events of one track that lie beside or inside each other. */
+/* Traces by the published rules of the format, and by what Perfetto's importer makes of them (see ink_trace.c for both): fields
+ * that each kind of event must have; names before what they name; processes and tracks with numbers of their own; and, in the
+ * order of time and with its arithmetic, counters, a begin for each end, and complete events of one track that lie beside or
+ * inside each other. */
 #include "reports/writers.h"
 #include "tests/reports/fixture.h"
 
-enum { TRACKS = 64, DEPTH = 64 };
+#include <math.h>
 
-/* What is known of a track of one process while its events are read. */
+enum { TRACKS = 512, DEPTH = 64, NAME = 40 };
+
+/* What is known of a track while its events are read. */
 struct track {
     int64_t pid, tid;
-    double counter_ts;  /* of the last counter event */
-    double ends[DEPTH]; /* of complete events that are open */
-    int depth, begun;   /* B without E so far */
-    double begin_ts;
+    bool process_named, named;
+    const json_t *series;    /* the args of its first counter event */
+    int64_t ends[DEPTH];     /* of complete events that are open */
+    char begun[DEPTH][NAME]; /* B without E so far */
+    int depth, begun_depth;
+};
+
+/* In order of time, then of the file. */
+struct timed {
+    int64_t ns;
+    size_t place;
+    const json_t *event;
 };
 
 struct checker {
@@ -22,11 +34,18 @@ struct checker {
 
 static struct track *find_track(struct checker *c, int64_t pid, int64_t tid)
 {
-    for (int i = 0; i < c->track_count; i++)
-        if (c->tracks[i].pid == pid && c->tracks[i].tid == tid)
-            return &c->tracks[i];
+    for (int i = 0; i < c->track_count; i++) {
+        struct track *track = &c->tracks[i];
+        ASSERT_MSG(track->tid != pid && track->pid != tid, "%lld is a process and a track", (long long)pid);
+        if (track->tid == tid) {
+            ASSERT_MSG(track->pid == pid, "track %lld is in two processes", (long long)tid);
+            return track;
+        }
+    }
     ASSERT(c->track_count < TRACKS);
-    c->tracks[c->track_count] = (struct track){.pid = pid, .tid = tid, .counter_ts = -1, .begin_ts = -1};
+    ASSERT_MSG(pid > 0 && tid > 0 && pid <= UINT32_MAX && tid <= UINT32_MAX, "process %lld, track %lld",
+               (long long)pid, (long long)tid);
+    c->tracks[c->track_count] = (struct track){.pid = pid, .tid = tid};
     return &c->tracks[c->track_count++];
 }
 
@@ -36,68 +55,149 @@ static double number(const json_t *event, const char *key)
     return json_number_value(json_object_get(event, key));
 }
 
+/* As the importer does it: multiplied, and cut off. Nothing may depend on which way a product is rounded. */
+static int64_t nanoseconds(const json_t *event, const char *key)
+{
+    double ns = number(event, key) * 1000;
+    ASSERT_MSG((int64_t)ns == llround(ns) && (int64_t)(ns - 1e-3) == (int64_t)(ns + 1e-3),
+               "%s %.6f us is on the edge of a nanosecond", key, ns / 1000);
+    return (int64_t)ns;
+}
+
 static void check_counter(struct checker *c, struct track *track, const json_t *event)
 {
     json_t *args = json_object_get(event, "args"), *value;
     const char *key;
     ASSERT(json_object_size(args) > 0);
     json_object_foreach(args, key, value) ASSERT_MSG(json_is_integer(value), "counter %s is no number", key);
-    ASSERT_MSG(number(event, "ts") >= track->counter_ts, "a counter goes back in time");
-    track->counter_ts = number(event, "ts");
+    track->series = track->series ? track->series : args;
+    ASSERT_INT((int64_t)json_object_size(args), (int64_t)json_object_size(track->series));
+    json_object_foreach(args, key, value)
+        ASSERT_MSG(json_object_get(track->series, key), "the counter's first event has no %s", key);
     c->counters++;
 }
 
-/* Nanoseconds behind the point: what ends and begins together may differ by rounding. */
-static void check_complete(struct checker *c, struct track *track, const json_t *event)
+static void check_complete(struct checker *c, struct track *track, const json_t *event, int64_t start)
 {
-    double start = number(event, "ts"), end = start + number(event, "dur");
-    ASSERT(number(event, "dur") >= 0);
-    while (track->depth && track->ends[track->depth - 1] <= start + 0.0005)
+    int64_t end = start + nanoseconds(event, "dur");
+    ASSERT(end >= start);
+    while (track->depth && track->ends[track->depth - 1] <= start)
         track->depth--;
-    ASSERT_MSG(track->depth == 0 || end <= track->ends[track->depth - 1] + 0.0005,
-               "%s at %.3f us reaches out of the event it began in",
-               json_string_value(json_object_get(event, "name")), start);
-    ASSERT(track->depth < DEPTH);
+    ASSERT_MSG(track->depth == 0 || end <= track->ends[track->depth - 1],
+               "%s at %lld ns reaches out of the event it began in, and is dropped",
+               json_string_value(json_object_get(event, "name")), (long long)start);
+    ASSERT(track->depth < DEPTH && track->begun_depth == 0);
     track->ends[track->depth++] = end;
     c->complete++;
 }
 
-static void check_event(struct checker *c, const json_t *event)
+static void check_pair(struct checker *c, struct track *track, const json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "name"));
+    ASSERT(track->depth == 0);
+    if (*json_string_value(json_object_get(event, "ph")) == 'B') {
+        ASSERT(track->begun_depth < DEPTH);
+        snprintf(track->begun[track->begun_depth++], NAME, "%s", name);
+        return;
+    }
+    ASSERT_MSG(track->begun_depth > 0, "an end without a begin");
+    track->begun_depth--;
+    if (name)
+        ASSERT_STR(name, track->begun[track->begun_depth]);
+    c->pairs++;
+}
+
+/* Names hold for what stands behind them in the file. */
+static void check_name(struct checker *c, struct track *track, const json_t *event)
+{
+    const char *what = json_string_value(json_object_get(event, "name"));
+    const json_t *args = json_object_get(event, "args");
+    if (!strcmp(what, "process_sort_index")) {
+        ASSERT(json_is_integer(json_object_get(args, "sort_index")));
+        return;
+    }
+    ASSERT(*json_string_value(json_object_get(args, "name")));
+    if (!strcmp(what, "process_name"))
+        for (int i = 0; i < c->track_count; i++)
+            ASSERT_MSG(c->tracks[i].pid != track->pid || !c->tracks[i].process_named,
+                       "a process has two names");
+    track->process_named |= !strcmp(what, "process_name");
+    ASSERT(!track->named || strcmp(what, "thread_name"));
+    track->named |= !strcmp(what, "thread_name");
+    c->names++;
+}
+
+/* What holds of an event by itself; true where it has a time. */
+static bool check_fields(struct checker *c, const json_t *event)
 {
     const char *phase = json_string_value(json_object_get(event, "ph"));
     ASSERT_MSG(phase && strlen(phase) == 1 && strchr("MCBEX", *phase), "no kind of event: %s",
                phase ? phase : "none");
     struct track *track = find_track(c, json_whole(event, "pid"), json_whole(event, "tid"));
-    if (*phase != 'E')
-        ASSERT(json_is_string(json_object_get(event, "name")));
-    if (*phase != 'M')
-        ASSERT(number(event, "ts") >= 0);
+    const char *name = json_string_value(json_object_get(event, "name"));
+    const json_t *category = json_object_get(event, "cat"), *args = json_object_get(event, "args");
+    ASSERT(*phase == 'E' || (name && *name));
+    ASSERT(!category || (json_is_string(category) && *json_string_value(category)));
+    ASSERT(!args || json_is_object(args));
     if (*phase == 'M') {
-        ASSERT(json_is_object(json_object_get(event, "args")));
-        c->names++;
-    } else if (*phase == 'C') {
-        check_counter(c, track, event);
-    } else if (*phase == 'X') {
-        check_complete(c, track, event);
-    } else {
-        track->begun += *phase == 'B' ? 1 : -1;
-        ASSERT_MSG(track->begun >= 0, "an end without a begin");
-        ASSERT_MSG(number(event, "ts") >= track->begin_ts, "begins and ends go back in time");
-        track->begin_ts = number(event, "ts");
-        c->pairs += *phase == 'E';
+        check_name(c, track, event);
+        return false;
     }
+    ASSERT_MSG(track->named, "track %lld has no name yet", (long long)track->tid);
+    ASSERT(number(event, "ts") >= 0);
+    return true;
+}
+
+static void check_timed(struct checker *c, const struct timed *timed)
+{
+    const json_t *event = timed->event;
+    struct track *track = find_track(c, json_whole(event, "pid"), json_whole(event, "tid"));
+    switch (*json_string_value(json_object_get(event, "ph"))) {
+    case 'C':
+        check_counter(c, track, event);
+        break;
+    case 'X':
+        check_complete(c, track, event, timed->ns);
+        break;
+    default:
+        check_pair(c, track, event);
+    }
+}
+
+static int earlier_first(const void *left, const void *right)
+{
+    const struct timed *a = left, *b = right;
+    if (a->ns != b->ns)
+        return a->ns < b->ns ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+static void check_head(const json_t *json)
+{
+    const char *unit = json_string_value(json_object_get(json, "displayTimeUnit"));
+    ASSERT(unit && (!strcmp(unit, "ms") || !strcmp(unit, "ns")));
+    ASSERT(json_is_object(json_object_get(json, "otherData")));
+    ASSERT(json_is_array(json_object_get(json, "traceEvents")));
 }
 
 static struct checker check_trace(const char *text)
 {
     struct checker checker = {.track_count = 0};
     json_error_t error;
-    size_t i;
+    size_t i, count = 0;
     json_t *json = json_loads(text, 0, &error), *event;
     ASSERT_MSG(json, "line %d: %s", error.line, error.text);
-    json_array_foreach(json_object_get(json, "traceEvents"), i, event) check_event(&checker, event);
+    check_head(json);
+    json_t *events = json_object_get(json, "traceEvents");
+    struct timed *timed = host_alloc((json_array_size(events) + 1) * sizeof *timed);
+    json_array_foreach(events, i, event) if (check_fields(&checker, event)) timed[count++] =
+        (struct timed){nanoseconds(event, "ts"), i, event};
+    qsort(timed, count, sizeof *timed, earlier_first);
+    for (i = 0; i < count; i++)
+        check_timed(&checker, &timed[i]);
     for (int t = 0; t < checker.track_count; t++)
-        ASSERT_MSG(checker.tracks[t].begun == 0, "a begin without an end");
+        ASSERT_MSG(checker.tracks[t].begun_depth == 0, "a begin without an end");
+    free(timed);
     json_decref(json);
     return checker;
 }
