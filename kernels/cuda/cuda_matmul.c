@@ -133,14 +133,24 @@ static int describe_matrices(struct product *p, struct error *err)
     return 0;
 }
 
-static int set_preference(cublasLtMatmulPreference_t preference, uint64_t workspace_bytes, uint32_t alignment,
-                          struct error *err)
+/* Where an algorithm divides a sum among blocks, what they found is added in fp32; by itself cuBLASLt may round each part to the
+ * type of the result first. */
+static uint32_t reductions_of(const struct shape *s)
 {
+    return s->d_dtype == DTYPE_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+static int set_preference(cublasLtMatmulPreference_t preference, const struct shape *shape,
+                          uint64_t workspace_bytes, struct error *err)
+{
+    const uint32_t alignment = (uint32_t)shape->alignment, reductions = reductions_of(shape);
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
         &workspace_bytes, sizeof workspace_bytes);
+    TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        &reductions, sizeof reductions);
     for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
         TRY(cublasLtMatmulPreferenceSetAttribute, preference, alignments[i], &alignment, sizeof alignment);
     return 0;
@@ -154,7 +164,7 @@ static int choose_algorithm(const struct cuda_products *products, struct product
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
     TRY(cublasLtMatmulPreferenceCreate, &preference);
-    int status = set_preference(preference, workspace_bytes, (uint32_t)p->shape.alignment, err);
+    int status = set_preference(preference, &p->shape, workspace_bytes, err);
     cublasStatus_t asked = CUBLAS_STATUS_SUCCESS;
     if (!status)
         asked = cublasLtMatmulAlgoGetHeuristic(products->handle, p->operation, p->a, p->b, p->d, p->d,
@@ -164,7 +174,8 @@ static int choose_algorithm(const struct cuda_products *products, struct product
     if (asked != CUBLAS_STATUS_SUCCESS && asked != CUBLAS_STATUS_NOT_SUPPORTED &&
         asked != CUBLAS_STATUS_INVALID_VALUE)
         return refuse("cublasLtMatmulAlgoGetHeuristic", asked, err);
-    p->possible = !status && asked == CUBLAS_STATUS_SUCCESS && count > 0;
+    p->possible =
+        !status && asked == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
     if (p->possible)
         p->algorithm = found.algo;
     return status;
@@ -218,17 +229,25 @@ static struct product *find_product(const struct cuda_context *context, struct s
     return &products->list[products->count++];
 }
 
+/* *possible: false where cuBLASLt refuses what it has an algorithm for; NULL: that is a failure. */
 static int run(const struct cuda_context *context, struct product *p, const struct operands *o,
-               struct error *err)
+               bool *possible, struct error *err)
 {
     const float one = 1, beta = p->shape.adds ? 1 : 0;
     int64_t sums = sums_bytes(&p->shape);
     if (set_bias(p, o, err))
         return -1;
-    TRY(cublasLtMatmul, context->products->handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta,
-        o->c ? o->c : o->d, p->d, o->d, p->d, &p->algorithm, (char *)context->scratch + sums,
-        (size_t)(context->scratch_bytes - sums), context->compute);
-    return 0;
+    cublasStatus_t status =
+        cublasLtMatmul(context->products->handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta,
+                       o->c ? o->c : o->d, p->d, o->d, p->d, &p->algorithm, (char *)context->scratch + sums,
+                       (size_t)(context->scratch_bytes - sums), context->compute);
+    bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+    if (status == CUBLAS_STATUS_SUCCESS || (refused && possible)) {
+        if (possible)
+            *possible = !refused;
+        return 0;
+    }
+    return refuse("cublasLtMatmul", status, err);
 }
 
 static int refuse_shape(const struct shape *s, struct error *err)
@@ -246,7 +265,7 @@ static int multiply(const struct cuda_context *context, struct shape *shape, con
     struct product *p = find_product(context, shape, o, err);
     if (!p)
         return -1;
-    return p->possible ? run(context, p, o, err) : refuse_shape(shape, err);
+    return p->possible ? run(context, p, o, NULL, err) : refuse_shape(shape, err);
 }
 
 static const struct cuda_context *context_of(const struct kernel_context *ctx)
@@ -306,11 +325,11 @@ static int multiply_with_bias(const struct cuda_context *context, struct shape s
     struct product *p = find_product(context, &shape, &operands, err);
     if (!p)
         return -1;
+    if (p->possible && run(context, p, &operands, &p->possible, err))
+        return -1;
     *done = p->possible;
     if (!p->possible)
         return 0;
-    if (run(context, p, &operands, err))
-        return -1;
     struct cuda_bias_grad_args sums = {1, args->N, DTYPE_F32, context->scratch, args->db, true};
     return args->add ? cuda_bias_grad(context, &sums, err) : 0;
 }

@@ -3,7 +3,10 @@
  * there is; matrices that do not fit each other or their memory; types that do not go together.
  *
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=unsupported   has no algorithm with CUBLASLT_EPILOGUE_BGRADB
- *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=invalid       and says that nobody can have one */
+ *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=invalid       and says that nobody can have one
+ *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=late          has one, and refuses it when it is to run
+ *
+ * Long sums it adds in two parts, which are rounded to the type of the result where the preference allows that. */
 #include "tests/cuda/double_runtime.h"
 
 #include <cublasLt.h>
@@ -31,7 +34,7 @@ struct layout {
 
 struct preference {
     uint64_t workspace_bytes;
-    uint32_t alignment[4];
+    uint32_t alignment[4], reductions;
 };
 
 /* In the bytes of a cublasLtMatmulAlgo_t. */
@@ -39,6 +42,7 @@ struct algorithm {
     uint64_t problem; /* a sum over what it was chosen for */
     uint64_t workspace_bytes;
     uint32_t alignment[4];
+    bool rounds_parts;
 };
 
 _Static_assert(sizeof(struct algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm fits its type");
@@ -165,6 +169,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
     struct preference *preference = calloc(1, sizeof *preference);
     for (int i = 0; i < 4; i++)
         preference->alignment[i] = 256;
+    preference->reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     *out = (cublasLtMatmulPreference_t)preference;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -183,6 +188,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(&p->workspace_bytes, sizeof p->workspace_bytes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&p->reductions, sizeof p->reductions, value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
         return set(&p->alignment[0], sizeof p->alignment[0], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
@@ -234,13 +241,13 @@ static bool types_agree(const struct problem *p)
     return matrices && bias && o->compute == CUBLAS_COMPUTE_32F && o->scale == CUDA_R_32F;
 }
 
-static cublasStatus_t check_problem(const struct problem *p)
+static cublasStatus_t check_problem(const struct problem *p, bool running)
 {
     if (!sizes_agree(p))
         return CUBLAS_STATUS_INVALID_VALUE;
     cublasLtEpilogue_t e = p->operation.epilogue;
     const char *without = getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT");
-    if (e == CUBLASLT_EPILOGUE_BGRADB && without)
+    if (e == CUBLASLT_EPILOGUE_BGRADB && without && (running || strcmp(without, "late")))
         return strcmp(without, "invalid") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
     bool known =
         e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB;
@@ -285,13 +292,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INVALID_VALUE;
     struct problem problem = problem_of(operation, a, b, c, d);
     const struct preference *p = (const struct preference *)preference;
-    cublasStatus_t status = check_problem(&problem);
+    cublasStatus_t status = check_problem(&problem, false);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     struct algorithm algorithm = {.problem = sum_of_problem(&problem),
                                   .workspace_bytes =
                                       p->workspace_bytes >= NEEDED_WORKSPACE ? NEEDED_WORKSPACE : 0};
     memcpy(algorithm.alignment, p->alignment, sizeof algorithm.alignment);
+    algorithm.rounds_parts =
+        p->reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
     memset(&results[0], 0, sizeof results[0]);
     memcpy(&results[0].algo, &algorithm, sizeof algorithm);
     results[0].workspaceSize = algorithm.workspace_bytes;
@@ -308,6 +317,7 @@ struct product {
     const void *a, *b, *c;
     void *d, *workspace;
     size_t workspace_bytes;
+    bool rounds_parts;
 };
 
 static float load(const struct layout *l, const void *memory, int64_t row, int64_t column)
@@ -360,6 +370,22 @@ static float dot(const float *a, const float *b, int64_t count)
     return sum;
 }
 
+/* In two parts where it is long. */
+static float long_dot(const struct product *p, const float *a, const float *b, int64_t count)
+{
+    enum { LONG = 128 };
+    int64_t half = count / 2;
+    float first = dot(a, b, half);
+    if (count < LONG)
+        return dot(a, b, count);
+    if (p->rounds_parts && p->problem.d.type == CUDA_R_16BF) {
+        uint16_t rounded;
+        store(CUDA_R_16BF, &rounded, 0, first);
+        first = load(&(struct layout){CUDA_R_16BF, 1, 1, 1}, &rounded, 0, 0);
+    }
+    return first + dot(a + half, b + half, count - half);
+}
+
 /* Sums over the inner dimension of op(b)'s columns. */
 static void write_bias_gradient(const struct product *p, const float *b)
 {
@@ -384,7 +410,7 @@ static void run_product(void *work)
     float *b = pack(&p->problem.b, p->b, o->transpose_b == CUBLAS_OP_N, d->columns, k);
     for (int64_t column = 0; column < d->columns; column++)
         for (int64_t row = 0; row < d->rows; row++) {
-            float value = p->alpha * dot(a + row * k, b + column * k, k);
+            float value = p->alpha * long_dot(p, a + row * k, b + column * k, k);
             if (p->beta != 0)
                 value += p->beta * load(c, p->c, row, column);
             if (o->epilogue == CUBLASLT_EPILOGUE_BIAS)
@@ -464,9 +490,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               c,
                               d,
                               workspace,
-                              0};
+                              0,
+                              false};
     struct algorithm algorithm;
-    cublasStatus_t status = check_problem(&product.problem);
+    cublasStatus_t status = check_problem(&product.problem, true);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     if (!algo) {
@@ -475,6 +502,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     }
     memcpy(&algorithm, algo, sizeof algorithm);
     product.workspace_bytes = algorithm.workspace_bytes;
+    product.rounds_parts = algorithm.rounds_parts;
     if (algorithm.problem != sum_of_problem(&product.problem) || algorithm.workspace_bytes > workspace_bytes)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!is_aligned(&product, &algorithm)) {

@@ -1,5 +1,6 @@
 /* Products through cuBLASLt, its double or on a GPU (machine.h) the real one, against the reference: shapes that divide
  * nothing, operands at any alignment, every combination of bias, residual and accumulation, F32 and BF16. */
+#include "base/dtype.h"
 #include "device/backend.h"
 #include "device/device_cuda.h"
 #include "kernels/cuda/cuda_open.h"
@@ -166,12 +167,34 @@ TEST_LOOP(cuda_matmul_wgrad, "dw (+)= dy^T x in fp32, and db in the same product
     check_all(check_wgrad, _i);
 }
 
-/* It may say that it has none, or refuse the whole question. */
-TEST_LOOP(cuda_matmul_wgrad_alone, "the same where cuBLASLt has no algorithm that makes db too", 2 * VARIANTS)
+/* It may say that it has none, refuse the whole question, or the product itself. */
+TEST_LOOP(cuda_matmul_wgrad_alone, "the same where cuBLASLt has no algorithm that makes db too", 3 * VARIANTS)
 {
+    static const char *const refusals[] = {"unsupported", "invalid", "late"};
     NEEDS_DOUBLES;
-    setenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT", _i / VARIANTS ? "invalid" : "unsupported", 1);
+    setenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT", refusals[_i / VARIANTS], 1);
     check_all(check_wgrad, _i % VARIANTS);
+}
+
+/* 96 times 1 + 2^-7, and then 96 times -1: 96.75 is no bf16, so parts that are rounded lose what is left. */
+TEST(cuda_matmul_adds_in_f32, "a long sum whose halves cancel is exact in bf16: its parts are not rounded")
+{
+    enum { K = 192, N = 8, M = 8 };
+    begin();
+    struct pair x = make_pair(1, DTYPE_BF16, M * K, 0), w = make_pair(2, DTYPE_BF16, N * K, 0);
+    struct pair y = make_pair(3, DTYPE_BF16, M * N, 0);
+    for (int i = 0; i < M * K; i++) {
+        ((uint16_t *)x.host)[i] = f32_to_bf16(i % K < K / 2 ? 1 + 0x1p-7f : -1);
+        ((uint16_t *)w.host)[i] = f32_to_bf16(1);
+    }
+    for (int i = 0; i < M * N; i++)
+        ((uint16_t *)y.host)[i] = f32_to_bf16(0.75f);
+    device_write(device, x.gpu, x.host, M * K * 2);
+    device_write(device, w.gpu, w.host, N * K * 2);
+    struct matmul_args args = {M, N, K, DTYPE_BF16, x.gpu, w.gpu, NULL, NULL, y.gpu};
+    ASSERT_OK(kernels_cuda.matmul(&on_gpu, &args, &err));
+    must_agree(&y, 0, "y");
+    end();
 }
 
 TEST(cuda_matmul_refuses, "F64 is refused; a failing cuBLASLt is named")
