@@ -9,8 +9,8 @@
  * were left out of the fit, but not out of sight (docs/time-model.md, section 10). */
 #include "bench/score/cases.h"
 #include "bench/score/fit.h"
+#include "bench/score/odds.h"
 #include "bench/score/score.h"
-#include "bench/score/sweep_replay.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static bool predict(struct report *r, const char *path, const char *name, reader
         text_printf(&r->table, "%-26s skipped: there is no %s\n", name, path);
         return false;
     }
-    if (read(path, r->arena, out, &err) || verdicts_predict(out, &megatron_habits, &err))
+    if (read(path, r->arena, out, &err) || verdicts_predict(out, &err))
         fail(&err);
     if (out->refused)
         text_printf(&r->table, "%-26s %d rows left out; the first: %s\n", name, out->refused,
@@ -124,13 +124,17 @@ static void score_sweep(struct report *r)
     struct verdicts v;
     if (!predict(r, arena_printf(r->arena, "%s/layout_sweep.csv", r->cases), name, rows_read_sweep, &v))
         return;
+    struct odds odds = {.squares = 0};
+    struct verdicts alone = v;
     struct error err = {0};
-    struct outcomes replayed;
-    struct odds odds;
     say_outcomes(r, "all", verdicts_outcomes(&v, SHARE_ALL), 0.05);
-    if (sweep_replay(&v, &replayed, &odds, &err))
+    alone.rows = arena_array(r->arena, (size_t)v.count + 1, sizeof *alone.rows);
+    memcpy(alone.rows, v.rows, (size_t)v.count * sizeof *alone.rows);
+    if (verdicts_predict_memory(&alone, NULL, &err))
         fail(&err);
-    say_outcomes(r, "all, by the rules for any framework", replayed, 0.05);
+    say_outcomes(r, "all, by the rules alone", verdicts_outcomes(&alone, SHARE_ALL), 0);
+    for (int i = 0; i < v.count; i++)
+        odds_add(&odds, &alone.rows[i].job, &alone.rows[i].memory, v.rows[i].out_of_memory);
     odds_say(&odds, name, &r->table, r->totals);
     say_outcomes(r, "fitted", verdicts_outcomes(&v, SHARE_FITTED), 0);
     say_outcomes(r, "not fitted", verdicts_outcomes(&v, SHARE_NOT_FITTED), 0);
@@ -167,9 +171,10 @@ static void score_published(struct report *r)
         say(r, aims[i].table, "largest error", errors.most, aims[i].aim);
     }
     for (int i = 0; i < v.count; i++)
-        text_printf(&r->table, "    %-22s %-6s %-9s %s %+6.1f%%\n", v.rows[i].problem,
-                    v.rows[i].job.model.name, v.rows[i].job.recompute == JOB_FULL ? "full" : "",
-                    schedule_name(v.rows[i].job.layout.schedule), 100 * verdict_error(&v.rows[i]));
+        text_printf(&r->table, "    %-22s %-6s %-9s %s %+6.1f%%\n", v.rows[i].problem, v.rows[i].model,
+                    v.rows[i].job.recompute == WORKLOAD_FULL ? "full" : "",
+                    v.rows[i].job.virtual_stages > 1 ? "interleaved" : schedule_name(v.rows[i].job.schedule),
+                    100 * verdict_error(&v.rows[i]));
 }
 
 /* Jobs of any framework: allocated, reserved, outcomes. */

@@ -7,27 +7,119 @@
 /* Steps that differ by less are not told apart. */
 static const double tie_share = 0.02;
 
-int verdicts_predict(struct verdicts *verdicts, const struct megatron_habits *habits, struct error *err)
+/* A plan that is picked should fit with so much of its activations to spare. */
+static const double spare_share = 0.03;
+
+static struct machine_speed machine(struct error *err)
 {
     struct cluster cluster;
-    struct machine_speed speed;
-    if (cluster_read("128x8:a100-80g,net=1600Gb/s", &cluster, err))
+    struct machine_speed speed = {0};
+    if (!cluster_read("128x8:a100-80g,net=1600Gb/s", &cluster, err))
+        machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    return speed;
+}
+
+/* What the trainer adds on this stage. */
+static double beyond(const struct verdict *v, const struct workload_memory *memory, int64_t stage)
+{
+    const struct workload *w = &v->job;
+    bool gathers = w->logits_whole && w->tp > 1 && stage == w->pp - 1;
+    double logits = gathers ? (double)(w->micro_batch * w->sequence * w->model.vocab) : 0;
+    return v->trainer->gathered_bytes * logits +
+           v->trainer->activation_share * (double)memory->peak.by_role[ROLE_ACTIVATION];
+}
+
+/* As workload_memory() does, with what the trainer adds in place of the fragments that it replays. */
+static int predict_with_trainer(struct verdict *v, struct error *err)
+{
+    const int64_t stages[] = {0, 1, v->job.pp - 1};
+    v->needed_bytes = v->doubt_bytes = 0;
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        struct workload_memory memory;
+        if (stages[i] < 0 || stages[i] >= v->job.pp || (i && stages[i] <= stages[i - 1]))
+            continue;
+        if (workload_stage_memory(&v->job, stages[i], &memory, err))
+            return -1;
+        double needed = (double)(memory.peak.bytes + memory.context_bytes + memory.nccl_bytes) +
+                        beyond(v, &memory, stages[i]);
+        if (needed <= v->needed_bytes)
+            continue;
+        v->needed_bytes = needed;
+        v->doubt_bytes = spare_share * (double)memory.peak.by_role[ROLE_ACTIVATION];
+        v->memory = memory;
+    }
+    v->fits = v->needed_bytes <= (double)v->job.capacity_bytes;
+    v->sure = v->needed_bytes + v->doubt_bytes <= (double)v->job.capacity_bytes;
+    return 0;
+}
+
+static int predict_memory(struct verdict *v, struct error *err)
+{
+    if (v->trainer)
+        return predict_with_trainer(v, err);
+    if (workload_memory(&v->job, &v->memory, err))
         return -1;
-    machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    v->needed_bytes = (double)v->memory.device_bytes;
+    v->doubt_bytes = (double)v->memory.doubt_bytes;
+    v->fits = v->sure = !v->memory.out_of_memory;
+    return 0;
+}
+
+static int predict_row(struct verdict *v, const struct machine_speed *speed, struct error *err)
+{
+    struct workload_time time;
+    if (workload_time(&v->job, NULL, speed, &time, err) || predict_memory(v, err))
+        return error_prefix(err, "%s", v->where);
+    v->predicted_s = time.seconds;
+    return 0;
+}
+
+int verdicts_predict(struct verdicts *verdicts, struct error *err)
+{
+    struct machine_speed speed = machine(err);
+    int kept = 0;
+    if (!speed.products.flops_per_s)
+        return -1;
+    for (int i = 0; i < verdicts->count; i++) {
+        struct error refusal = {0};
+        verdicts->rows[kept] = verdicts->rows[i];
+        if (!predict_row(&verdicts->rows[kept], &speed, &refusal))
+            kept++;
+        else if (!verdicts->refused++)
+            verdicts->reason = refusal;
+    }
+    verdicts->count = kept;
+    return 0;
+}
+
+int verdicts_predict_times(struct verdicts *verdicts, const struct workload_habits *habits, struct error *err)
+{
+    struct machine_speed speed = machine(err);
+    if (!speed.products.flops_per_s)
+        return -1;
+    for (int i = 0; i < verdicts->count; i++) {
+        struct workload_time time;
+        if (workload_time(&verdicts->rows[i].job, habits, &speed, &time, err))
+            return -1;
+        verdicts->rows[i].predicted_s = time.seconds;
+    }
+    return 0;
+}
+
+int verdicts_predict_memory(struct verdicts *verdicts, const struct trainer *trainer, struct error *err)
+{
     for (int i = 0; i < verdicts->count; i++) {
         struct verdict *v = &verdicts->rows[i];
-        if (megatron_step_seconds(&v->job, habits, &speed, &v->predicted_s, err))
+        v->trainer = trainer;
+        if (predict_memory(v, err))
             return -1;
-        v->memory = megatron_memory(&v->job, habits, &cluster.device, NULL);
-        v->fits = v->memory.total <= (double)cluster.device.capacity_bytes;
-        v->sure = v->memory.total + v->memory.doubt <= (double)cluster.device.capacity_bytes;
     }
     return 0;
 }
 
 double verdict_error(const struct verdict *v)
 {
-    return isnan(v->measured_s) ? v->memory.allocated / v->allocated_bytes - 1
+    return isnan(v->measured_s) ? (double)v->memory.peak.bytes / v->allocated_bytes - 1
                                 : v->predicted_s / v->measured_s - 1;
 }
 
@@ -105,7 +197,7 @@ const struct verdict *verdicts_pick(const struct verdicts *verdicts, const char 
     for (int i = 0; i < verdicts->count; i++) {
         const struct verdict *v = &verdicts->rows[i];
         if (v->sure && belongs(v, problem, SHARE_ALL) && v->predicted_s <= limit_s &&
-            (!pick || v->memory.total < pick->memory.total))
+            (!pick || v->needed_bytes < pick->needed_bytes))
             pick = v;
     }
     return pick;
@@ -141,19 +233,23 @@ static json_t *real_or_null(double value)
 
 static json_t *row_to_json(const struct verdict *v)
 {
-    const struct layout *l = &v->job.layout;
-    static const char *const recompute[] = {"none", "selective", "full"};
+    static const char *const recompute[] = {
+        [WORKLOAD_KEEPS_ALL] = "none", [WORKLOAD_CORE] = "selective", [WORKLOAD_FULL] = "full"};
+    const struct workload *w = &v->job;
     json_t *row = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:b, s:b, s:f, s:f}", "problem", v->problem,
-        "model", v->job.model.name, "gpus", (json_int_t)layout_ranks(l), "dp", (json_int_t)l->dp, "tp",
-        (json_int_t)l->tp, "pp", (json_int_t)l->pp, "virtual_stages", (json_int_t)l->virtual_stages,
-        "micro_batch", (json_int_t)l->micro_batch, "sequence_parallel", l->sequence_parallel, "recompute",
-        recompute[v->job.recompute], "fitted", v->fitted, "out_of_memory", v->out_of_memory, "predicted_fits",
-        v->fits, "predicted_bytes", v->memory.total, "predicted_seconds", v->predicted_s);
-    json_object_set_new(row, "doubt_bytes", json_real(v->memory.doubt));
-    json_object_set_new(row, "measured_seconds", real_or_null(v->measured_s));
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:b}", "where", v->where, "problem",
+        v->problem, "model", v->model, "gpus", (json_int_t)(w->dp * w->tp * w->pp), "dp", (json_int_t)w->dp,
+        "tp", (json_int_t)w->tp, "pp", (json_int_t)w->pp, "virtual_stages", (json_int_t)w->virtual_stages,
+        "micro_batch", (json_int_t)w->micro_batch, "sequence_parallel", w->sequence_parallel, "recompute",
+        recompute[w->recompute], "fitted", v->fitted, "out_of_memory", v->out_of_memory);
+    json_object_set_new(row, "predicted_fits", json_boolean(v->fits));
+    json_object_set_new(row, "predicted_sure", json_boolean(v->sure));
+    json_object_set_new(row, "predicted_bytes", json_real(v->needed_bytes));
+    json_object_set_new(row, "doubt_bytes", json_real(v->doubt_bytes));
+    json_object_set_new(row, "predicted_allocated_bytes", json_integer(v->memory.peak.bytes));
     json_object_set_new(row, "measured_allocated_bytes", real_or_null(v->allocated_bytes));
-    json_object_set_new(row, "predicted_allocated_bytes", json_real(v->memory.allocated));
+    json_object_set_new(row, "predicted_seconds", json_real(v->predicted_s));
+    json_object_set_new(row, "measured_seconds", real_or_null(v->measured_s));
     return row;
 }
 
