@@ -49,12 +49,28 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
         workload_drop_casts(rank, u);
 }
 
-static void backward(struct rank *rank, int64_t chunk, struct pass *pass)
+/* The first of two halves. Inputs of products stay for the second, and their outputs' gradients come to stay in the place of what
+ * else dies: of a GPT layer 18 bytes a hidden element for 20. What only goes are scores and their like, and the loss: the head is
+ * not split (model/schedule.h). */
+static void backward_input(struct rank *rank, int64_t chunk, struct pass *pass)
+{
+    int64_t layers = rank->first[chunk + 1] - rank->first[chunk];
+    if (is_last(rank, chunk))
+        workload_head_backward(rank, pass);
+    for (int64_t i = 0; i < layers * LAYER_ROWS; i++) {
+        int64_t row = i % LAYER_ROWS;
+        if (row < layer_rule_count && !(layer_rules[row].kept_by & KEEP_CORE))
+            replay_drop(rank->r, &pass->kept[i]);
+    }
+}
+
+static void backward(struct rank *rank, int64_t chunk, struct pass *pass, bool halved)
 {
     int64_t from = rank->first[chunk], to = rank->first[chunk + 1], head = rank->layers + 1;
     if (is_last(rank, chunk)) {
         workload_gather(rank, head, to > from ? to - 1 : -1);
-        workload_head_backward(rank, pass);
+        if (!halved)
+            workload_head_backward(rank, pass);
         workload_unit_done(rank, head);
     }
     for (int64_t u = to - 1; u >= from; u--) {
@@ -137,7 +153,10 @@ static void run_step(struct rank *rank, int step, const struct schedule *schedul
         if (item->work == SCHEDULE_FORWARD) {
             replay_enter(rank->r, first ? REPLAY_FIRST_FORWARD : REPLAY_FORWARD);
             forward(rank, item->chunk, pass);
-        } else if (item->work != SCHEDULE_BACKWARD_INPUT) {
+        } else if (item->work == SCHEDULE_BACKWARD_INPUT) {
+            replay_enter(rank->r, first ? REPLAY_FIRST_BACKWARD : REPLAY_BACKWARD);
+            backward_input(rank, item->chunk, pass);
+        } else {
             if (step == 1 && !forwards_done) {
                 out->forward_allocated_bytes = replay_figures(rank->r).allocated_bytes;
                 out->forward_reserved_bytes = replay_figures(rank->r).reserved_bytes;
@@ -145,7 +164,7 @@ static void run_step(struct rank *rank, int step, const struct schedule *schedul
             }
             replay_enter(rank->r, first ? REPLAY_FIRST_BACKWARD : REPLAY_BACKWARD);
             rank->syncs = !delays_sync(rank->w) || item->micro_batch == rank->micro_batches - 1;
-            backward(rank, item->chunk, pass);
+            backward(rank, item->chunk, pass, item->work == SCHEDULE_BACKWARD_WEIGHT);
         }
     }
     replay_enter(rank->r, first ? REPLAY_FIRST_UPDATE : REPLAY_UPDATE);
