@@ -305,16 +305,6 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     w->logits_whole = job->switches.whole_loss && w->tp > 1;
 }
 
-/* PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True,max_split_size_mb:128". */
-static void set_allocator(const struct training_job *job, struct workload *w)
-{
-    static const char split[] = "max_split_size_mb:";
-    const char *text = job->kernels.allocator, *at = text ? strstr(text, split) : NULL;
-    w->expandable_segments = says(text, "expandable_segments:True");
-    int64_t limit = at ? strtoll(at + strlen(split), NULL, 10) : 0;
-    w->max_split_bytes = limit > 0 && limit < 1 << 20 ? limit << 20 : 0;
-}
-
 static void set_shards(const struct training_job *job, struct workload *w)
 {
     const struct job_shards *s = &job->shards;
@@ -435,7 +425,8 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
     set_recompute(job, &w);
     set_attention(job, &w);
     set_kernels(job, &w);
-    set_allocator(job, &w);
+    if (workload_set_allocator(&w, job->kernels.allocator, err))
+        return -1;
     set_shards(job, &w);
     set_adapter(job, &w);
     *out = w;

@@ -394,7 +394,7 @@ static void decide(struct measured_case *c, const struct rule *rule)
         w->wraps_ends = value;
         break;
     case EXPANDABLE:
-        w->expandable_segments = value;
+        w->allocator.expandable_segments = value;
         break;
     case SOFTMAX_INPUT:
         w->softmax_keeps_input = true;

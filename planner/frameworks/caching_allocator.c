@@ -81,12 +81,21 @@ struct caching_allocator_figures caching_allocator_figures(const struct caching_
     return a->figures;
 }
 
+/* roundup_power2_divisions() */
+static int64_t divisions_of(const struct caching_allocator_options *options, int64_t bytes)
+{
+    int size = 0;
+    while (size < CACHING_ALLOCATOR_SIZES - 1 && bytes >> (21 + size))
+        size++;
+    return options->power2_divisions[size];
+}
+
 /* round_size(), roundup_power2_next_division() */
 int64_t caching_allocator_rounded(const struct caching_allocator_options *options, int64_t bytes)
 {
     if (bytes < MIN_BLOCK)
         return MIN_BLOCK;
-    int64_t divisions = options->power2_divisions;
+    int64_t divisions = divisions_of(options, bytes);
     if (divisions > 1 && bytes > MIN_BLOCK * divisions) {
         int64_t power = 1;
         while (power * 2 <= bytes)
@@ -213,15 +222,23 @@ static int find_block(struct caching_allocator *a, int64_t bytes, bool small, in
     const struct block *block = &a->blocks[number];
     if (bytes < limit && block->bytes >= limit)
         return NONE;
-    if (bytes >= limit && block->bytes >= bytes + LARGE_BUFFER)
+    int64_t rounding = a->options.max_rounding_bytes ? a->options.max_rounding_bytes : LARGE_BUFFER;
+    if (bytes >= limit && block->bytes >= bytes + rounding)
         return NONE;
     list_remove(a, number);
     return number;
 }
 
+/* allowed_memory_maximum; 0: without end. */
+static int64_t allowed_bytes(const struct caching_allocator *a)
+{
+    double fraction = a->options.memory_fraction > 0 ? a->options.memory_fraction : 1;
+    return (int64_t)(fraction * (double)a->options.capacity_bytes);
+}
+
 static bool has_room(const struct caching_allocator *a, int64_t bytes)
 {
-    return !a->options.capacity_bytes || a->figures.reserved_bytes + bytes <= a->options.capacity_bytes;
+    return !a->options.capacity_bytes || a->figures.reserved_bytes + bytes <= allowed_bytes(a);
 }
 
 static int segment_add(struct caching_allocator *a, int first, bool expandable)
@@ -364,7 +381,7 @@ static bool give_back_oversize(struct caching_allocator *a, int64_t bytes, int s
  * average go, until reserved memory is below it. */
 static void collect_garbage(struct caching_allocator *a)
 {
-    int64_t threshold = (int64_t)(a->options.gc_threshold * (double)a->options.capacity_bytes);
+    int64_t threshold = (int64_t)(a->options.gc_threshold * (double)allowed_bytes(a));
     int64_t target = a->figures.reserved_bytes - threshold, back = 0;
     bool any = true;
     while (any && back < target) {
@@ -404,8 +421,8 @@ static int find_memory(struct caching_allocator *a, int64_t bytes, bool small, i
     int number = find_block(a, bytes, small, stream);
     if (number != NONE)
         return number;
-    if (a->options.gc_threshold > 0 && a->options.capacity_bytes)
-        collect_garbage(a);
+    if (a->options.gc_threshold > 0 && a->options.memory_fraction > 0 && a->options.capacity_bytes)
+        collect_garbage(a); /* set_fraction && ... */
     number = take_from_driver(a, bytes, small, stream);
     if (number != NONE)
         return number;

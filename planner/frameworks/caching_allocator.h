@@ -9,14 +9,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CACHING_ALLOCATOR_STREAMS = 4 };
+enum {
+    CACHING_ALLOCATOR_STREAMS = 4,
+    CACHING_ALLOCATOR_SIZES = 16, /* powers of two from 1 MiB to 32 GiB; smaller and larger requests count to the ends */
+};
 
 /* What PYTORCH_CUDA_ALLOC_CONF says; zeros are its defaults. */
 struct caching_allocator_options {
     int64_t capacity_bytes;   /* that cudaMalloc can give; 0: without end */
     int64_t max_split_bytes;  /* max_split_size_mb; 0: any block may be split */
-    double gc_threshold;      /* garbage_collection_threshold, of the capacity; 0: none */
-    int64_t power2_divisions; /* roundup_power2_divisions; 0 or 1: none */
+    int64_t max_rounding_bytes; /* max_non_split_rounding_mb: how much too large a block that is not split may be; 0: 20 MiB */
+    double memory_fraction; /* per_process_memory_fraction, or torch.cuda.set_per_process_memory_fraction(); 0: not set */
+    double gc_threshold; /* garbage_collection_threshold, of the fraction; 0: none, and none where no fraction is set */
+    int64_t power2_divisions[CACHING_ALLOCATOR_SIZES]; /* roundup_power2_divisions, by size; 0 or 1: none */
     bool expandable_segments;
 };
 

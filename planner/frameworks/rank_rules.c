@@ -9,9 +9,10 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
                      "Dettmers et al. 2023, section 3: NF4 with scales that are quantized, 4.127 bits"},
     [RANK_CUBLAS] = {"cuBLAS workspace", ROLE_WORKSPACE, "8.125 MiB, on Hopper 32 MiB",
                      "aten/src/ATen/cuda/CublasHandlePool.cpp"},
-    [RANK_MEMORY_BUFFER] = {"Megatron's global memory buffer", ROLE_WORKSPACE,
-                            "compute_bytes x tokens x (heads x sequence / tp without flash, or hidden)",
-                            "Megatron-LM dot_product_attention.py, layers.py: GlobalMemoryBuffer, never given back"},
+    [RANK_MEMORY_BUFFER] =
+        {"Megatron's global memory buffer", ROLE_WORKSPACE,
+         "compute_bytes x tokens x (heads x sequence / tp without flash, or hidden)",
+         "Megatron-LM dot_product_attention.py, layers.py: GlobalMemoryBuffer, never given back"},
     [RANK_GRADIENT_BUFFER] = {"gradient buffer", ROLE_GRADIENT, "gradient_bytes x parameters",
                               "Megatron-LM param_and_grad_buffer.py; llm.c: one buffer from the start"},
     [RANK_HEAD_GRADIENT] = {"gradient of the head", ROLE_GRADIENT, "compute_bytes x vocab x hidden / tp",

@@ -2,6 +2,7 @@
 #include "planner/frameworks/workload.h"
 
 #include "base/checked.h"
+#include "planner/frameworks/allocator_settings.h"
 
 #include <stddef.h>
 
@@ -61,6 +62,11 @@ struct workload workload_default(enum workload_library library, enum workload_sh
     /* DDP and FSDP by design, DeepSpeed's overlap_comm with stage 3 alone, Megatron-LM where --overlap-grad-reduce asks for it. */
     w.overlaps_gradients = fsdp || sharding == WORKLOAD_ZERO3 || w.in_buckets;
     return w;
+}
+
+int workload_set_allocator(struct workload *w, const char *text, struct error *err)
+{
+    return allocator_settings_read(text, &w->allocator, err);
 }
 
 int workload_check(const struct workload *w, struct error *err)

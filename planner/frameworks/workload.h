@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/schedule.h"
+#include "planner/frameworks/caching_allocator.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -142,12 +143,13 @@ struct workload {
     int64_t capacity_bytes; /* that the program sees; 0: unknown */
     int64_t context_bytes;  /* of a CUDA context with the kernels that are loaded */
     int64_t cublas_bytes;
-    bool expandable_segments;
-    int64_t max_split_bytes;
+    struct caching_allocator_options allocator; /* its capacity is left 0 */
 };
 
 /* What the framework does where nothing else is said, for one rank and bf16. */
 struct workload workload_default(enum workload_library library, enum workload_sharding sharding);
+/* What PYTORCH_CUDA_ALLOC_CONF says, NULL: nothing. Fails as allocator_settings_read() does. */
+int workload_set_allocator(struct workload *workload, const char *text, struct error *err);
 /* Fails on sizes that make no job; the message names the field. */
 int workload_check(const struct workload *workload, struct error *err);
 

@@ -190,9 +190,8 @@ int workload_stage_replay(const struct workload *w, const struct stage_replay *a
 {
     struct schedule_shape shape = shape_of(w);
     struct schedule *schedule;
-    struct caching_allocator_options options = {.capacity_bytes = ask->capacity_bytes,
-                                                .max_split_bytes = w->max_split_bytes,
-                                                .expandable_segments = w->expandable_segments};
+    struct caching_allocator_options options = w->allocator;
+    options.capacity_bytes = ask->capacity_bytes;
     if (w->v_shaped)
         schedule = v_half(w->pp, shape.micro_batches);
     else if (schedule_shape_check(&shape, err) || schedule_create(&shape, ask->stage, &schedule, err))

@@ -335,11 +335,14 @@ static const struct row rows[] = {
     ROW(moment_bytes, 4, SFT "--use_peft --torch_dtype bfloat16"),
 
     /* the allocator */
-    ROW(expandable_segments, 0, HF),
-    ROW(expandable_segments, 1, "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" HF),
-    ROW(expandable_segments, 1, "PYTORCH_ALLOC_CONF=expandable_segments:True " HF),
-    ROW(max_split_bytes, 128 << 20,
+    ROW(allocator.expandable_segments, 0, HF),
+    ROW(allocator.expandable_segments, 1, "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" HF),
+    ROW(allocator.expandable_segments, 1, "PYTORCH_ALLOC_CONF=expandable_segments:True " HF),
+    ROW(allocator.max_split_bytes, 128 << 20,
         "export PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.6,max_split_size_mb:128\n" HF),
+    ROW(allocator.max_rounding_bytes, 64 << 20,
+        "export PYTORCH_CUDA_ALLOC_CONF=max_non_split_rounding_mb:64\n" HF),
+    ROW(allocator.power2_divisions[3], 8, "export PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:8\n" HF),
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -380,8 +383,10 @@ TEST(workload_fields, "options of each framework reach the fields of a workload"
 
 /* What no launch says: the program's own habits (workload_default()), the card, how old PyTorch is, and what is counted. */
 static const char *const without_option[] = {
-    "classes",       "parameters",     "loss_chunks",  "inputs_whole",        "pads_heads_to", "old_torch",
-    "context_bytes", "capacity_bytes", "cublas_bytes", "softmax_keeps_input", "model",
+    "classes",       "parameters",          "loss_chunks",   "inputs_whole",
+    "pads_heads_to", "old_torch",           "context_bytes", "capacity_bytes",
+    "cublas_bytes",  "softmax_keeps_input", "model",         "wraps_ends", /* by version */
+    "allocator", /* a struct, whose fields are in the table */
 };
 
 static bool is_known(const char *name)

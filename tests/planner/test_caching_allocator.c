@@ -2,7 +2,10 @@
  * c10/cuda/CUDACachingAllocator.cpp (commit 001074d2) that decides, and the numbers it gives. */
 #include "tests/test.h"
 
+#include "planner/frameworks/allocator_settings.h"
 #include "planner/frameworks/caching_allocator.h"
+
+#include <string.h>
 
 #define MIB (1LL << 20)
 
@@ -37,11 +40,74 @@ TEST(caching_allocator_rounds, "requests are rounded to 512 bytes, and counted s
 /* roundup_power2_next_division(): 1,200 of 4 divisions between 1,024 and 2,048 is 1,280; but only from 4 x 512 on. */
 TEST(caching_allocator_divisions, "roundup_power2_divisions rounds to a part of the power of two below")
 {
-    struct caching_allocator_options options = {.power2_divisions = 4};
+    struct caching_allocator_options options = {.power2_divisions = {4, 4, 4, 4}};
     ASSERT_INT(caching_allocator_rounded(&options, 1200), 1536);
     ASSERT_INT(caching_allocator_rounded(&options, 5 * MIB), 5 * MIB);
     ASSERT_INT(caching_allocator_rounded(&options, 5 * MIB + 1), 6 * MIB);
     ASSERT_INT(caching_allocator_rounded(&options, 8 * MIB), 8 * MIB);
+}
+
+/* roundup_power2_divisions(): the list's index is the power of two below the request, in MiB. Below 256 MiB as the first says,
+ * from 256 the same, from 512 two parts, from 1,024 on eight: ">" starts at the last size. */
+TEST(caching_allocator_division_list, "roundup_power2_divisions may be a list by size")
+{
+    struct caching_allocator_options options = {.capacity_bytes = 7};
+    struct error err = {0};
+    ASSERT_OK(allocator_settings_read("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", &options, &err));
+    ASSERT_INT(caching_allocator_rounded(&options, 100 * MIB + 1), 100 * MIB + 512);
+    ASSERT_INT(caching_allocator_rounded(&options, 300 * MIB + 1), 300 * MIB + 512);
+    ASSERT_INT(caching_allocator_rounded(&options, 600 * MIB), 768 * MIB);
+    ASSERT_INT(caching_allocator_rounded(&options, 1030 * MIB), 1152 * MIB);
+    ASSERT_INT(caching_allocator_rounded(&options, (4096 + 1) * MIB), (4096 + 512) * MIB);
+    ASSERT_INT(options.capacity_bytes, 7);
+}
+
+TEST(caching_allocator_settings, "PYTORCH_CUDA_ALLOC_CONF is read as PyTorch reads it")
+{
+    struct caching_allocator_options o = {0};
+    struct error err = {0};
+    ASSERT_OK(allocator_settings_read(NULL, &o, &err));
+    ASSERT(!o.expandable_segments && !o.max_split_bytes);
+    ASSERT_OK(allocator_settings_read(
+        "garbage_collection_threshold:0.6, max_split_size_mb:128,expandable_segments:True,"
+        "pinned_use_background_threads:True,backend:native,max_non_split_rounding_mb:64,"
+        "per_process_memory_fraction:0.9,roundup_power2_divisions:8",
+        &o, &err));
+    ASSERT(o.expandable_segments);
+    ASSERT_INT(o.max_split_bytes, 128 * MIB);
+    ASSERT_INT(o.max_rounding_bytes, 64 * MIB);
+    ASSERT_NEAR(o.gc_threshold, 0.6, 1e-12);
+    ASSERT_NEAR(o.memory_fraction, 0.9, 1e-12);
+    ASSERT_INT(o.power2_divisions[0], 8);
+    ASSERT_INT(o.power2_divisions[CACHING_ALLOCATOR_SIZES - 1], 8);
+    ASSERT_OK(allocator_settings_read("expandable_segments:False", &o, &err)); /* nothing stays of before */
+    ASSERT(!o.expandable_segments && !o.max_split_bytes && !o.power2_divisions[0]);
+}
+
+TEST(caching_allocator_settings_refused,
+     "settings that PyTorch would stop at are refused by name, and change nothing")
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {{"max_split_size_mb:10", "20 or more"},
+                 {"max_split_size_mb", "must be \":\""},
+                 {"expandable_segments:true", "True or False"},
+                 {"garbage_collection_threshold:2", "at most 1"},
+                 {"garbage_collection_threshold:nan", "at most 1"},
+                 {"roundup_power2_divisions:3", "power of 2"},
+                 {"roundup_power2_divisions:[256:1", "ends in"},
+                 {"roundup_power2_divisions:[300:1]", "powers of 2 in MB"},
+                 {"roundup_power2_divisions:[", "powers of 2 in MB"},
+                 {"backend:cudaMallocAsync", "backend:native"},
+                 {"max_size:3", "max_size"},
+                 {"expandable_segments:True max_split_size_mb:128", "commas"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct caching_allocator_options o = {.max_split_bytes = 77};
+        struct error err = {0};
+        ASSERT_INT(allocator_settings_read(wrong[i].text, &o, &err), -1);
+        ASSERT_HAS(err.text, wrong[i].says);
+        ASSERT_INT(o.max_split_bytes, 77);
+    }
 }
 
 /* get_allocation_size(): 1 MiB is still small; 1 MiB + 1 comes from 20 MiB; 10 MiB and more are rounded to 2 MiB. */
@@ -166,10 +232,68 @@ TEST(caching_allocator_max_split, "max_split_size_mb keeps large blocks whole")
     caching_allocator_free(a);
 }
 
+/* get_free_block() with max_non_split_rounding: how much too large an oversize block may be. 64 for 40 with 32: taken whole. */
+TEST(caching_allocator_rounding, "max_non_split_rounding_mb lets larger blocks be taken whole")
+{
+    struct caching_allocator_options options = {.max_split_bytes = 32 * MIB, .max_rounding_bytes = 32 * MIB};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    caching_allocator_release(a, caching_allocator_take(a, 64 * MIB, 0));
+    caching_allocator_take(a, 40 * MIB, 0);
+    expect(a, 64 * MIB, 64 * MIB);
+    caching_allocator_free(a);
+}
+
+/* release_available_cached_blocks(): of blocks above max_split_size the smallest that is large enough goes, and no other. */
+TEST(caching_allocator_oversize,
+     "with max_split_size_mb one oversize block goes before all of the cache does")
+{
+    struct caching_allocator_options options = {.capacity_bytes = 200 * MIB, .max_split_bytes = 32 * MIB};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    int first = caching_allocator_take(a, 100 * MIB, 0), second = caching_allocator_take(a, 60 * MIB, 0);
+    caching_allocator_release(a, first);
+    caching_allocator_release(a, second);
+    caching_allocator_take(a, 50 * MIB,
+                           1); /* of another stream: 160 + 50 are too much; its list is empty, so all goes */
+    expect(a, 50 * MIB, 50 * MIB);
+    int third = caching_allocator_take(a, 90 * MIB, 0), fourth = caching_allocator_take(a, 40 * MIB, 0);
+    caching_allocator_release(a, third);
+    caching_allocator_release(a, fourth);
+    caching_allocator_take(a, 64 * MIB,
+                           0); /* 180 + 64: 90 is 20 or more too large to be used, and goes; 40 stays */
+    expect(a, 114 * MIB, 154 * MIB);
+    ASSERT_INT(caching_allocator_figures(a).retries, 2);
+    caching_allocator_free(a);
+}
+
+/* alloc_block(): more than the fraction of the card is no memory, as cudaMalloc's failure is. */
+TEST(caching_allocator_fraction, "per_process_memory_fraction is a smaller card")
+{
+    struct caching_allocator_options options = {.capacity_bytes = 100 * MIB, .memory_fraction = 0.5};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    ASSERT(caching_allocator_take(a, 40 * MIB, 0) >= 0);
+    ASSERT_INT(caching_allocator_take(a, 20 * MIB, 0), -1);
+    ASSERT(caching_allocator_figures(a).out_of_memory);
+    caching_allocator_free(a);
+}
+
+/* malloc() collects garbage only where a fraction is set. */
+TEST(caching_allocator_no_garbage,
+     "garbage_collection_threshold does nothing unless a fraction of the card is set")
+{
+    struct caching_allocator_options options = {.capacity_bytes = 200 * MIB, .gc_threshold = 0.1};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    caching_allocator_release(a, caching_allocator_take(a, 40 * MIB, 0));
+    caching_allocator_take(a, 42 * MIB, 0);
+    caching_allocator_take(a, 44 * MIB, 0);
+    expect(a, 86 * MIB, 126 * MIB);
+    caching_allocator_free(a);
+}
+
 /* garbage_collect_cached_blocks(): above the threshold, free segments older than the average go before new ones are taken. */
 TEST(caching_allocator_garbage, "garbage_collection_threshold gives back what has long been unused")
 {
-    struct caching_allocator_options options = {.capacity_bytes = 100 * MIB, .gc_threshold = 0.5};
+    struct caching_allocator_options options = {
+        .capacity_bytes = 100 * MIB, .memory_fraction = 1, .gc_threshold = 0.5};
     struct caching_allocator *a = caching_allocator_create(&options);
     int old = caching_allocator_take(a, 40 * MIB, 0);
     caching_allocator_release(a, old);
@@ -202,12 +326,48 @@ TEST(caching_allocator_expands,
     caching_allocator_free(a);
 }
 
+/* get_free_block(): the block at the end of an expandable segment counts as what it can grow to, so that a larger hole is
+ * filled first. 44 and 20 are taken (80 mapped, 16 left at the end), the 44 is freed: 12 go to the hole, though 16 is nearer. */
+TEST(caching_allocator_expands_last, "the end of an expandable segment is used when no hole is large enough")
+{
+    struct caching_allocator_options options = {.expandable_segments = true};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    int hole = caching_allocator_take(a, 44 * MIB, 0);
+    caching_allocator_take(a, 20 * MIB, 0);
+    expect(a, 64 * MIB, 80 * MIB);
+    caching_allocator_release(a, hole);
+    caching_allocator_take(a, 12 * MIB, 0); /* 32 are left of the hole */
+    caching_allocator_take(a, 40 * MIB, 0); /* neither 32 nor 16: the end grows by 24, two pages */
+    expect(a, 72 * MIB, 120 * MIB);
+    caching_allocator_take(a, 16 * MIB, 0); /* the hole again, to 16 */
+    caching_allocator_take(a, 16 * MIB, 0);
+    expect(a, 104 * MIB, 120 * MIB);
+    caching_allocator_take(a, 16 * MIB, 0); /* now the end, which has 16 */
+    expect(a, 120 * MIB, 120 * MIB);
+    caching_allocator_free(a);
+}
+
+/* Streams and pools have expandable segments of their own. */
+TEST(caching_allocator_expands_streams, "each stream grows its own expandable segment")
+{
+    struct caching_allocator_options options = {.expandable_segments = true};
+    struct caching_allocator *a = caching_allocator_create(&options);
+    caching_allocator_release(a, caching_allocator_take(a, 30 * MIB, 0));
+    caching_allocator_take(a, 30 * MIB, 1);
+    expect(a, 30 * MIB, 80 * MIB);
+    caching_allocator_take(a, 10 * MIB, 0);
+    caching_allocator_take(a, 10 * MIB, 1);
+    expect(a, 50 * MIB, 80 * MIB);
+    caching_allocator_free(a);
+}
+
 /* Whatever is taken and freed, blocks do not overlap or get lost: at the end all is free and can be given back. */
 TEST_LOOP(caching_allocator_random, "random sequences end with nothing in use and nothing reserved", 6)
 {
     struct caching_allocator_options options = {.capacity_bytes = 4096 * MIB,
                                                 .expandable_segments = _i & 1,
                                                 .max_split_bytes = _i & 2 ? 64 * MIB : 0,
+                                                .memory_fraction = 1,
                                                 .gc_threshold = _i & 4 ? 0.5 : 0};
     struct caching_allocator *a = caching_allocator_create(&options);
     int live[200], count = 0;

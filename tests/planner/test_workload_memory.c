@@ -200,7 +200,7 @@ TEST(workload_capacity, "a job that is larger than its card runs out of memory, 
     /* Between allocated and reserved: caches are given back, and it runs. */
     struct workload_memory m = answer(&w);
     w.capacity_bytes = m.device_bytes;
-    w.expandable_segments = true;
+    w.allocator.expandable_segments = true;
     ASSERT(answer(&w).reserved_bytes < m.reserved_bytes);
 }
 

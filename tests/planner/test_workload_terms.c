@@ -63,7 +63,7 @@ static struct workload random_workload(void)
     w.wraps_layers = pick(4);
     w.wraps_ends = pick(2);
     w.accumulates_without_sync = !pick(4);
-    w.expandable_segments = pick(2);
+    w.allocator.expandable_segments = pick(2);
     if (!pick(3)) {
         w.pp = 2;
         w.micro_batches = 4;
