@@ -190,7 +190,7 @@ static int judge(struct job_answer *answer, const struct jobs_request *request, 
     if (read_card(o, job->launch.ranks, &device, err))
         return -1;
     answer->device = &device;
-    if (job_verdict_make(job, &device, &verdict, err))
+    if (job_verdict_make(job, &device, -1, &verdict, err))
         return explain_without(answer, o);
     if (read_speeds(&device, job->launch.ranks, speeds, err) ||
         (o->explain && workload_terms(&verdict.workload, verdict.memory.stage, arena, &terms, err)))

@@ -10,9 +10,10 @@
 enum {
     TRIED_MOST = JOB_CHANGES_MOST + 12,
     EDITS_MOST = JOB_ADVICE_PARTS * JOB_CHANGE_EDITS,
-    /* Layers that are replayed for a micro-batch, all tries together: 30 ms at 15 us each, so that an answer takes less than
+    NEAREST = 3,
+    /* Layers that are replayed for a micro-batch, all tries together: 25 ms at 15 us each, so that an answer takes less than
      * 50 (docs/commands/check.md). */
-    WORK_MOST = 2000,
+    WORK_MOST = 1700,
 };
 
 /* A change that saves less than this share is not worth a line; nor is one that is faster by less. */
@@ -48,13 +49,46 @@ static double sequence_seconds(const struct workload *w, const struct machine_sp
     return time.seconds / (double)(w->dp * w->micro_batch * w->micro_batches);
 }
 
-/* Of one judgement: stages that are looked at, their layers, micro-batches until all moments were seen. */
-static int64_t replayed(const struct job_verdict *v)
+static bool is_enough(const struct adviser *a, const struct job_advised *advised)
 {
-    const struct workload *w = &v->workload;
-    int64_t layers = (w->model.layers + w->pp - 1) / w->pp, stages = w->pp < 3 ? w->pp : 3;
+    return a->out->aim == JOB_ADVICE_TO_FIT ? advised->after.fits : advised->after.probability >= sure;
+}
+
+/* Of one judgement: stages that are looked at, their layers, micro-batches until all moments were seen. */
+static int64_t work_of_judging(const struct workload *w, int64_t stages)
+{
+    int64_t layers = (w->model.layers + w->pp - 1) / w->pp;
     int64_t passes = w->virtual_stages > 1 ? 2 * w->pp : w->pp + 2;
-    return stages * layers * (w->micro_batches < passes ? w->micro_batches : passes) * (v->fits ? 1 : 2);
+    return min_i64(w->pp, stages) * layers * min_i64(w->micro_batches, passes);
+}
+
+static int judge_all_stages(struct adviser *a, const struct training_job *job, struct job_advised *made,
+                            struct error *err)
+{
+    if (job_verdict_make(job, a->request->device, -1, &made->after, err))
+        return -1;
+    a->work += work_of_judging(&made->after.workload, 3);
+    made->partly = false;
+    return 0;
+}
+
+/* The others only where the stage that needs most now is well. */
+static int judge_one_stage_first(struct adviser *a, const struct training_job *job, struct job_advised *made,
+                                 struct error *err)
+{
+    if (job_verdict_make(job, a->request->device, a->request->verdict->memory.stage, &made->after, err))
+        return -1;
+    a->work += work_of_judging(&made->after.workload, 1);
+    made->partly = made->after.workload.pp > 1;
+    return made->partly && is_enough(a, made) ? judge_all_stages(a, job, made, err) : 0;
+}
+
+static int read_edited(const struct adviser *a, const struct job_advised *made, struct training_job *out)
+{
+    struct jobs_request launch = *a->request->launch;
+    struct error err = {0};
+    launch.edits = made->edits;
+    return jobs_read(&launch, a->arena, out, &err) || job_count(out, FACT_MISSING) ? -1 : 0;
 }
 
 static void join_edits(struct adviser *a, struct job_advised *advised)
@@ -67,10 +101,9 @@ static void join_edits(struct adviser *a, struct job_advised *advised)
     advised->edits = (struct job_edits){edits, count};
 }
 
-/* Reads the launch with the edits, and judges it. NULL: it can no longer be read, or judged. */
-static struct job_advised *try_edits(struct adviser *a, const struct job_advised *wanted)
+/* Reads the launch with the edits, and judges it. NULL: it can no longer be read, or judged; or there was enough work. */
+static const struct job_advised *try_parts(struct adviser *a, const struct job_advised *wanted)
 {
-    struct jobs_request launch = *a->request->launch;
     struct training_job job;
     struct error err = {0};
     if (a->count == TRIED_MOST || a->work >= WORK_MOST)
@@ -78,27 +111,13 @@ static struct job_advised *try_edits(struct adviser *a, const struct job_advised
     struct job_advised *made = &a->tried[a->count];
     *made = *wanted;
     join_edits(a, made);
-    launch.edits = made->edits;
-    if (jobs_read(&launch, a->arena, &job, &err) || job_count(&job, FACT_MISSING) ||
-        job_verdict_make(&job, a->request->device, &made->after, &err))
+    if (read_edited(a, made, &job) || judge_one_stage_first(a, &job, made, &err))
         return NULL;
     made->time_ratio = sequence_seconds(&made->after.workload, a->request->speeds, &err) / a->sequence_s;
     if (isnan(made->time_ratio))
         made->untimed = arena_strdup(a->arena, isnan(a->sequence_s) ? a->out->untimed : err.text);
-    a->work += replayed(&made->after);
     a->count++;
     return made;
-}
-
-static struct job_advised *try_change(struct adviser *a, const struct job_change *change)
-{
-    return try_edits(a, &(struct job_advised){
-                            .parts = {change}, .part_count = 1, .time_ratio = NAN, .alters = change->alters});
-}
-
-static bool is_enough(const struct adviser *a, const struct job_advised *advised)
-{
-    return a->out->aim == JOB_ADVICE_TO_FIT ? advised->after.fits : advised->after.probability >= sure;
 }
 
 /* What it saves of what is needed now, as a share. */
@@ -117,7 +136,8 @@ static void try_all(struct adviser *a, const struct job_changes *changes)
                        change->kind == JOB_CHANGE_SHARDING || change->kind == JOB_CHANGE_OFFLOAD;
         if (degrees && enough[change->kind])
             continue;
-        const struct job_advised *made = try_change(a, change);
+        const struct job_advised *made =
+            try_parts(a, &(struct job_advised){.parts = {change}, .part_count = 1, .alters = change->alters});
         if (made && made->after.probability >= likely && a->out->aim != JOB_ADVICE_TO_BUY)
             enough[change->kind] = true;
     }
@@ -157,7 +177,7 @@ static const struct job_advised *cheapest_besides(const struct adviser *a, const
 /* The cheapest changes, one more at a time, until they are enough. */
 static void try_together(struct adviser *a)
 {
-    struct job_advised together = {.time_ratio = NAN};
+    struct job_advised together = {.part_count = 0};
     int singles = a->count;
     while (together.part_count < JOB_ADVICE_PARTS) {
         const struct job_advised *next = cheapest_besides(a, &together, singles);
@@ -165,27 +185,21 @@ static void try_together(struct adviser *a)
             return;
         together.parts[together.part_count++] = next->parts[0];
         together.alters |= next->alters;
-        if (together.part_count < 2)
-            continue;
-        const struct job_advised *made = try_edits(a, &together);
+        const struct job_advised *made = together.part_count > 1 ? try_parts(a, &together) : NULL;
         if (made && is_enough(a, made))
             return;
     }
 }
 
-/* ---- the choice ---- */
-
-static int by_time(const void *x, const void *y)
+static bool one_is_enough(const struct adviser *a)
 {
-    const struct job_advised *a = x, *b = y;
-    double s = isnan(a->time_ratio) ? INFINITY : a->time_ratio,
-           t = isnan(b->time_ratio) ? INFINITY : b->time_ratio;
-    if (a->alters != b->alters)
-        return a->alters ? 1 : -1;
-    if (s != t)
-        return s < t ? -1 : 1;
-    return (a->after.needed_bytes > b->after.needed_bytes) - (a->after.needed_bytes < b->after.needed_bytes);
+    for (int i = 0; i < a->count; i++)
+        if (is_enough(a, &a->tried[i]) && !a->tried[i].partly && !a->tried[i].alters)
+            return true;
+    return false;
 }
+
+/* ---- the choice ---- */
 
 static int by_need(const void *x, const void *y)
 {
@@ -193,13 +207,56 @@ static int by_need(const void *x, const void *y)
     return (a->after.needed_bytes > b->after.needed_bytes) - (a->after.needed_bytes < b->after.needed_bytes);
 }
 
+/* What leaves training as it is first. */
+static int by_time(const void *x, const void *y)
+{
+    const struct job_advised *a = x, *b = y;
+    double s = isnan(a->time_ratio) ? INFINITY : a->time_ratio;
+    double t = isnan(b->time_ratio) ? INFINITY : b->time_ratio;
+    if (a->alters != b->alters)
+        return a->alters ? 1 : -1;
+    return s != t ? (s < t ? -1 : 1) : by_need(x, y);
+}
+
+/* Of JOB_ADVICE_TO_BUY a change whose time is not known may be faster. */
 static bool is_worth(const struct adviser *a, const struct job_advised *advised)
 {
-    if (a->out->aim != JOB_ADVICE_TO_BUY)
-        return is_enough(a, advised) && saved(a, advised) > least_saved;
-    bool faster = isnan(advised->time_ratio) ? !isnan(a->sequence_s) || advised->untimed
-                                             : advised->time_ratio < 1 - least_gained;
-    return is_enough(a, advised) && faster;
+    if (advised->partly || !is_enough(a, advised))
+        return false;
+    return a->out->aim == JOB_ADVICE_TO_BUY ? !(advised->time_ratio >= 1 - least_gained)
+                                            : saved(a, advised) > least_saved;
+}
+
+/* Whether another of its kind, which is worth a line, is no slower and no larger; of equals the first stays. */
+static bool is_beaten(const struct adviser *a, int place)
+{
+    const struct job_advised *this = &a->tried[place];
+    for (int i = 0; i < a->count; i++) {
+        const struct job_advised *other = &a->tried[i];
+        if (i == place || this->part_count > 1 || other->part_count > 1 || other->alters > this->alters ||
+            other->parts[0]->kind != this->parts[0]->kind || !is_worth(a, other))
+            continue;
+        int larger = by_need(other, this);
+        if (larger <= 0 && other->time_ratio <= this->time_ratio &&
+            (larger < 0 || other->time_ratio < this->time_ratio || i < place))
+            return true;
+    }
+    return false;
+}
+
+/* Nothing is enough: what comes nearest, with all its stages. */
+static void choose_nearest(struct adviser *a)
+{
+    struct job_advice *out = a->out;
+    out->falls_short = true;
+    qsort(a->tried, (size_t)a->count, sizeof *a->tried, by_need);
+    for (int i = 0; i < a->count && i < NEAREST && saved(a, &a->tried[i]) > least_saved; i++) {
+        struct job_advised one = a->tried[i];
+        struct training_job job;
+        struct error err = {0};
+        if (!one.partly || (!read_edited(a, &one, &job) && !judge_all_stages(a, &job, &one, &err)))
+            out->list[out->count++] = one;
+    }
 }
 
 static void choose(struct adviser *a)
@@ -207,45 +264,32 @@ static void choose(struct adviser *a)
     struct job_advice *out = a->out;
     qsort(a->tried, (size_t)a->count, sizeof *a->tried, by_time);
     for (int i = 0; i < a->count && out->count < JOB_ADVICE_MOST; i++)
-        if (is_worth(a, &a->tried[i]))
+        if (is_worth(a, &a->tried[i]) && !is_beaten(a, i))
             out->list[out->count++] = a->tried[i];
-    if (out->count || out->aim == JOB_ADVICE_TO_BUY)
-        return;
-    out->falls_short = true;
-    qsort(a->tried, (size_t)a->count, sizeof *a->tried, by_need);
-    for (int i = 0; i < a->count && out->count < JOB_ADVICE_MOST / 2; i++)
-        if (saved(a, &a->tried[i]) > least_saved)
-            out->list[out->count++] = a->tried[i];
-}
-
-static int enough_singles(const struct adviser *a)
-{
-    int enough = 0;
-    for (int i = 0; i < a->count; i++)
-        enough += is_enough(a, &a->tried[i]) && !a->tried[i].alters;
-    return enough;
+    if (!out->count && out->aim != JOB_ADVICE_TO_BUY)
+        choose_nearest(a);
 }
 
 void job_advice_find(const struct job_advice_request *request, struct arena *arena, struct job_advice *out)
 {
     const struct job_verdict *now = request->verdict;
+    const struct workload *w = &now->workload;
     struct error err = {0};
     struct job_changes *changes = arena_alloc(arena, sizeof *changes);
     struct adviser a = {.request = request,
                         .arena = arena,
                         .out = out,
                         .tried = arena_array(arena, TRIED_MOST, sizeof *a.tried),
-                        .work = replayed(now)};
+                        .work = work_of_judging(w, 3)};
     *out = (struct job_advice){.aim = !now->fits                ? JOB_ADVICE_TO_FIT
                                       : now->probability < sure ? JOB_ADVICE_TO_BE_SURE
                                                                 : JOB_ADVICE_TO_BUY};
-    a.sequence_s = sequence_seconds(&now->workload, request->speeds, &err);
-    out->seconds =
-        a.sequence_s * (double)(now->workload.dp * now->workload.micro_batch * now->workload.micro_batches);
+    a.sequence_s = sequence_seconds(w, request->speeds, &err);
+    out->seconds = a.sequence_s * (double)(w->dp * w->micro_batch * w->micro_batches);
     out->untimed = isnan(a.sequence_s) ? arena_strdup(arena, err.text) : NULL;
     job_changes_find(request->job, out->aim == JOB_ADVICE_TO_BUY, changes);
     try_all(&a, changes);
-    if (out->aim != JOB_ADVICE_TO_BUY && !enough_singles(&a))
+    if (out->aim != JOB_ADVICE_TO_BUY && !one_is_enough(&a))
         try_together(&a);
     out->tried = a.count;
     choose(&a);

@@ -18,6 +18,7 @@ struct job_advised {
     double time_ratio; /* seconds of a sequence, after / before; NAN: not known */
     const char *untimed; /* why not */
     bool alters;
+    bool partly; /* `after` is of one stage alone, the one that needed most before; never in a list of advice */
 };
 
 enum job_advice_aim {

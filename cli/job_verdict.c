@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "jobs/job_workload.h"
 
-int job_verdict_make(const struct training_job *job, const struct rank_device *device,
+int job_verdict_make(const struct training_job *job, const struct rank_device *device, int64_t stage,
                      struct job_verdict *out, struct error *err)
 {
     *out = (struct job_verdict){.capacity_bytes = device->capacity_bytes};
@@ -12,7 +12,10 @@ int job_verdict_make(const struct training_job *job, const struct rank_device *d
     out->workload.capacity_bytes = device->capacity_bytes;
     if (device->card && device->card->cublas_workspace_bytes)
         out->workload.cublas_bytes = device->card->cublas_workspace_bytes;
-    if (workload_memory(&out->workload, &out->memory, err))
+    int failed = stage < 0 ? workload_memory(&out->workload, &out->memory, err)
+                           : workload_stage_memory(&out->workload, min_i64(stage, out->workload.pp - 1),
+                                                   &out->memory, err);
+    if (failed)
         return -1;
     out->needed_bytes = workload_odds_needed_bytes(&out->workload, &out->memory);
     out->probability = workload_odds_fits(&out->workload, &out->memory, &out->jobs);

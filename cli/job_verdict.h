@@ -17,8 +17,9 @@ struct job_verdict {
     struct workload_interval intervals[WORKLOAD_FIGURES];
 };
 
-/* Fails, by name, on what no rule is about. */
-int job_verdict_make(const struct training_job *job, const struct rank_device *device, struct job_verdict *out,
-                     struct error *err);
+/* `stage`: of the pipeline, the one that is looked at, or the last; -1: the one that needs most. Fails, by name, on what no
+ * rule is about. */
+int job_verdict_make(const struct training_job *job, const struct rank_device *device, int64_t stage,
+                     struct job_verdict *out, struct error *err);
 
 #endif

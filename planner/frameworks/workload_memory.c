@@ -44,7 +44,8 @@ static int hold_against_card(const struct workload *w, struct workload_memory *o
     int64_t room = w->capacity_bytes - out->context_bytes - out->nccl_bytes;
     if (!w->capacity_bytes || out->reserved_bytes <= room - out->doubt_bytes)
         return 0;
-    if (w->library == WORKLOAD_LLMC) {
+    /* Tensors alone are too many: no replay finds room for them. */
+    if (w->library == WORKLOAD_LLMC || out->peak.bytes > room - out->doubt_bytes) {
         out->out_of_memory = true;
         return 0;
     }
