@@ -212,9 +212,9 @@ int program_create_stage(const struct program_spec *spec, struct program **out, 
     }
     measure_blocks(p);
     number_runs(p);
+    program_find_peak(p);
     program_place(p);
     program_list_buckets(p);
-    program_find_peak(p);
     *out = p;
     return 0;
 }
@@ -237,6 +237,7 @@ void program_free(struct program *p)
     free(p->chunks);
     for (int frame = 0; frame < FRAMES; frame++)
         free(p->slots[frame]);
+    free(p->places);
     free(p);
 }
 

@@ -134,16 +134,39 @@ struct placed program_buffer(const struct program *p, enum buffer buffer, int tu
     return placed;
 }
 
+/* Where the instance's own tensors are among those of a micro-batch. */
+static int64_t first_own(const struct program *p, int64_t instance)
+{
+    const struct run *run = program_run(p, instance);
+    return run->tensor_base + (instance - run->first) * p->blocks[run->block].tensor_count;
+}
+
+/* Whose a passing tensor is: the block before made x, and the chunk's end made d. */
+static int64_t find_owner(const struct program *p, int64_t instance, int *index)
+{
+    enum span span = program_block(p, instance)->tensors[*index].span;
+    if (span == SPAN_INPUT) {
+        *index = program_block(p, --instance)->output;
+    } else if (span == SPAN_STREAM) {
+        const struct chunk *chunk = &p->chunks[program_chunk(p, instance)];
+        instance = chunk->first + chunk->count - 1;
+        *index = program_block(p, instance)->stream;
+    }
+    return instance;
+}
+
+int64_t program_passing_number(const struct program *p, int64_t instance, int index)
+{
+    instance = find_owner(p, instance, &index);
+    return first_own(p, instance) + index;
+}
+
 /* A tensor that its own instance owns. */
 static struct placed own_tensor(const struct program *p, int64_t instance, int64_t micro_batch, int index)
 {
-    const struct run *run = program_run(p, instance);
-    const struct block *block = &p->blocks[run->block];
-    const struct tensor *t = &block->tensors[index];
-    int64_t place = instance - run->first;
+    const struct tensor *t = &program_block(p, instance)->tensors[index];
     struct placed placed = {
-        .id = first_passing_id(p) + micro_batch * p->tensors_per_micro_batch + run->tensor_base +
-              place * block->tensor_count + index,
+        .id = first_passing_id(p) + micro_batch * p->tensors_per_micro_batch + first_own(p, instance) + index,
         .offset = program_offset(p, instance, micro_batch, index),
         .bytes = t->bytes,
         .dtype = t->dtype,
@@ -167,14 +190,8 @@ struct placed program_tensor(const struct program *p, int64_t instance, int64_t 
                              t->span == SPAN_WEIGHT ? STATE_WEIGHT : STATE_GRADIENT);
     case SPAN_LOSS:
         return program_scalar(p, SCALAR_LOSS);
-    case SPAN_INPUT:
-        return own_tensor(p, instance - 1, micro_batch, program_block(p, instance - 1)->output);
-    case SPAN_STREAM: {
-        const struct chunk *chunk = &p->chunks[program_chunk(p, instance)];
-        int64_t end = chunk->first + chunk->count - 1;
-        return own_tensor(p, end, micro_batch, program_block(p, end)->stream);
-    }
     default:
+        instance = find_owner(p, instance, &index);
         return own_tensor(p, instance, micro_batch, index);
     }
 }

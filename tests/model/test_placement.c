@@ -117,62 +117,83 @@ TEST(placement_large, "in 600 large random steps nothing overlaps, and the arena
     check_configurations(true);
 }
 
+/* Some stages have no packing near their peak: where a head's logits are most of it, they need one stretch, and what other
+ * micro-batches keep must not lie across it. */
 static void check_pipelines(bool large)
 {
+    int stages = 0, loose = 0;
     for (uint64_t seed = 5000; seed < 5600; seed++) {
         struct configuration c;
         struct pipeline *pipeline = configuration_pipeline(seed, large, &c);
         for (int stage = 0; stage < pipeline->count; stage++) {
             const struct program *p = pipeline->stages[stage];
-            int most = check_no_overlap(p);
-            ASSERT_MSG(p->arena_bytes <= p->peak_bytes + p->peak_bytes * 45 / 100 + ARENA_ALIGN * most,
+            int64_t align = p->peak_bytes < 4 << 20 ? ARENA_ALIGN * check_no_overlap(p) : 0;
+            if (!align)
+                check_no_overlap(p);
+            ASSERT_MSG(p->arena_bytes <= p->peak_bytes + p->peak_bytes * 16 / 100 + align,
                        "%s stage %d: arena %lld, peak %lld", p->model.name, stage, (long long)p->arena_bytes,
                        (long long)p->peak_bytes);
+            ASSERT(p->arena_bytes >= p->peak_bytes);
+            loose += p->arena_bytes > p->peak_bytes + p->peak_bytes * 3 / 100 + align;
+            stages++;
         }
         pipeline_free(pipeline);
     }
+    ASSERT_MSG(loose * 20 <= stages, "%d of %d stages are more than 3%% above their peak", loose, stages);
 }
 
-TEST(placement_pipelines_small,
-     "in 600 small random pipelines nothing overlaps on any stage, and arenas are bounded")
+TEST(placement_pipelines_small, "in 600 small random pipelines nothing overlaps on any stage; 95% are within "
+                                "3% of the peak and alignment")
 {
     check_pipelines(false);
 }
 
-TEST(placement_pipelines_large, "in 600 large random pipelines nothing overlaps on any stage")
+TEST(placement_pipelines_large,
+     "in 600 large random pipelines nothing overlaps on any stage; 95% are within 3% of the peak")
 {
     check_pipelines(true);
 }
 
-/* What equal layers lose by placing whole frames: nearly nothing, unless chunks or frames of different sizes take turns. */
+static struct pipeline *gpt2_pipeline(enum schedule_kind kind, int64_t pp, int64_t virtual_stages,
+                                      int64_t micro_batches)
+{
+    struct error err;
+    struct model model;
+    struct pipeline *pipeline;
+    struct layout layout = {.pp = pp,
+                            .micro_batch = 2,
+                            .global_batch = 2 * micro_batches,
+                            .schedule = kind,
+                            .virtual_stages = virtual_stages};
+    ASSERT_OK(model_read("gpt2-124m", NULL, &model, &err));
+    ASSERT_OK(layout_complete(&layout, &model, &err));
+    struct program_spec spec = {.model = &model, .layout = &layout};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    return pipeline;
+}
+
+/* 2 micro-batches never fill the pipeline, 16 do, and 160 are too many for each to be placed by itself. */
 TEST(placement_pipelines_usual,
-     "of gpt2-124m's stages arenas are within 1% of the peak, 12% interleaved, 10% zb-h1")
+     "gpt2-124m's arenas are within 2% of the peak on every stage of every schedule, long or short")
 {
     static const struct {
         enum schedule_kind kind;
-        int64_t virtual_stages, percent;
-    } cases[] = {{SCHEDULE_1F1B, 1, 1},
-                 {SCHEDULE_GPIPE, 1, 1},
-                 {SCHEDULE_INTERLEAVED, 3, 12},
-                 {SCHEDULE_ZB_H1, 1, 10}};
-    struct error err;
-    struct model model;
-    ASSERT_OK(model_read("gpt2-124m", NULL, &model, &err));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct layout layout = {.pp = 4,
-                                .micro_batch = 2,
-                                .global_batch = 32,
-                                .schedule = cases[i].kind,
-                                .virtual_stages = cases[i].virtual_stages};
-        struct pipeline *pipeline;
-        ASSERT_OK(layout_complete(&layout, &model, &err));
-        struct program_spec spec = {.model = &model, .layout = &layout};
-        ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+        int64_t pp, virtual_stages;
+    } cases[] = {{SCHEDULE_1F1B, 4, 1},        {SCHEDULE_GPIPE, 4, 1}, {SCHEDULE_INTERLEAVED, 4, 3},
+                 {SCHEDULE_INTERLEAVED, 2, 6}, {SCHEDULE_ZB_H1, 2, 1}, {SCHEDULE_ZB_H1, 4, 1},
+                 {SCHEDULE_ZB_H1, 6, 1}};
+    static const int64_t micro_batches[] = {4, 16, 160};
+    for (size_t i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        int64_t count = micro_batches[i % 3];
+        struct pipeline *pipeline =
+            gpt2_pipeline(cases[i / 3].kind, cases[i / 3].pp, cases[i / 3].virtual_stages, count);
         for (int stage = 0; stage < pipeline->count; stage++) {
             const struct program *p = pipeline->stages[stage];
-            ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + cases[i].percent),
-                       "%s stage %d: arena %lld, peak %lld", schedule_name(layout.schedule), stage,
-                       (long long)p->arena_bytes, (long long)p->peak_bytes);
+            check_no_overlap(p);
+            ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * 102,
+                       "%s of %lld micro-batches, stage %d: arena %lld, peak %lld",
+                       schedule_name(p->layout.schedule), (long long)count, stage, (long long)p->arena_bytes,
+                       (long long)p->peak_bytes);
         }
         pipeline_free(pipeline);
     }
@@ -182,24 +203,19 @@ TEST(placement_pipelines_usual,
  * for gpipe's, where all micro-batches are kept. */
 TEST(placement_pipelines_long, "200,000 micro-batches are placed as tightly as a few")
 {
-    static const struct {
-        enum schedule_kind kind;
-        int64_t percent;
-    } cases[] = {{SCHEDULE_1F1B, 2}, {SCHEDULE_GPIPE, 1}, {SCHEDULE_ZB_H1, 6}};
-    struct error err;
-    struct model model;
-    ASSERT_OK(model_read("llama3-8b", NULL, &model, &err));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct layout layout = {
-            .pp = 4, .micro_batch = 1, .global_batch = 200000, .schedule = cases[i].kind, .seq_len = 1024};
-        ASSERT_OK(layout_complete(&layout, &model, &err));
-        struct program_spec spec = {.model = &model, .layout = &layout, .stage = 1};
-        struct program *p;
-        ASSERT_OK(program_create_stage(&spec, &p, &err));
-        ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + cases[i].percent),
-                   "%s: arena %lld, peak %lld", schedule_name(layout.schedule), (long long)p->arena_bytes,
-                   (long long)p->peak_bytes);
-        program_free(p);
+    static const enum schedule_kind kinds[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED,
+                                               SCHEDULE_ZB_H1};
+    for (int i = 0; i < 4; i++) {
+        struct pipeline *pipeline =
+            gpt2_pipeline(kinds[i], 4, kinds[i] == SCHEDULE_INTERLEAVED ? 3 : 1, 200000);
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            const struct program *p = pipeline->stages[stage];
+            int64_t percent = kinds[i] == SCHEDULE_INTERLEAVED ? 5 : 2;
+            ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + percent),
+                       "%s stage %d: arena %lld, peak %lld", schedule_name(kinds[i]), stage,
+                       (long long)p->arena_bytes, (long long)p->peak_bytes);
+        }
+        pipeline_free(pipeline);
     }
 }
 
