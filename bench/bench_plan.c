@@ -36,7 +36,7 @@ static int ask(const struct question *q, struct search_result *best, struct mode
     machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
     struct search_request request = {.model = model,
                                      .cluster = &cluster,
-                                     .speed = &speed,
+                                     .speeds = &speed,
                                      .global_batch = q->global_batch,
                                      .seq_len = q->seq_len,
                                      .precision = PRECISION_BF16};

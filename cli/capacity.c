@@ -8,8 +8,8 @@
 #include "kernels/kernels.h"
 #include "model/recompute.h"
 #include "planner/advice.h"
-#include "planner/arrangement.h"
 #include "planner/prediction.h"
+#include "planner/refit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,21 +20,15 @@ static void nominal_speed(struct machine_speed *speed)
     machine_speed_nominal(machine_speed_cores(), speed);
 }
 
-/* What tensors may take on a rank. */
-static int64_t room_of(const struct plan *plan, const struct rank_device *device)
-{
-    return plan->capacity_bytes - prediction_runtime(device, layout_ranks(&plan->layout)).bytes;
-}
-
-/* `stage` needs least of all recomputations. */
-static int refuse(const struct program *stage, int64_t room, struct error *err)
+/* Nothing makes the stage fit; `least_bytes` is the least it needs. */
+static int refuse(const struct layout *layout, int64_t stage, int64_t least_bytes, int64_t room,
+                  struct error *err)
 {
     char need[UNITS_TEXT], have[UNITS_TEXT];
-    const struct layout *layout = &stage->layout;
     error_set_kind(err, ERROR_MEMORY, "no recomputation fits: with the most that helps, a rank");
     if (layout->pp > 1)
-        error_append(err, " of stage %lld", (long long)stage->stage);
-    error_append(err, " needs %s of %s; %s", units_format_bytes(stage->arena_bytes, need),
+        error_append(err, " of stage %lld", (long long)stage);
+    error_append(err, " needs %s of %s; %s", units_format_bytes(least_bytes, need),
                  units_format_bytes(room, have),
                  layout->micro_batch > 1 ? "try a smaller --micro-batch, or more pipeline stages (--pp) or "
                                            "tensor-parallel ranks (--tp)"
@@ -43,85 +37,44 @@ static int refuse(const struct program *stage, int64_t room, struct error *err)
     return -1;
 }
 
-/* ---- one stage: layer by layer ---- */
-
-static int choose_by_layer(struct plan *plan, int64_t room, const struct machine_speed *speed,
-                           struct error *err)
+static int choose_within(struct plan *plan, const int64_t *rooms, const struct machine_speed *speed,
+                         struct error *err)
 {
-    struct program *plain, *found = NULL, *least = NULL;
-    struct layer_sets sets;
-    memset(plan->recompute, 0, (size_t)plan->model.layers * sizeof *plan->recompute);
-    if (plan_program(plan, &plain, err))
+    struct refit_question question = {&plan->model, &plan->layout, plan->chunk_layers, speed, rooms};
+    int64_t short_stage, least_bytes;
+    if (refit_masks(&question, plan->recompute, &short_stage, &least_bytes, err))
         return -1;
-    layer_sets_create(plain, &sets);
-    int status = arrangement_fit(plain, &sets, speed, room, &found, NULL, err);
-    if (!status && !found)
-        status = arrangement_least(plain, &sets, speed, &least, err) ? -1 : refuse(least, room, err);
-    if (!status)
-        memcpy(plan->recompute, found->recompute, (size_t)plan->model.layers * sizeof *plan->recompute);
-    layer_sets_clear(&sets);
-    program_free(plain);
-    program_free(found);
-    program_free(least);
-    return status;
-}
-
-/* ---- several stages: one of three sets for each ---- */
-
-/* The plan's pipeline when all layers drop the same; *plan keeps the masks. */
-static int build_uniform(struct plan *plan, uint32_t mask, struct pipeline **out, struct error *err)
-{
-    for (int64_t layer = 0; layer < plan->model.layers; layer++)
-        plan->recompute[layer] = mask;
-    return plan_pipeline(plan, out, err);
-}
-
-static void adopt(const struct program *stage, uint32_t mask, uint32_t *masks)
-{
-    for (int i = 0; i < stage->chunk_count; i++)
-        for (int64_t layer = 0; layer < stage->chunks[i].layers; layer++)
-            masks[stage->chunks[i].first_layer + layer] = mask;
-}
-
-/* A stage's memory depends on its own layers only, so each takes the first set with which it fits. */
-static int choose_by_stage(struct plan *plan, int64_t room, struct error *err)
-{
-    const uint32_t sets[] = {0, recompute_selective(&plan->model), recompute_full(&plan->model)};
-    enum { SETS = sizeof sets / sizeof sets[0] };
-    uint32_t *chosen = host_alloc((size_t)plan->model.layers * sizeof *chosen);
-    bool *fits = host_alloc((size_t)plan->layout.pp * sizeof *fits);
-    int status = 0;
-    for (int set = 0; !status && set < SETS; set++) {
-        struct pipeline *pipeline = NULL;
-        status = build_uniform(plan, sets[set], &pipeline, err);
-        for (int i = 0; !status && i < pipeline->count; i++) {
-            const struct program *stage = pipeline->stages[i];
-            if (fits[i])
-                continue;
-            fits[i] = stage->arena_bytes <= room;
-            adopt(stage, sets[set], chosen);
-            if (!fits[i] && set == SETS - 1)
-                status = refuse(stage, room, err);
-        }
-        pipeline_free(pipeline);
-    }
-    memcpy(plan->recompute, chosen, (size_t)plan->model.layers * sizeof *chosen);
-    free(chosen);
-    free(fits);
-    return status;
-}
-
-int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
-                              const struct machine_speed *speed, struct error *err)
-{
-    int64_t room = room_of(plan, device);
-    if (plan->layout.pp == 1 ? choose_by_layer(plan, room, speed, err) : choose_by_stage(plan, room, err))
-        return -1;
+    if (short_stage >= 0)
+        return refuse(&plan->layout, short_stage, least_bytes, rooms[short_stage], err);
     struct text text = {0};
     recompute_print(&plan->model, plan->recompute, &text);
     log_note("recompute auto: %s", text.data);
     text_free(&text);
     return 0;
+}
+
+int capacity_choose_recompute(struct plan *plan, const struct rank_device *const *devices,
+                              const struct machine_speed *speed, struct error *err)
+{
+    int64_t *rooms = host_alloc((size_t)plan->layout.pp * sizeof *rooms), ranks = layout_ranks(&plan->layout);
+    for (int64_t i = 0; i < plan->layout.pp; i++)
+        rooms[i] = devices[i]->capacity_bytes - prediction_runtime(devices[i], ranks).bytes;
+    int status = choose_within(plan, rooms, speed, err);
+    free(rooms);
+    return status;
+}
+
+/* On devices that are all alike. */
+static int choose_alike(struct plan *plan, const struct rank_device *device, struct error *err)
+{
+    const struct rank_device **devices = host_alloc((size_t)plan->layout.pp * sizeof *devices);
+    struct machine_speed speed;
+    nominal_speed(&speed);
+    for (int64_t i = 0; i < plan->layout.pp; i++)
+        devices[i] = device;
+    int status = capacity_choose_recompute(plan, devices, &speed, err);
+    free(devices);
+    return status;
 }
 
 static int read_gpus(int64_t ranks, struct rank_device *out, struct error *err)
@@ -153,13 +106,13 @@ struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t
 {
     enum { CARDS_PER_NODE = 8 };
     int64_t per_node = device->card ? CARDS_PER_NODE : ranks;
-    return (struct cluster){
+    return cluster_of_group(&(struct node_group){
         .nodes = (ranks + per_node - 1) / per_node,
         .ranks_per_node = per_node,
         .device = *device,
         .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
         .net_assumed = true,
-    };
+    });
 }
 
 static int check_device(const char *device, struct error *err)
@@ -177,7 +130,6 @@ int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_
                     struct error *err)
 {
     struct rank_device found;
-    struct machine_speed speed;
     const char *name = device ? device : "cpu";
     if (check_device(name, err) || capacity_read_device(name, ranks, &found, err))
         return -1;
@@ -186,8 +138,8 @@ int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_
         plan->capacity_bytes = memory;
     else if (found.kernel_bytes || plan->capacity_bytes == INT64_MAX)
         plan->capacity_bytes = found.capacity_bytes;
-    nominal_speed(&speed);
-    return automatic ? capacity_choose_recompute(plan, &found, &speed, err) : 0;
+    found.capacity_bytes = plan->capacity_bytes;
+    return automatic ? choose_alike(plan, &found, err) : 0;
 }
 
 void capacity_advise(const struct plan *plan, const struct pipeline *pipeline, int64_t kernel_bytes,

@@ -22,9 +22,9 @@ struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t
 int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
                     struct error *err);
 
-/* Chooses the cheapest recomputation with which every rank of the plan fits its capacity on such a device: layer by layer
- * without a pipeline, else none, selective or full for each stage. */
-int capacity_choose_recompute(struct plan *plan, const struct rank_device *device,
+/* Chooses the cheapest recomputation with which every rank of the plan fits, layer by layer: devices[i] is stage i's, `speed` the
+ * pipeline's. */
+int capacity_choose_recompute(struct plan *plan, const struct rank_device *const *devices,
                               const struct machine_speed *speed, struct error *err);
 
 /* Adds to the refusal of a run the nearest changes with which it would fit. `kernel_bytes` as in struct rank_device. */

@@ -129,7 +129,7 @@ static int read_speeds(const struct rank_device *device, int64_t ranks, struct m
         struct device_speed speed;
         if (speed_open(&cluster, precisions[i], NULL, false, &speed, err))
             return -1;
-        speeds[i] = speed.speed;
+        speeds[i] = speed.groups[0];
         speed_close(&speed);
     }
     return 0;

@@ -1,4 +1,5 @@
 /* memplan plan: the fastest configuration that fits. */
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -9,6 +10,7 @@
 #include "planner/search.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct plan_options {
@@ -19,7 +21,7 @@ struct plan_options {
 
 static const struct option_spec options[] = {
     {"cluster", 'c', OPTION_TEXT, "C", NULL,
-     "NODESxRANKS:DEVICE(MEMORY), a preset or a file: '1x4:cpu(300MiB)'",
+     "NODESxRANKS:DEVICE(MEMORY), several joined by +, a preset or a file: '1x4:cpu(300MiB)'",
      offsetof(struct plan_options, cluster)},
     {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step over all ranks",
      offsetof(struct plan_options, configuration.global_batch)},
@@ -71,8 +73,9 @@ struct answer {
     struct search_request request;
     enum schedule_kind schedule; /* that was asked for */
     struct search_result result;
-    struct plan plan;          /* borrows its masks and layers from the result */
-    struct pipeline *pipeline; /* of the plan; NULL: nothing fits */
+    struct plan plan;                   /* borrows its masks and layers from the result */
+    struct pipeline *pipeline;          /* of the plan; NULL: nothing fits */
+    const struct rank_device **devices; /* of each of its stages */
     struct text unlocks, refusal;
 };
 
@@ -159,6 +162,54 @@ static void add_alternatives(struct report *report, struct arena *arena, const s
     }
 }
 
+static bool is_mixed(const struct answer *a)
+{
+    return a->cluster.group_count > 1;
+}
+
+/* "16 a100-80g, 8 h100-80g": ranks that have no part in the plan. */
+static void print_idle(const struct answer *a, struct text *out)
+{
+    const struct siting *siting = &a->result.alternatives[0].siting;
+    for (int g = 0; g < a->cluster.group_count; g++) {
+        int64_t idle = cluster_group_ranks(&a->cluster.groups[g]);
+        for (int i = 0; i < siting->count; i++)
+            idle -= siting->parts[i].group == g ? siting->parts[i].ranks : 0;
+        if (idle)
+            text_printf(out, "%s%lld %s", out->length ? ", " : "", (long long)idle,
+                        a->cluster.groups[g].device.name);
+    }
+}
+
+/* What each stage has, where stages have different devices. */
+static void add_stages(struct report *report, struct arena *arena, const struct answer *a)
+{
+    enum { COLUMNS = 6 };
+    static const struct table_column columns[COLUMNS] = {{"stage", TABLE_COUNT},  {"ranks", TABLE_TEXT},
+                                                         {"device", TABLE_TEXT},  {"layers", TABLE_COUNT},
+                                                         {"needed", TABLE_BYTES}, {"of", TABLE_BYTES}};
+    struct table *table = report_table(report, "Stages", columns, COLUMNS);
+    const struct search_row *best = &a->result.alternatives[0];
+    int64_t ranks = best->layout.dp * best->layout.tp;
+    for (int i = 0; i < a->pipeline->count; i++) {
+        struct prediction prediction;
+        struct text names = {0};
+        prediction_make(a->pipeline->stages[i], a->devices[i], NULL, &prediction);
+        siting_print(&a->cluster, siting_groups(&best->siting, i * ranks, (i + 1) * ranks), &names);
+        const struct table_cell cells[COLUMNS] = {
+            cell_whole(i),
+            cell_text(
+                arena_printf(arena, "%lld-%lld", (long long)(i * ranks), (long long)((i + 1) * ranks - 1))),
+            cell_text(arena_strdup(arena, names.data)),
+            cell_whole(best->layout.virtual_stages * best->chunk_layers[i]),
+            cell_whole(prediction.needed_bytes),
+            cell_whole(prediction.capacity_bytes),
+        };
+        table_add(table, cells);
+        text_free(&names);
+    }
+}
+
 static void add_rejected(struct report *report, const struct answer *a)
 {
     const struct search_result *r = &a->result;
@@ -176,15 +227,27 @@ static void print_layers(const struct search_row *row, struct text *out)
                     (long long)(row->layout.virtual_stages * row->chunk_layers[i]));
 }
 
+static void add_rates(struct report *report, const struct answer *a)
+{
+    for (int g = 0; g < a->cluster.group_count; g++) {
+        struct text speed = {0};
+        machine_speed_describe(&a->speed.groups[g], &speed);
+        if (is_mixed(a))
+            report_fact(report, "rates", "%s: %s", a->cluster.groups[g].device.name, speed.data);
+        else
+            report_fact(report, "rates", "%s", speed.data);
+        text_free(&speed);
+    }
+}
+
 static int print_answer(const struct answer *a, struct error *err)
 {
     const struct search_result *r = &a->result;
     const struct search_row *best = &r->alternatives[0];
     char time[UNITS_TEXT], memory[UNITS_TEXT], count[UNITS_TEXT];
-    struct text speed = {0}, chosen = {0}, layers = {0};
+    struct text chosen = {0}, layers = {0}, idle = {0};
     struct arena *arena = arena_create();
     struct report *report = report_create(arena, "Plan for %s", a->model.name);
-    machine_speed_describe(&a->speed.speed, &speed);
     explanation_plan(best, &chosen);
     report_fact(report, "chosen", "%s", chosen.data);
     if (best->layout.pp > 1) {
@@ -192,18 +255,24 @@ static int print_answer(const struct answer *a, struct error *err)
         report_fact(report, "layers", "%s", layers.data);
     }
     report_fact(report, "recompute", "%s", best->recompute);
-    report_capacity(report, "needed", best->needed_bytes, a->cluster.device.capacity_bytes);
+    report_capacity(report, "needed", best->needed_bytes,
+                    a->cluster.groups[best->group].device.capacity_bytes);
+    print_idle(a, &idle);
+    if (is_mixed(a) && idle.length)
+        report_fact(report, "idle", "%s", idle.data);
     report_fact(report, "step", "%s predicted; no plan is more than %.2f%% faster",
                 units_format_seconds(best->time.total, time), 100 * (best->time.total / r->bound_s - 1));
-    report_fact(report, "rates", "%s", speed.data);
+    add_rates(report, a);
     report_fact(report, "search", "%s configurations in %s", units_format_count(r->candidates, count),
                 units_format_seconds(r->search_seconds, memory));
+    if (is_mixed(a))
+        add_stages(report, arena, a);
     add_alternatives(report, arena, r);
     add_rejected(report, a);
     int status = output_report(report, "-", err);
-    text_free(&speed);
     text_free(&chosen);
     text_free(&layers);
+    text_free(&idle);
     arena_free(arena);
     return status;
 }
@@ -219,7 +288,7 @@ static int search(struct answer *a, const struct plan_options *o, struct error *
     a->request = (struct search_request){
         .model = &a->model,
         .cluster = &a->cluster,
-        .speed = &a->speed.speed,
+        .speeds = a->speed.groups,
         .global_batch = c->global_batch,
         .seq_len = c->seq_len,
         .dp = c->dp,
@@ -246,11 +315,12 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
         .layout = best->layout,
         .recompute = best->masks,
         .chunk_layers = best->chunk_layers,
-        .capacity_bytes = a->cluster.device.capacity_bytes,
         .step_seconds = best->time.total,
     };
-    snprintf(a->plan.device, sizeof a->plan.device, "%s", a->cluster.device.name);
+    siting_to_plan(&a->cluster, &best->siting, &a->plan);
     snprintf(a->plan.made_by, sizeof a->plan.made_by, "%s", command);
+    a->devices = host_alloc((size_t)best->layout.pp * sizeof *a->devices);
+    siting_devices(&a->cluster, &best->layout, &best->siting, a->devices);
     return plan_pipeline(&a->plan, &a->pipeline, err);
 }
 
@@ -314,6 +384,7 @@ static int run(int argc, char **argv, struct error *err)
         log_note("note: %s", a.model.note);
     int status = make_plan(&a, &o, line, err);
     pipeline_free(a.pipeline);
+    free(a.devices);
     search_clear(&a.result);
     text_free(&a.unlocks);
     text_free(&a.refusal);

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
-#include "cli/speed.h"
+#include "cli/standing.h"
 #include "planner/advice.h"
 #include "planner/prediction.h"
 #include "reports/breakdown.h"
@@ -59,13 +59,19 @@ static const struct command_spec spec = {
 /* A prediction and what it was made from. */
 struct question {
     struct plan plan;
-    struct cluster cluster; /* the plan's ranks: of one machine, or eight cards to a node */
-    struct device_speed speed;
+    struct standing
+        standing; /* where the plan's ranks are; if nobody says: of one machine, or eight cards to a node */
     struct pipeline *pipeline;
     struct prediction
         answer; /* bytes of the stage that needs most, which decides; seconds of the whole step */
     struct prediction *stages; /* bytes of each stage */
 };
+
+/* Are there several kinds of devices? */
+static bool is_mixed(const struct question *q)
+{
+    return q->standing.cluster.group_count > 1;
+}
 
 /* How many ranks run a stage's program: those from stage * this on. */
 static int64_t ranks_per_stage(const struct question *q)
@@ -79,9 +85,14 @@ static json_t *stages_to_json(const struct question *q)
     int64_t ranks = ranks_per_stage(q);
     for (int i = 0; i < q->pipeline->count; i++) {
         const struct prediction *a = &q->stages[i];
+        const struct rank_device *device = q->standing.devices[i];
         json_t *stage = json_pack("{s:i, s:I, s:I, s:I, s:I}", "stage", i, "first_rank",
                                   (json_int_t)(i * ranks), "ranks", (json_int_t)ranks, "peak_bytes",
                                   (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes);
+        if (is_mixed(q)) {
+            json_object_set_new(stage, "device", json_string(device->name));
+            json_object_set_new(stage, "capacity_bytes", json_integer(device->capacity_bytes));
+        }
         for (int role = 0; role < ROLE_COUNT; role++)
             json_object_set_new(stage, role_name((enum role)role), json_integer(a->by_role[role]));
         json_array_append_new(out, stage);
@@ -102,17 +113,20 @@ static json_t *to_json(const struct question *q)
                      (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
                      (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
                      "step_seconds", step->total, "step_error_seconds",
-                     step->total * machine_speed_doubt(&q->speed.speed), "step_parts", time, "worst_stage",
+                     step->total * machine_speed_doubt(q->standing.pace), "step_parts", time, "worst_stage",
                      (json_int_t)a->stage, "stages", stages_to_json(q));
 }
 
 static const char *rates_source(const struct question *q)
 {
-    if (q->speed.speed.calibration)
+    const struct cluster *cluster = &q->standing.cluster;
+    if (q->standing.pace->calibration)
         return "from the calibration";
-    if (!q->cluster.device.card)
+    if (!cluster->groups[0].device.card)
         return "from nominal rates; see --calibration";
-    return q->cluster.nodes == 1
+    if (is_mixed(q))
+        return "from the cards' data sheets";
+    return cluster->groups[0].nodes == 1
                ? "from the card's data sheet"
                : "from the card's data sheet; nodes of 8 cards and 100 Gb/s between them are assumed";
 }
@@ -142,7 +156,7 @@ static void add_verdict(struct report *report, const struct question *q)
                 a->in_doubt ? ", within the error of the runtime term" : "");
     if (a->runtime.bytes)
         report_capacity(report, "needed", a->needed_bytes, a->capacity_bytes);
-    if (a->runtime.bytes && q->cluster.device.kernel_bytes)
+    if (a->runtime.bytes && q->standing.devices[a->stage]->kernel_bytes)
         report_fact(report, "of that, runtime",
                     "%s, what kernels work in; the context is no part of the capacity",
                     units_format_bytes(a->runtime.bytes, runtime));
@@ -151,7 +165,7 @@ static void add_verdict(struct report *report, const struct question *q)
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     report_fact(report, "step", "%s, give or take %.0f%% (%s)", units_format_seconds(a->time.total, time),
-                100 * machine_speed_doubt(&q->speed.speed), rates_source(q));
+                100 * machine_speed_doubt(q->standing.pace), rates_source(q));
 }
 
 /* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
@@ -163,16 +177,22 @@ static const char *find_advice(const struct question *q, struct arena *arena)
     struct advice_list list;
     struct text text = {0};
     char states[UNITS_TEXT];
+    const struct rank_device *device = q->standing.devices[a->stage];
     if (a->fits)
         return NULL;
-    if (!q->cluster.device.card && program->persistent_bytes > a->capacity_bytes)
+    if (is_mixed(q))
+        return arena_printf(arena,
+                            "It does not fit on %s; `memplan plan --cluster` shares out the layers by "
+                            "what each device holds.",
+                            device->name);
+    if (!device->card && program->persistent_bytes > a->capacity_bytes)
         return arena_printf(
             arena,
             "It does not fit; parameters, gradients and optimizer state alone take %s on a rank, whatever "
             "the batch: split the model further (--tp, --pp), shard the optimizer state (--zero 1 with "
             "--dp), or use a device with more memory.",
             units_format_bytes(program->persistent_bytes, states));
-    if (advice_find(q->pipeline, &q->cluster.device, &q->speed.speed, &list, NULL))
+    if (advice_find(q->pipeline, device, q->standing.pace, &list, NULL))
         return NULL;
     advice_print(&list, &text);
     const char *advice = arena_printf(arena, "It does not fit; %s.", text.data);
@@ -184,8 +204,11 @@ static const char *find_advice(const struct question *q, struct arena *arena)
 static int print_answer(const struct question *q, struct error *err)
 {
     struct arena *arena = arena_create();
-    struct breakdown breakdown =
-        breakdown_of_pipeline(q->pipeline, q->cluster.device.name, q->answer.capacity_bytes, arena);
+    const char *const *names = standing_names(&q->standing, &q->plan.layout, arena);
+    struct breakdown breakdown = breakdown_of_pipeline(
+        q->pipeline, names ? q->plan.device : q->standing.devices[0]->name, q->answer.capacity_bytes, arena);
+    for (int i = 0; names && i < q->pipeline->count; i++)
+        breakdown.rows[i].device = names[i];
     const char *advice = find_advice(q, arena);
     if (advice)
         breakdown.advice = advice;
@@ -198,30 +221,21 @@ static int print_answer(const struct question *q, struct error *err)
 
 static int predict(struct question *q, struct error *err)
 {
-    const struct rank_device *device = &q->cluster.device;
+    const struct standing *s = &q->standing;
     q->stages = host_alloc((size_t)q->pipeline->count * sizeof *q->stages);
     for (int i = 0; i < q->pipeline->count; i++)
-        prediction_make(q->pipeline->stages[i], device, NULL, &q->stages[i]);
-    return prediction_make_pipeline(q->pipeline, device, &q->speed.speed, &q->answer, err);
+        prediction_make(q->pipeline->stages[i], s->devices[i], NULL, &q->stages[i]);
+    return prediction_make_placed(q->pipeline, s->devices, s->pace, &q->answer, err);
 }
 
 static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
 {
-    struct cluster *c = &q->cluster;
-    struct rank_device found;
-    const char *device = o->device ? o->device : q->plan.device;
-    int64_t ranks = layout_ranks(&q->plan.layout);
-    if (capacity_read_device(device, ranks, &found, err))
+    if (standing_open(&q->plan, o->device, o->memory, o->calibration, &q->standing, err))
         return -1;
-    *c = capacity_assume_cluster(&found, ranks);
-    if (o->memory > 0)
-        c->device.capacity_bytes = o->memory;
-    else if (!o->device && q->plan.capacity_bytes != INT64_MAX)
-        c->device.capacity_bytes = q->plan.capacity_bytes;
-    q->plan.capacity_bytes = c->device.capacity_bytes;
-    if (speed_open(c, q->plan.layout.precision, o->calibration, false, &q->speed, err))
-        return -1;
-    if (automatic && capacity_choose_recompute(&q->plan, &c->device, &q->speed.speed, err))
+    const struct standing *s = &q->standing;
+    if (!is_mixed(q))
+        q->plan.capacity_bytes = s->devices[0]->capacity_bytes;
+    if (automatic && capacity_choose_recompute(&q->plan, s->devices, s->pace, err))
         return -1;
     return plan_pipeline(&q->plan, &q->pipeline, err) || predict(q, err) ? -1 : 0;
 }
@@ -245,7 +259,7 @@ static int run(int argc, char **argv, struct error *err)
         status = q.answer.fits ? 0 : 1;
     pipeline_free(q.pipeline);
     free(q.stages);
-    speed_close(&q.speed);
+    standing_close(&q.standing);
     plan_clear(&q.plan);
     return status;
 }

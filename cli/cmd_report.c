@@ -4,6 +4,7 @@
 #include "cli/configuration.h"
 #include "cli/foretell.h"
 #include "cli/output.h"
+#include "cli/standing.h"
 #include "reports/document.h"
 #include "reports/writers.h"
 
@@ -72,6 +73,17 @@ struct planned {
     json_t *json;
 };
 
+static int name_devices(const struct planned *p, struct arena *arena, const char *const **names,
+                        struct error *err)
+{
+    struct standing standing;
+    int status = standing_open(&p->plan, NULL, 0, NULL, &standing, err);
+    if (!status)
+        *names = standing_names(&standing, &p->plan.layout, arena);
+    standing_close(&standing);
+    return status;
+}
+
 static int write_plan(const struct planned *p, const struct output_choice *answer, struct arena *arena,
                       struct error *err)
 {
@@ -82,7 +94,10 @@ static int write_plan(const struct planned *p, const struct output_choice *answe
     if (candidates_from_json(p->json, p->path, p->plan.capacity_bytes, arena, &candidates, err) ||
         (needs->pictures && foretell_timeline(&p->plan, p->pipeline, p->calibration, arena, &timeline, err)))
         return -1;
-    struct document_plan plan = {p->pipeline, p->plan.device, p->plan.capacity_bytes, candidates, timeline};
+    struct document_plan plan = {p->pipeline, p->plan.device, p->plan.capacity_bytes,
+                                 candidates,  timeline,       NULL};
+    if (p->plan.group_count && name_devices(p, arena, &plan.stage_devices, err))
+        return -1;
     document_of_plan(&plan, needs, arena, &document);
     return output_document(&document, answer, err);
 }

@@ -2,7 +2,7 @@
 
 #include "base/units.h"
 #include "cli/capacity.h"
-#include "cli/speed.h"
+#include "cli/standing.h"
 #include "planner/step_spans.h"
 
 #include <math.h>
@@ -40,11 +40,10 @@ static double choose_scale(const struct plan *plan, bool calibrated, double tota
     return calibrated || plan->step_seconds <= 0 || total_s <= 0 ? 1 : plan->step_seconds / total_s;
 }
 
-static const char *explain(const struct plan *plan, const struct device_speed *speed, double scale,
-                           struct arena *arena)
+static const char *explain(const struct plan *plan, bool calibrated, double scale, struct arena *arena)
 {
     char step[UNITS_TEXT];
-    const char *rates = speed->speed.calibration      ? "the calibration's rates"
+    const char *rates = calibrated                    ? "the calibration's rates"
                         : strcmp(plan->device, "cpu") ? "the card's data sheet"
                                                       : "nominal rates";
     const char *scaled = fabs(scale - 1) < 0.005
@@ -59,7 +58,7 @@ static const char *explain(const struct plan *plan, const struct device_speed *s
 }
 
 static int make_timeline(const struct plan *plan, const struct pipeline *pipeline,
-                         const struct device_speed *speed, struct arena *arena, struct timeline **out,
+                         const struct machine_speed *pace, struct arena *arena, struct timeline **out,
                          struct error *err)
 {
     size_t count = (size_t)pipeline->count;
@@ -67,33 +66,36 @@ static int make_timeline(const struct plan *plan, const struct pipeline *pipelin
     struct step_lane *steps = arena_array(arena, count, sizeof *steps);
     struct lane *lanes = arena_array(arena, count, sizeof *lanes);
     double total_s;
-    if (step_spans_find(pipeline, &speed->speed, arena, steps, &total_s, err))
+    if (step_spans_find(pipeline, pace, arena, steps, &total_s, err))
         return -1;
-    double scale = choose_scale(plan, speed->speed.calibration, total_s);
+    double scale = choose_scale(plan, pace->calibration, total_s);
     for (int i = 0; i < pipeline->count; i++) {
         lanes[i] = (struct lane){.rank = i * ranks, .ranks = ranks, .stage = i};
         fill_lane(&steps[i], scale, arena, &lanes[i]);
     }
-    *out = spans_foretold(lanes, pipeline->count, to_ns(total_s, scale), explain(plan, speed, scale, arena),
-                          arena);
+    *out = spans_foretold(lanes, pipeline->count, to_ns(total_s, scale),
+                          explain(plan, pace->calibration, scale, arena), arena);
     return 0;
+}
+
+/* A plan may be for a device that nobody here knows. */
+static bool is_unknown(const struct plan *plan)
+{
+    struct rank_device device;
+    return !plan->group_count &&
+           capacity_read_device(plan->device, layout_ranks(&plan->layout), &device, NULL);
 }
 
 int foretell_timeline(const struct plan *plan, const struct pipeline *pipeline, const char *calibration,
                       struct arena *arena, struct timeline **out, struct error *err)
 {
-    struct rank_device device;
-    struct device_speed speed;
-    int64_t ranks = layout_ranks(&plan->layout);
+    struct standing standing;
     *out = NULL;
-    if (capacity_read_device(plan->device, ranks, &device, err)) {
-        *err = (struct error){0};
+    if (is_unknown(plan))
         return 0;
-    }
-    struct cluster cluster = capacity_assume_cluster(&device, ranks);
-    if (speed_open(&cluster, plan->layout.precision, calibration, false, &speed, err))
-        return -1;
-    int status = make_timeline(plan, pipeline, &speed, arena, out, err);
-    speed_close(&speed);
+    int status = standing_open(plan, NULL, 0, calibration, &standing, err);
+    if (!status)
+        status = make_timeline(plan, pipeline, standing.pace, arena, out, err);
+    standing_close(&standing);
     return status;
 }

@@ -64,22 +64,39 @@ static int load(const char *path, struct calibration *out, struct error *err)
     return calibration_read(path, machine_speed_cpu_name(machine), MEMPLAN_VERSION, out, err);
 }
 
+/* Nodes with CPUs are like this one, but for how many ranks they have. */
+static int measure_groups(const struct cluster *cluster, struct device_speed *out, struct error *err)
+{
+    if (measure_speed(&out->groups[0], err))
+        return -1;
+    for (int i = 1; i < cluster->group_count; i++) {
+        struct machine_speed own = out->groups[i];
+        out->groups[i] = out->groups[0];
+        out->groups[i].ranks_per_node = own.ranks_per_node;
+        out->groups[i].net_bytes_per_s = own.net_bytes_per_s;
+    }
+    return 0;
+}
+
 int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path,
                bool measure, struct device_speed *out, struct error *err)
 {
+    const struct rank_device *device = &cluster->groups[0].device;
     memset(out, 0, sizeof *out);
-    machine_speed_for_cluster(cluster, precision, machine_speed_cores(), &out->speed);
+    for (int i = 0; i < cluster->group_count; i++)
+        machine_speed_for_group(&cluster->groups[i], precision, machine_speed_cores(), &out->groups[i]);
     if (calibration_path) {
-        if (cluster->device.card)
+        if (device->card)
             return error_set(
                 err,
                 "--calibration %s was measured on this machine's CPU, but the plan is for %s; leave it out",
-                calibration_path, cluster->device.name);
+                calibration_path, device->name);
         if (load(calibration_path, &out->calibration, err))
             return -1;
-        machine_speed_use(&out->speed, &out->calibration);
-    } else if (measure && !cluster->device.card) {
-        return measure_speed(&out->speed, err);
+        for (int i = 0; i < cluster->group_count; i++)
+            machine_speed_use(&out->groups[i], &out->calibration);
+    } else if (measure && !device->card) {
+        return measure_groups(cluster, out, err);
     }
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 struct device_speed {
-    struct machine_speed speed; /* points to `calibration` when there is one */
+    struct machine_speed groups[CLUSTER_GROUPS]; /* of the cluster; point to `calibration` when there is one */
     struct calibration calibration;
 };
 

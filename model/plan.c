@@ -161,6 +161,66 @@ static int read_predicted(const json_t *object, const char *where, struct plan *
     return jsonfile_real_optional(predicted, "step_seconds", where, &plan->step_seconds, err);
 }
 
+/* ---- groups: on which nodes the ranks are, where they differ ---- */
+
+static int read_group(const json_t *entry, const char *where, struct plan_group *out, struct error *err)
+{
+    const char *device;
+    struct plan_group group = {.nodes = 1};
+    if (jsonfile_text(entry, "device", where, &device, err) ||
+        jsonfile_int(entry, "capacity_bytes", where, &group.capacity_bytes, err) ||
+        jsonfile_int_optional(entry, "nodes", where, &group.nodes, err) ||
+        jsonfile_int(entry, "ranks_per_node", where, &group.ranks_per_node, err) ||
+        jsonfile_int(entry, "ranks", where, &group.ranks, err) ||
+        jsonfile_real(entry, "net_bytes_per_s", where, &group.net_bytes_per_s, err))
+        return -1;
+    if (strlen(device) >= sizeof group.device)
+        return error_set(err, "%s: device \"%.20s...\" is longer than any device's name", where, device);
+    if (group.capacity_bytes < 1 || group.nodes < 1 || group.ranks_per_node < 1 || group.ranks < 1 ||
+        !(group.net_bytes_per_s > 0))
+        return error_set(err,
+                         "%s has a number that is not above 0; a group is nodes with ranks, of which "
+                         "some at least are used",
+                         where);
+    snprintf(group.device, sizeof group.device, "%s", device);
+    *out = group;
+    return 0;
+}
+
+static int read_groups(const json_t *object, const char *where, struct plan *plan, struct error *err)
+{
+    json_t *groups;
+    if (!json_object_get(object, "groups"))
+        return 0;
+    if (jsonfile_array(object, "groups", where, &groups, err))
+        return -1;
+    if (json_array_size(groups) > PLAN_GROUPS)
+        return error_set(err, "%s: %zu entries in \"groups\"; a plan has %d at most", where,
+                         json_array_size(groups), PLAN_GROUPS);
+    for (; plan->group_count < (int)json_array_size(groups); plan->group_count++) {
+        char place[256];
+        snprintf(place, sizeof place, "%s: groups[%d]", where, plan->group_count);
+        if (read_group(json_array_get(groups, (size_t)plan->group_count), place,
+                       &plan->groups[plan->group_count], err))
+            return -1;
+    }
+    return 0;
+}
+
+static json_t *groups_to_json(const struct plan *plan)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < plan->group_count; i++) {
+        const struct plan_group *g = &plan->groups[i];
+        json_array_append_new(out, json_pack("{s:s, s:I, s:I, s:I, s:f, s:I}", "device", g->device,
+                                             "capacity_bytes", (json_int_t)g->capacity_bytes, "nodes",
+                                             (json_int_t)g->nodes, "ranks_per_node",
+                                             (json_int_t)g->ranks_per_node, "net_bytes_per_s",
+                                             g->net_bytes_per_s, "ranks", (json_int_t)g->ranks));
+    }
+    return out;
+}
+
 int plan_from_json(const json_t *object, const char *where, struct plan *out, struct error *err)
 {
     struct plan plan = {.capacity_bytes = INT64_MAX, .device = "cpu"};
@@ -173,7 +233,7 @@ int plan_from_json(const json_t *object, const char *where, struct plan *out, st
         jsonfile_text_optional(object, "device", where, &device, err) ||
         jsonfile_text_optional(object, "made_by", where, &made_by, err) ||
         jsonfile_int_optional(object, "capacity_bytes", where, &plan.capacity_bytes, err) ||
-        read_predicted(object, where, &plan, err))
+        read_groups(object, where, &plan, err) || read_predicted(object, where, &plan, err))
         return -1;
     if (plan.capacity_bytes < 1)
         return error_set(err, "%s: capacity_bytes is %lld; leave it out for no limit", where,
@@ -264,11 +324,14 @@ static json_t *predicted_to_json(const struct plan *plan, const struct pipeline 
 
 json_t *plan_to_json(const struct plan *plan, const struct pipeline *pipeline)
 {
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "memplan_plan", PLAN_VERSION, "made_by",
-                     jsonfile_string(plan->made_by), "model", model_to_json(&plan->model), "layout",
-                     layout_to_json(&plan->layout), "stages", stages_to_json(plan), "device",
-                     jsonfile_string(plan->device), "capacity_bytes", (json_int_t)plan->capacity_bytes,
-                     "predicted", predicted_to_json(plan, pipeline));
+    json_t *out = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "memplan_plan", PLAN_VERSION,
+                            "made_by", jsonfile_string(plan->made_by), "model", model_to_json(&plan->model),
+                            "layout", layout_to_json(&plan->layout), "stages", stages_to_json(plan), "device",
+                            jsonfile_string(plan->device), "capacity_bytes", (json_int_t)plan->capacity_bytes,
+                            "predicted", predicted_to_json(plan, pipeline));
+    if (plan->group_count)
+        json_object_set_new(out, "groups", groups_to_json(plan));
+    return out;
 }
 
 static struct program_spec spec_of(const struct plan *plan)

@@ -6,6 +6,11 @@
  *       "device": "cpu", "capacity_bytes": ..., "predicted": { "peak_bytes": ..., "arena_bytes": ..., "step_seconds": ...,
  *       "stages": [ { "stage": 0, "peak_bytes": ..., "arena_bytes": ... }, ... ] } }
  *
+ * Where the ranks are not all alike, "groups" says on which nodes they are, in the order of ranks:
+ *
+ *       "groups": [ { "device": "h100-80g", "capacity_bytes": ..., "nodes": 2, "ranks_per_node": 8,
+ *                     "net_bytes_per_s": ..., "ranks": 16 }, { "device": "a100-80g", ... } ]
+ *
  * `stages` lists the chunks of the pipeline in order, each with layers of its own; with several chunks per stage an entry
  * has a "chunk" too. The peak and the arena beside `predicted.stages` are those of the stage that needs most. */
 #ifndef MEMPLAN_MODEL_PLAN_H
@@ -20,13 +25,24 @@
 
 enum { PLAN_VERSION = 1 };
 
+/* Nodes that are alike, and how many of their ranks have a part in the plan: those that follow the groups before. */
+struct plan_group {
+    char device[32];
+    int64_t capacity_bytes; /* per rank */
+    int64_t nodes, ranks_per_node, ranks;
+    double net_bytes_per_s; /* of one node, one direction */
+};
+enum { PLAN_GROUPS = 4 };
+
 struct plan {
     struct model model;
     struct layout layout;
     uint32_t *recompute;    /* mask per layer, owned */
     int64_t *chunk_layers;  /* layers of each chunk of the pipeline, owned; NULL: layout_spread_layers() */
-    char device[64];        /* "cpu", or a card's name */
-    int64_t capacity_bytes; /* per rank; INT64_MAX: none */
+    char device[64];        /* "cpu", or a card's name; of several groups the names, joined by "+" */
+    int64_t capacity_bytes; /* per rank, the most that any has; INT64_MAX: none */
+    struct plan_group groups[PLAN_GROUPS];
+    int group_count;        /* 0: all ranks are alike */
     double step_seconds;    /* predicted; 0: not predicted */
     char made_by[256];      /* the command */
 };

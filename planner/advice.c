@@ -3,8 +3,8 @@
 #include "base/checked.h"
 #include "base/units.h"
 #include "model/recompute.h"
-#include "planner/arrangement.h"
 #include "planner/prediction.h"
+#include "planner/refit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,6 @@ struct adviser {
     int64_t *chunk_layers;
     const struct rank_device *device;
     const struct machine_speed *speed;
-    struct layer_sets sets; /* of its sequence and precision; of one stage only */
     struct advice_list *list;
     struct error *err;
 };
@@ -39,10 +38,14 @@ static void print_micro_batch(const struct adviser *adviser, const struct layout
         print_global_batch(layout, out);
 }
 
+/* What differs from layer to layer is `auto`'s to find again. */
 static void print_recompute(const struct program *program, struct text *out)
 {
-    text_printf(out, "%s--recompute ", out->length ? " " : "");
-    recompute_print(&program->model, program->recompute, out);
+    enum { SHORT = 48 };
+    struct text sets = {0};
+    recompute_print(&program->model, program->recompute, &sets);
+    text_printf(out, "%s--recompute %s", out->length ? " " : "", sets.length <= SHORT ? sets.data : "auto");
+    text_free(&sets);
 }
 
 static void print_ranks(const struct layout *before, const struct layout *layout, struct text *out)
@@ -108,14 +111,27 @@ static bool is_valid(const struct adviser *adviser, const struct layout *layout)
 }
 
 /* The layers of each chunk stay as they are while their number does. */
+static const int64_t *layers_of_chunks(const struct adviser *adviser, const struct layout *layout)
+{
+    bool same_chunks = layout_chunks(layout) == layout_chunks(&adviser->program->layout);
+    return same_chunks ? adviser->chunk_layers : NULL;
+}
+
+static struct refit_question refit_question(const struct adviser *adviser, const struct layout *layout)
+{
+    return (struct refit_question){.model = &adviser->program->model,
+                                   .layout = layout,
+                                   .chunk_layers = layers_of_chunks(adviser, layout),
+                                   .speed = adviser->speed};
+}
+
 static int build(const struct adviser *adviser, const struct layout *layout, const uint32_t *masks,
                  struct pipeline **out)
 {
-    bool same_chunks = layout_chunks(layout) == layout_chunks(&adviser->program->layout);
     struct program_spec spec = {.model = &adviser->program->model,
                                 .layout = layout,
                                 .recompute = masks,
-                                .chunk_layers = same_chunks ? adviser->chunk_layers : NULL};
+                                .chunk_layers = layers_of_chunks(adviser, layout)};
     return pipeline_create(&spec, out, adviser->err);
 }
 
@@ -137,53 +153,38 @@ static int fit_layout(struct adviser *adviser, const struct layout *layout, stru
     return fit_masks(adviser, layout, adviser->program->recompute, out);
 }
 
-/* Every layer drops the same; to be freed. */
-static uint32_t *uniform_masks(const struct adviser *adviser, uint32_t mask)
-{
-    int64_t layers = adviser->program->model.layers;
-    uint32_t *masks = host_alloc((size_t)layers * sizeof *masks);
-    for (int64_t layer = 0; layer < layers; layer++)
-        masks[layer] = mask;
-    return masks;
-}
-
-static int fit_uniform(struct adviser *adviser, const struct layout *layout, uint32_t mask,
-                       struct pipeline **out)
-{
-    uint32_t *masks = uniform_masks(adviser, mask);
-    int status = fit_masks(adviser, layout, masks, out);
-    free(masks);
-    return status;
-}
-
-/* The arrangements of a single stage are all weighed, from the fastest on. */
-static int fit_arrangement(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
-{
-    struct program *plain, *found;
-    if (program_create(&adviser->program->model, layout, NULL, &plain, adviser->err))
-        return -1;
-    int status = arrangement_fit(plain, &adviser->sets, adviser->speed, room(adviser, layout), &found, NULL,
-                                 adviser->err);
-    program_free(plain);
-    if (!status && found)
-        status = fit_masks(adviser, layout, found->recompute, out);
-    program_free(found);
-    return status;
-}
-
-static int fit_named(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
-{
-    const struct model *model = &adviser->program->model;
-    if (fit_uniform(adviser, layout, recompute_selective(model), out))
-        return -1;
-    return *out ? 0 : fit_uniform(adviser, layout, recompute_full(model), out);
-}
-
-/* The layout, whose layers are as large as they were, with the recomputation that it takes; or *out == NULL. */
+/* The layout, whose layers are as large as they were, with the recomputation that it takes, layer by layer; or *out == NULL. */
 static int fit_recomputed(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
 {
+    const struct model *model = &adviser->program->model;
+    struct refit_question question = refit_question(adviser, layout);
+    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks);
+    int64_t *rooms = host_alloc((size_t)layout->pp * sizeof *rooms), short_stage, least_bytes;
+    for (int64_t i = 0; i < layout->pp; i++)
+        rooms[i] = room(adviser, layout);
+    question.rooms = rooms;
     *out = NULL;
-    return layout->pp == 1 ? fit_arrangement(adviser, layout, out) : fit_named(adviser, layout, out);
+    int status = refit_masks(&question, masks, &short_stage, &least_bytes, adviser->err);
+    if (!status && short_stage < 0)
+        status = fit_masks(adviser, layout, masks, out);
+    free(masks);
+    free(rooms);
+    return status;
+}
+
+/* The same for layouts of which there are many: looked at more closely only where dropping everything makes them fit. */
+static int fit_surely(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
+{
+    const struct model *model = &adviser->program->model;
+    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks);
+    for (int64_t layer = 0; layer < model->layers; layer++)
+        masks[layer] = recompute_full(model);
+    int status = fit_masks(adviser, layout, masks, out);
+    free(masks);
+    if (status || !*out)
+        return status;
+    pipeline_free(*out);
+    return fit_recomputed(adviser, layout, out);
 }
 
 /* The next smaller micro-batch that divides what a rank has; 0: none. */
@@ -287,39 +288,16 @@ static int advise_sequence(struct adviser *adviser)
 
 /* ----------------------------------------------------------------------------------------------------------- advice */
 
-static int build_least(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
-{
-    const struct model *model = &adviser->program->model;
-    struct program *plain, *least;
-    if (program_create(model, layout, NULL, &plain, adviser->err))
-        return -1;
-    int status = arrangement_least(plain, &adviser->sets, adviser->speed, &least, adviser->err);
-    program_free(plain);
-    if (status)
-        return -1;
-    status = build(adviser, layout, least->recompute, out);
-    program_free(least);
-    return status;
-}
-
-static int build_full(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
-{
-    uint32_t *masks = uniform_masks(adviser, recompute_full(&adviser->program->model));
-    int status = build(adviser, layout, masks, out);
-    free(masks);
-    return status;
-}
-
 static int find_least(struct adviser *adviser)
 {
     struct layout layout = adviser->program->layout;
-    struct pipeline *least;
     layout.micro_batch = 1;
-    if (layout.pp == 1 ? build_least(adviser, &layout, &least) : build_full(adviser, &layout, &least))
-        return -1;
-    adviser->list->least_bytes = worst_bytes(least) + runtime_bytes(adviser, &layout);
-    pipeline_free(least);
-    return 0;
+    struct refit_question question = refit_question(adviser, &layout);
+    uint32_t *masks = host_alloc((size_t)adviser->program->model.layers * sizeof *masks);
+    int status = refit_least(&question, masks, &adviser->list->least_bytes, adviser->err);
+    adviser->list->least_bytes += runtime_bytes(adviser, &layout);
+    free(masks);
+    return status;
 }
 
 static int by_speed(const void *a, const void *b)
@@ -349,7 +327,7 @@ static int find_all(struct adviser *adviser)
 {
     if (find_least(adviser) || find_same_training(adviser) || advise_ranks(adviser, fit_layout, false))
         return -1;
-    if (!adviser->list->count && advise_ranks(adviser, fit_named, true))
+    if (!adviser->list->count && advise_ranks(adviser, fit_surely, true))
         return -1;
     return advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
 }
@@ -374,10 +352,7 @@ int advice_find(const struct pipeline *pipeline, const struct rank_device *devic
                               .speed = speed,
                               .list = out,
                               .err = err};
-    if (pipeline->count == 1)
-        layer_sets_create(adviser.program, &adviser.sets);
     int status = find_all(&adviser);
-    layer_sets_clear(&adviser.sets);
     free(adviser.chunk_layers);
     if (status)
         advice_clear(out);

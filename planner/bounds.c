@@ -1,16 +1,20 @@
-/* The bubble. Let l_i be the work of stage i's layers on a micro-batch and x the part of it that must pass before stage i + 1
- * begins or after it ends: all with one chunk per stage, 1/v of it with v chunks, and at least the forward passes where backward
- * is in halves (composition.h). With A_i = sum over j < i of x l_j, every stage has A_i + m l_i <= T for a step of T seconds. So
- * what is left, D_i = T - A_i, shrinks slowly, D_{i+1} = D_i - x l_i >= D_i (1 - x/m), and D_p = T - x W for all work W:
+/* The bubble. Let w_i be the seconds of stage i's layers for a micro-batch, l_i those of one layer there, and x_i the part of w_i
+ * that must pass before stage i + 1 begins or after it ends: all with one chunk per stage, 1/v of it with v chunks, and at least
+ * the forward passes where backward is in halves (composition.h). For a step of T seconds, D_i = T - sum over j < i of x_j w_j is
+ * what is left to stage i, which needs m w_i of it. How many layers can D_i seconds hold from stage i on? At most c_i D_i with
  *
- *     T - x W >= T (1 - x/m)^p      so      T >= x W / (1 - (1 - x/m)^p)
- *     l_i <= D_i / m,  D_i <= (T - x W) / (1 - x/m)^(p-i)
+ *     c_p = 0,     c_i = c_{i+1} + max(0, 1 / l_i - x_i c_{i+1}) / m
  *
- * For 1f1b, m = p = 8: at least 1.53 W / p times m, of the 1.88 that equal stages really take; the other bounds do the rest. */
+ * since every second given to stage i is x_i seconds less for those behind it. So T >= layers / c_0. Where all stages are alike
+ * that is T >= x W / (1 - (1 - x/m)^p) for all work W: for 1f1b and m = p = 8 at least 1.53 W / p times m, of the 1.88 that equal
+ * stages really take; the other bounds do the rest. And seen from behind:
+ *
+ *     D_p = T - sum of x_j w_j,     D_i <= D_{i+1} / (1 - x_i/m),     D_i <= T,     w_i <= D_i / m
+ */
 #include "planner/bounds.h"
 
 #include "base/arena.h"
-#include "planner/stages.h"
+#include "planner/siting.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +22,7 @@
 /* Seconds that a layer of a stage takes once a step. */
 struct after {
     struct after *next;
+    const struct machine_speed *speed;
     int64_t tp, dp, ranks;
     int zero;
     bool piped;
@@ -29,16 +34,13 @@ enum { BUCKETS = 512 };
 
 struct bounds {
     const struct model *model;
-    const struct machine_speed *speed;
-    struct costs_cache *cache;
     struct after *afters[BUCKETS];
 };
 
-struct bounds *bounds_open(const struct model *model, const struct machine_speed *speed,
-                           struct costs_cache *cache)
+struct bounds *bounds_open(const struct model *model)
 {
     struct bounds *b = host_alloc(sizeof *b);
-    *b = (struct bounds){.model = model, .speed = speed, .cache = cache};
+    *b = (struct bounds){.model = model};
     return b;
 }
 
@@ -53,13 +55,18 @@ void bounds_close(struct bounds *b)
 }
 
 /* Of a stage of so many layers, without ends. */
-static struct after after_of(const struct bounds *b, const struct layout *layout, const struct costs *costs,
-                             int64_t layers)
+static struct after after_of(const struct bounds *b, const struct layout *layout,
+                             const struct stage_ground *ground, int64_t layers)
 {
     static const double none[2] = {0, 0};
     struct model model = *b->model;
-    struct stage stage = {.kinds = 1, .bottom = {COST_RECEIVE}, .top = {COST_SEND}, .chunks = {1}};
-    struct stages stages = {&model, b->speed, *layout, costs, &stage, NULL};
+    struct stage stage = {.speed = ground->speed,
+                          .costs = ground->costs,
+                          .kinds = 1,
+                          .bottom = {COST_RECEIVE},
+                          .top = {COST_SEND},
+                          .chunks = {1}};
+    struct stages stages = {&model, *layout, &stage, NULL};
     struct stage_sketch sketch;
     struct after after = {0};
     model.tied = false;
@@ -73,21 +80,23 @@ static struct after after_of(const struct bounds *b, const struct layout *layout
 }
 
 /* One more layer's. Buckets that hold several have one start for all, so a first one's start is left out. */
-static const struct after *layer_after(struct bounds *b, const struct layout *l, const struct costs *costs)
+static const struct after *layer_after(struct bounds *b, const struct layout *l,
+                                       const struct stage_ground *ground)
 {
     enum { LAYERS = 8 };
-    int64_t ranks =
-        min_i64(layout_ranks(l), b->speed->ranks_per_node + (b->speed->ranks_per_node < INT64_MAX));
+    const struct machine_speed *speed = ground->speed;
+    int64_t ranks = min_i64(layout_ranks(l), speed->ranks_per_node + (speed->ranks_per_node < INT64_MAX));
     uint64_t hash = (((uint64_t)l->tp * 31 + (uint64_t)l->dp) * 31 + (uint64_t)ranks) * 4;
     hash = (hash + 2 * (uint64_t)l->zero + (l->pp > 1)) % BUCKETS;
     for (struct after *a = b->afters[hash]; a; a = a->next)
-        if (a->tp == l->tp && a->dp == l->dp && a->ranks == ranks && a->zero == l->zero &&
-            a->piped == (l->pp > 1))
+        if (a->speed == speed && a->tp == l->tp && a->dp == l->dp && a->ranks == ranks &&
+            a->zero == l->zero && a->piped == (l->pp > 1))
             return a;
     struct after *a = host_alloc(sizeof *a);
-    struct after one = after_of(b, l, costs, 1), two = after_of(b, l, costs, 2),
-                 many = after_of(b, l, costs, LAYERS);
+    struct after one = after_of(b, l, ground, 1), two = after_of(b, l, ground, 2),
+                 many = after_of(b, l, ground, LAYERS);
     *a = (struct after){b->afters[hash],
+                        speed,
                         l->tp,
                         l->dp,
                         ranks,
@@ -104,6 +113,11 @@ static double pass_seconds(const struct block_time *t)
     return t->forward + t->forward_exchange + t->backward + t->recompute + t->backward_exchange + t->weight;
 }
 
+double bounds_layer_seconds(const struct stage_ground *ground)
+{
+    return pass_seconds(&ground->costs->times[COST_LAYER]);
+}
+
 /* Layers that are like each other: an encoder's first one is left out. */
 static int64_t equal_layers(const struct bounds *b, const struct costs *costs)
 {
@@ -115,20 +129,26 @@ static int64_t share(int64_t count, int64_t parts)
     return (count + parts - 1) / parts;
 }
 
-/* What all stages together do for one micro-batch. */
-static double all_work(const struct bounds *b, const struct layout *l, const struct costs *costs)
+/* What the ends of all chunks take for a micro-batch, on the stages of one ground. */
+static double ends_seconds(const struct bounds_question *q, int ground)
 {
-    const struct block_time *t = costs->times;
-    double messages =
-        (double)(layout_chunks(l) - 1) * (pass_seconds(&t[COST_SEND]) + pass_seconds(&t[COST_RECEIVE]));
-    return (double)equal_layers(b, costs) * pass_seconds(&t[COST_LAYER]) + pass_seconds(&t[COST_EMBED]) +
-           pass_seconds(&t[COST_HEAD]) + (l->pp > 1 ? messages : 0);
+    const struct block_time *t = q->grounds[ground].costs->times;
+    double receive = pass_seconds(&t[COST_RECEIVE]), send = pass_seconds(&t[COST_SEND]);
+    double seconds = (double)(q->grounds[ground].stages * q->layout->virtual_stages) * (receive + send);
+    seconds += ground ? 0 : pass_seconds(&t[COST_EMBED]) - receive;
+    return seconds + (ground < q->ground_count - 1 ? 0 : pass_seconds(&t[COST_HEAD]) - send);
 }
 
-double bounds_of_work(struct bounds *b, const struct layout *layout, const struct costs *costs)
+/* No stage has more work than T / m, and then all have room for this many layers: (T / m) sum(1 / l) - sum(ends / l). */
+double bounds_of_work(struct bounds *b, const struct bounds_question *q)
 {
-    double micro_batches = (double)layout_micro_batches(layout), stages = (double)layout->pp;
-    return micro_batches * all_work(b, layout, costs) / stages;
+    double layers = (double)equal_layers(b, q->grounds[0].costs), rate = 0;
+    for (int i = 0; i < q->ground_count; i++) {
+        double layer = bounds_layer_seconds(&q->grounds[i]);
+        rate += (double)q->grounds[i].stages / layer;
+        layers += q->any_order ? 0 : ends_seconds(q, i) / layer;
+    }
+    return (double)layout_micro_batches(q->layout) * layers / rate;
 }
 
 double bounds_of_bytes(struct bounds *b, const struct layout *layout, const struct costs *costs)
@@ -151,34 +171,65 @@ static double passing_share(const struct layout *l, const struct costs *costs)
     return 1 / (double)l->virtual_stages;
 }
 
+/* Layers for each second of a step, c_0. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
+static double most_layers_per_second(const struct bounds_question *q)
+{
+    double m = (double)layout_micro_batches(q->layout), c = 0;
+    for (int i = q->ground_count - 1; i >= 0; i--) {
+        const struct stage_ground *ground = &q->grounds[i];
+        double x = passing_share(q->layout, ground->costs), most = 1 / (bounds_layer_seconds(ground) * x);
+        if (c < most)
+            c = most - (most - c) * pow(1 - x / m, (double)ground->stages);
+    }
+    return c;
+}
+
 /* At least so long must a stage of `layers` layers wait for the sums of its gradients, behind its last backward: no more is
  * hidden than one micro-batch's backward takes, which more recomputation lengthens for all micro-batches. */
-static double exposed_seconds(struct bounds *b, const struct layout *l, const struct costs *costs,
+static double exposed_seconds(struct bounds *b, const struct layout *l, const struct stage_ground *ground,
                               double layers)
 {
-    const struct block_time *t = costs->times;
-    double sum_s = layers * layer_after(b, l, costs)->sum_s, chunks = (double)l->virtual_stages;
+    const struct block_time *t = ground->costs->times;
+    double sum_s = layers * layer_after(b, l, ground)->sum_s, chunks = (double)l->virtual_stages;
     double hidden = layers * pass_seconds(&t[COST_LAYER]) + pass_seconds(&t[COST_EMBED]) +
                     pass_seconds(&t[COST_FIRST]) + pass_seconds(&t[COST_HEAD]) +
                     chunks * (pass_seconds(&t[COST_SEND]) + pass_seconds(&t[COST_RECEIVE]));
     return fmax(sum_s - hidden, 0);
 }
 
-double bounds_of_schedule(struct bounds *b, const struct layout *l, const struct costs *costs)
+/* Some stage has so many layers at least. */
+static double fullest_layers(const struct bounds *b, const struct bounds_question *q)
 {
-    double m = (double)layout_micro_batches(l), x = passing_share(l, costs);
-    double layer = pass_seconds(&costs->times[COST_LAYER]);
-    double most = (double)(l->virtual_stages * share(equal_layers(b, costs), layout_chunks(l)));
-    double bubble = x * (double)equal_layers(b, costs) * layer / (1 - pow(1 - x / m, (double)l->pp));
-    double seconds = fmax(bounds_of_work(b, l, costs), l->pp > 1 ? bubble : 0);
-    double fullest = m * most * layer + exposed_seconds(b, l, costs, most);
-    return fmax(seconds, fullest) + most * layer_after(b, l, costs)->seconds;
+    const struct layout *l = q->layout;
+    return (double)(l->virtual_stages * share(equal_layers(b, q->grounds[0].costs), layout_chunks(l)));
+}
+
+/* What comes when all have met, of the stage with most layers. */
+static double after_seconds(struct bounds *b, const struct bounds_question *q)
+{
+    double least = INFINITY;
+    for (int i = 0; i < q->ground_count; i++)
+        least = fmin(least, layer_after(b, q->layout, &q->grounds[i])->seconds);
+    return fullest_layers(b, q) * least;
+}
+
+double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
+{
+    double m = (double)layout_micro_batches(q->layout), most = fullest_layers(b, q), fullest = INFINITY;
+    double seconds = bounds_of_work(b, q);
+    if (q->layout->pp > 1)
+        seconds = fmax(seconds, (double)equal_layers(b, q->grounds[0].costs) / most_layers_per_second(q));
+    for (int i = 0; i < q->ground_count; i++)
+        fullest = fmin(fullest, m * most * bounds_layer_seconds(&q->grounds[i]) +
+                                    exposed_seconds(b, q->layout, &q->grounds[i], most));
+    return fmax(seconds, fullest) + after_seconds(b, q);
 }
 
 /* ------------------------------------------------------------------------------------------------------ with memory */
 
 /* A stage, for the question how many layers it can take. */
 struct taker {
+    const struct stage_ground *ground;
     double states, layer_states; /* of a layer in each chunk */
     double fixed;                /* bytes besides states that layers add to */
     double in_flight;            /* layers' kept bytes count so often */
@@ -187,15 +238,15 @@ struct taker {
     int64_t apart; /* layers that cost nothing here: an encoder's first */
 };
 
-static struct taker taker_of(const struct bounds *b, const struct layout *l, const struct costs *costs,
-                             int64_t stage)
+static struct taker taker_of(const struct layout *l, const struct stage_ground *ground, int64_t stage)
 {
+    const struct costs *costs = ground->costs;
     enum cost_part bottom = stage ? COST_RECEIVE : COST_EMBED,
                    top = stage < l->pp - 1 ? COST_SEND : COST_HEAD;
-    struct taker t = {.in_flight = (double)stages_in_flight(l, stage),
+    struct taker t = {.ground = ground,
+                      .in_flight = (double)stages_in_flight(l, stage),
                       .apart = !stage && costs->first_differs};
     int64_t head = max_i64(costs->piles[top].forward, costs->piles[top].backward);
-    (void)b;
     t.states = (double)(stages_part_states(l, costs, bottom) + stages_part_states(l, costs, top));
     t.layer_states = (double)(l->virtual_stages * stages_part_states(l, costs, COST_LAYER));
     /* With one chunk, the last moment before the head's backward has all in flight. */
@@ -215,12 +266,13 @@ static int64_t put_off(const struct layout *l, int64_t stage)
 }
 
 /* Can it have `layers` layers a chunk in `limit_s` for a micro-batch? */
-static bool can_take(const struct taker *t, const struct layout *l, const struct costs *costs, int64_t layers,
-                     double room, double limit_s)
+static bool can_take(const struct taker *t, const struct layout *l, int64_t layers, double limit_s)
 {
+    const struct costs *costs = t->ground->costs;
     double count = (double)(layers - t->apart), chunks = (double)l->virtual_stages;
     double later = t->put_off * count * (double)costs->suffixes[0].least.later;
-    double kept = (room - t->states - count * t->layer_states - t->fixed - later) / t->in_flight;
+    double kept =
+        ((double)t->ground->room - t->states - count * t->layer_states - t->fixed - later) / t->in_flight;
     if (count <= 0)
         return kept >= 0;
     if (kept < 0)
@@ -230,64 +282,91 @@ static bool can_take(const struct taker *t, const struct layout *l, const struct
 }
 
 /* The most that it can have. */
-static int64_t takes(const struct taker *t, const struct layout *l, const struct costs *costs, int64_t most,
-                     double room, double limit_s)
+static int64_t takes(const struct taker *t, const struct layout *l, int64_t most, double limit_s)
 {
-    double layer = (double)l->virtual_stages * pass_seconds(&costs->times[COST_LAYER]);
+    double layer = (double)l->virtual_stages * bounds_layer_seconds(t->ground);
     double in_time = (limit_s - t->ends_s) / layer + (double)t->apart + 1e-9;
     int64_t low = 0, high = in_time < (double)most ? (int64_t)fmax(in_time, 0) : most;
-    if (high > 0 && can_take(t, l, costs, high, room, limit_s))
+    if (high > 0 && can_take(t, l, high, limit_s))
         return high;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        *(can_take(t, l, costs, middle, room, limit_s) ? &low : &high) = middle;
+        *(can_take(t, l, middle, limit_s) ? &low : &high) = middle;
     }
     return low;
 }
 
-/* Can all layers be placed in a step of `step_s`, what comes after left out? */
-static bool can_place(const struct bounds *b, const struct layout *l, const struct costs *costs, double room,
-                      double step_s)
+/* The least sum of x w: as many layers as a stage has time for where a layer passes soonest, and so on. */
+static double least_passing(const struct bounds *b, const struct bounds_question *q, double step_s)
 {
-    double m = (double)layout_micro_batches(l), x = passing_share(l, costs);
-    double work = x * (double)equal_layers(b, costs) * pass_seconds(&costs->times[COST_LAYER]);
-    int64_t left = b->model->layers / l->virtual_stages;
-    double limit_s = (step_s - (l->pp > 1 ? work : 0)) / m;
+    double m = (double)layout_micro_batches(q->layout), passed = 0;
+    double left = (double)equal_layers(b, q->grounds[0].costs);
+    bool spent[SITE_RUNS] = {false};
+    for (int i = 0; i < q->ground_count && left > 0; i++) {
+        int next = -1;
+        double least = INFINITY, layer_s = 0;
+        for (int k = 0; k < q->ground_count; k++) {
+            double own = bounds_layer_seconds(&q->grounds[k]),
+                   x = own * passing_share(q->layout, q->grounds[k].costs);
+            if (!spent[k] && x < least) {
+                least = x;
+                layer_s = own;
+                next = k;
+            }
+        }
+        spent[next] = true;
+        bool last = i == q->ground_count - 1;
+        double layers = last ? left : fmin(left, (double)q->grounds[next].stages * step_s / (m * layer_s));
+        passed += layers * least;
+        left -= layers;
+    }
+    return passed;
+}
+
+/* Can all layers be placed in a step of `step_s`, what comes after left out? */
+static bool can_place(const struct bounds *b, const struct bounds_question *q, double step_s)
+{
+    const struct layout *l = q->layout;
+    double m = (double)layout_micro_batches(l);
+    int64_t most = b->model->layers / l->virtual_stages, left = most;
+    double limit_s = (step_s - (l->pp > 1 ? least_passing(b, q, step_s) : 0)) / m;
     struct taker t = {0};
-    for (int64_t stage = l->pp - 1; stage >= 0 && left > 0; stage--) {
-        if (l->pp > 1)
-            limit_s = x < m ? limit_s / (1 - x / m) : INFINITY;
-        if (stage >= l->pp - 2 || stage == 0)
-            t = taker_of(b, l, costs, stage);
-        double kept_before = t.in_flight;
-        t.in_flight = (double)stages_in_flight(l, stage);
-        t.put_off = (double)put_off(l, stage);
-        if (l->virtual_stages == 1)
-            t.fixed += (t.in_flight - kept_before) * (double)costs->piles[COST_RECEIVE].saved;
-        left -= takes(&t, l, costs, b->model->layers / l->virtual_stages, room, limit_s * (1 + 1e-9));
+    int64_t stage = l->pp - 1;
+    for (int ground = q->ground_count - 1; ground >= 0; ground--) {
+        const struct stage_ground *g = &q->grounds[ground];
+        double x = passing_share(l, g->costs);
+        for (int64_t first = stage - g->stages + 1; stage >= first && left > 0; stage--) {
+            if (l->pp > 1)
+                limit_s = fmin(x < m ? limit_s / (1 - x / m) : INFINITY, step_s / m);
+            if (t.ground != g || stage >= l->pp - 2 || stage == 0)
+                t = taker_of(l, g, stage);
+            double kept_before = t.in_flight;
+            t.in_flight = (double)stages_in_flight(l, stage);
+            t.put_off = (double)put_off(l, stage);
+            if (l->virtual_stages == 1)
+                t.fixed += (t.in_flight - kept_before) * (double)g->costs->piles[COST_RECEIVE].saved;
+            left -= takes(&t, l, most, limit_s * (1 + 1e-9));
+        }
     }
     return left <= 0;
 }
 
-double bounds_of_layout(struct bounds *b, const struct layout *l, const struct costs *costs, int64_t room,
-                        double limit_s)
+double bounds_of_layout(struct bounds *b, const struct bounds_question *q, double limit_s)
 {
     enum { STEPS = 6 };
-    double most = (double)(l->virtual_stages * share(equal_layers(b, costs), layout_chunks(l)));
-    double after_s = most * layer_after(b, l, costs)->seconds,
-           low = bounds_of_schedule(b, l, costs) - after_s;
+    double after_s = after_seconds(b, q), low = bounds_of_schedule(b, q) - after_s;
     double high = fmin(limit_s - after_s, 16 * low);
     if (high < low)
         return INFINITY;
-    if (!can_place(b, l, costs, (double)room, high)) {
-        bool ever = high + after_s < limit_s && can_place(b, l, costs, (double)room, 1e300);
+    if (!can_place(b, q, high)) {
+        bool ever = high + after_s < limit_s && can_place(b, q, 1e300);
         return ever ? high + after_s : INFINITY;
     }
-    if (can_place(b, l, costs, (double)room, low))
+    if (can_place(b, q, low))
         return low + after_s;
     for (int i = 0; i < STEPS; i++) {
         double middle = sqrt(low * high);
-        *(can_place(b, l, costs, (double)room, middle) ? &high : &low) = middle;
+        *(can_place(b, q, middle) ? &high : &low) = middle;
     }
     return low + after_s;
 }

@@ -43,9 +43,54 @@ static const char *preset_spec(const char *name)
     return NULL;
 }
 
+int64_t cluster_group_ranks(const struct node_group *group)
+{
+    return group->nodes * group->ranks_per_node;
+}
+
 int64_t cluster_ranks(const struct cluster *cluster)
 {
-    return cluster->nodes * cluster->ranks_per_node;
+    int64_t ranks = 0;
+    for (int i = 0; i < cluster->group_count; i++)
+        ranks += cluster_group_ranks(&cluster->groups[i]);
+    return ranks;
+}
+
+int64_t cluster_nodes(const struct cluster *cluster)
+{
+    int64_t nodes = 0;
+    for (int i = 0; i < cluster->group_count; i++)
+        nodes += cluster->groups[i].nodes;
+    return nodes;
+}
+
+int64_t cluster_ranks_per_node(const struct cluster *cluster)
+{
+    int64_t most = 0;
+    for (int i = 0; i < cluster->group_count; i++)
+        most = max_i64(most, cluster->groups[i].ranks_per_node);
+    return most;
+}
+
+struct cluster cluster_of_group(const struct node_group *group)
+{
+    return (struct cluster){.groups = {*group}, .group_count = 1};
+}
+
+struct cluster cluster_with_memory(const struct cluster *cluster, int64_t more_bytes)
+{
+    struct cluster out = *cluster;
+    for (int i = 0; i < out.group_count; i++)
+        out.groups[i].device.capacity_bytes += more_bytes;
+    return out;
+}
+
+struct cluster cluster_with_nodes(const struct cluster *cluster, int64_t times)
+{
+    struct cluster out = *cluster;
+    for (int i = 0; i < out.group_count; i++)
+        out.groups[i].nodes *= times;
+    return out;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- device */
@@ -135,7 +180,7 @@ int cluster_read_device(const char *spec, int64_t ranks, struct rank_device *out
     return device_from_parts(copy, memory, ranks, out, err);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- cluster */
+/* ------------------------------------------------------------------------------------------------------------ groups */
 
 static int check_count(const char *what, int64_t value, int64_t most, struct error *err)
 {
@@ -145,19 +190,96 @@ static int check_count(const char *what, int64_t value, int64_t most, struct err
                      (long long)most);
 }
 
-static int set_net(struct cluster *cluster, const char *rate, struct error *err)
+static int check_counts(const struct node_group *group, struct error *err)
 {
-    if (rate) {
-        if (units_parse_rate(rate, "net", &cluster->net_bytes_per_s, err))
-            return -1;
-        if (!(cluster->net_bytes_per_s > 0))
-            return error_set(err, "net=%s is no rate to work with; write it like net=400Gb/s", rate);
-        return 0;
-    }
-    cluster->net_bytes_per_s = CLUSTER_NET_BYTES_PER_S;
-    cluster->net_assumed = cluster->nodes > 1;
+    return check_count("nodes", group->nodes, MAX_NODES, err) ||
+                   check_count("ranks per node", group->ranks_per_node, MAX_RANKS_PER_NODE, err)
+               ? -1
+               : 0;
+}
+
+static bool is_same_device(const struct rank_device *a, const struct rank_device *b)
+{
+    return !strcmp(a->name, b->name) && a->capacity_bytes == b->capacity_bytes;
+}
+
+/* Collectives connect ranks of one kind of library. */
+static int check_together(const struct rank_device *a, const struct rank_device *b, struct error *err)
+{
+    if (!a->card != !b->card)
+        return error_set(err,
+                         "%s and %s in one cluster: ranks on a CPU and on cards are no ranks of one "
+                         "run; plan for each alone",
+                         a->name, b->name);
+    if (a->card && a->card->cuda != b->card->cuda)
+        return error_set(err,
+                         "%s and %s in one cluster: the collectives of the one vendor do not reach the "
+                         "other's cards; plan for each alone",
+                         a->name, b->name);
     return 0;
 }
+
+/* Nodes like those of a group that is there are more of it. */
+static int add_group(struct cluster *cluster, const struct node_group *group, struct error *err)
+{
+    if (check_counts(group, err))
+        return -1;
+    for (int i = 0; i < cluster->group_count; i++) {
+        struct node_group *other = &cluster->groups[i];
+        if (check_together(&other->device, &group->device, err))
+            return -1;
+        if (is_same_device(&other->device, &group->device) &&
+            other->ranks_per_node == group->ranks_per_node &&
+            other->net_bytes_per_s == group->net_bytes_per_s) {
+            other->nodes += group->nodes;
+            return check_counts(other, err);
+        }
+    }
+    if (cluster->group_count == CLUSTER_GROUPS)
+        return error_set(err,
+                         "more than %d groups of nodes that differ; leave out the smallest, or plan for "
+                         "those that are alike",
+                         CLUSTER_GROUPS);
+    cluster->groups[cluster->group_count++] = *group;
+    return 0;
+}
+
+/* `rate` NULL: nobody said; then it is 0 until share_net(). */
+static int set_net(struct node_group *group, const char *rate, struct error *err)
+{
+    if (!rate)
+        return 0;
+    if (units_parse_rate(rate, "net", &group->net_bytes_per_s, err))
+        return -1;
+    if (!(group->net_bytes_per_s > 0))
+        return error_set(err, "net=%s is no rate to work with; write it like net=400Gb/s", rate);
+    return 0;
+}
+
+/* The last group's network is that of the groups that have none of their own. */
+static void share_net(struct node_group *groups, int count)
+{
+    double last = groups[count - 1].net_bytes_per_s;
+    for (int i = 0; i < count; i++)
+        if (!(groups[i].net_bytes_per_s > 0)) {
+            groups[i].net_bytes_per_s = last > 0 ? last : CLUSTER_NET_BYTES_PER_S;
+            groups[i].net_assumed = !(last > 0) && (count > 1 || groups[i].nodes > 1);
+        }
+}
+
+/* Takes over what was read, like groups together. */
+static int join_groups(struct node_group *groups, int count, struct cluster *out, struct error *err)
+{
+    struct cluster cluster = {.group_count = 0};
+    share_net(groups, count);
+    for (int i = 0; i < count; i++)
+        if (add_group(&cluster, &groups[i], err))
+            return -1;
+    *out = cluster;
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- line */
 
 static bool is_count(const char *text, char **end, int64_t *value)
 {
@@ -183,15 +305,16 @@ static bool parse_shape(const char *text, int64_t *nodes, int64_t *ranks)
 }
 
 /* `text` is a copy that may be cut: SHAPE:DEVICE[,net=RATE]. */
-static int parse_line(char *text, struct cluster *out, struct error *err)
+static int parse_group(char *text, struct node_group *out, struct error *err)
 {
-    struct cluster cluster = {0};
+    struct node_group group = {0};
     char *device = strchr(text, ':');
+    if (!device)
+        return error_set(err, "\"%s\" is no group of nodes; write it like 2x8:h100-80g", text);
     *device++ = '\0';
-    if (!parse_shape(text, &cluster.nodes, &cluster.ranks_per_node))
+    if (!parse_shape(text, &group.nodes, &group.ranks_per_node))
         return error_set(err, "\"%s\" is no number of ranks; write 8, or NODESxRANKS like 2x8", text);
-    if (check_count("nodes", cluster.nodes, MAX_NODES, err) ||
-        check_count("ranks per node", cluster.ranks_per_node, MAX_RANKS_PER_NODE, err))
+    if (check_counts(&group, err))
         return -1;
     const char *net = NULL;
     char *comma = strchr(device, ',');
@@ -201,43 +324,105 @@ static int parse_line(char *text, struct cluster *out, struct error *err)
             return error_set(err, "\"%s\" is unknown here; only net=RATE may follow the device", comma + 1);
         net = comma + 5;
     }
-    if (set_net(&cluster, net, err) ||
-        cluster_read_device(device, cluster.ranks_per_node, &cluster.device, err))
+    if (set_net(&group, net, err) || cluster_read_device(device, group.ranks_per_node, &group.device, err))
         return -1;
-    *out = cluster;
+    *out = group;
     return 0;
+}
+
+/* As many as may be written; those that are alike count once in the end. */
+enum { MOST_WRITTEN = 64 };
+
+static int too_many(struct error *err)
+{
+    return error_set(err, "more than %d groups of nodes; write those that are alike as one", MOST_WRITTEN);
+}
+
+/* `text` is a copy that may be cut: GROUP+GROUP... */
+static int parse_line(char *text, struct arena *arena, struct cluster *out, struct error *err)
+{
+    struct node_group groups[MOST_WRITTEN];
+    int count = 0;
+    for (char *next; text; text = next) {
+        next = strchr(text, '+');
+        if (next)
+            *next++ = '\0';
+        const char *preset = preset_spec(text);
+        if (count == MOST_WRITTEN)
+            return too_many(err);
+        if (parse_group(preset ? arena_strdup(arena, preset) : text, &groups[count++], err))
+            return -1;
+    }
+    return join_groups(groups, count, out, err);
 }
 
 static int parse_text(const char *spec, struct cluster *out, struct error *err)
 {
     struct arena *arena = arena_create();
-    int status = parse_line(arena_strdup(arena, spec), out, err);
+    int status = parse_line(arena_strdup(arena, spec), arena, out, err);
     arena_free(arena);
     return status;
 }
 
+/* -------------------------------------------------------------------------------------------------------------- file */
+
+static int group_from_json(const json_t *object, const char *where, struct node_group *out, struct error *err)
+{
+    struct node_group group = {.nodes = 1};
+    const char *device, *memory = NULL, *net = NULL;
+    if (jsonfile_int_optional(object, "nodes", where, &group.nodes, err) ||
+        jsonfile_int(object, "ranks_per_node", where, &group.ranks_per_node, err) ||
+        jsonfile_text(object, "device", where, &device, err) ||
+        jsonfile_text_optional(object, "memory", where, &memory, err) ||
+        jsonfile_text_optional(object, "net", where, &net, err))
+        return -1;
+    if (check_counts(&group, err) || set_net(&group, net, err) ||
+        device_from_parts(device, memory, group.ranks_per_node, &group.device, err))
+        return error_prefix(err, "%s", where);
+    *out = group;
+    return 0;
+}
+
+static int groups_from_json(const json_t *object, const char *where, struct node_group *out, int *count,
+                            struct error *err)
+{
+    json_t *groups;
+    if (!json_object_get(object, "groups")) {
+        *count = 1;
+        return group_from_json(object, where, out, err);
+    }
+    if (jsonfile_array(object, "groups", where, &groups, err))
+        return -1;
+    *count = (int)json_array_size(groups);
+    if (!*count)
+        return error_set(err, "%s: \"groups\" is empty; a cluster has one group of nodes at least", where);
+    if (json_array_size(groups) > MOST_WRITTEN) {
+        too_many(err);
+        return error_prefix(err, "%s", where);
+    }
+    for (int i = 0; i < *count; i++) {
+        char place[256];
+        snprintf(place, sizeof place, "%s: groups[%d]", where, i);
+        if (group_from_json(json_array_get(groups, (size_t)i), place, &out[i], err))
+            return -1;
+    }
+    return 0;
+}
+
 static int from_json(const json_t *object, const char *where, struct cluster *out, struct error *err)
 {
-    struct cluster cluster = {.nodes = 1};
+    struct node_group groups[MOST_WRITTEN];
     int64_t version;
-    const char *device, *memory = NULL, *net = NULL;
+    int count;
     if (jsonfile_int(object, "memplan_cluster", where, &version, err))
         return -1;
     if (version != CLUSTER_VERSION)
         return error_set(err, "%s: cluster version %lld; this memplan reads version %d", where,
                          (long long)version, CLUSTER_VERSION);
-    if (jsonfile_int_optional(object, "nodes", where, &cluster.nodes, err) ||
-        jsonfile_int(object, "ranks_per_node", where, &cluster.ranks_per_node, err) ||
-        jsonfile_text(object, "device", where, &device, err) ||
-        jsonfile_text_optional(object, "memory", where, &memory, err) ||
-        jsonfile_text_optional(object, "net", where, &net, err))
+    if (groups_from_json(object, where, groups, &count, err))
         return -1;
-    if (check_count("nodes", cluster.nodes, MAX_NODES, err) ||
-        check_count("ranks per node", cluster.ranks_per_node, MAX_RANKS_PER_NODE, err) ||
-        set_net(&cluster, net, err) ||
-        device_from_parts(device, memory, cluster.ranks_per_node, &cluster.device, err))
+    if (join_groups(groups, count, out, err))
         return error_prefix(err, "%s", where);
-    *out = cluster;
     return 0;
 }
 
@@ -250,6 +435,8 @@ static int read_file(const char *path, struct cluster *out, struct error *err)
     json_decref(object);
     return status;
 }
+
+/* ------------------------------------------------------------------------------------------------------------- either */
 
 static int unknown_cluster(const char *spec, struct error *err)
 {
@@ -265,11 +452,10 @@ static int unknown_cluster(const char *spec, struct error *err)
 int cluster_read(const char *spec, struct cluster *out, struct error *err)
 {
     size_t length = strlen(spec);
-    if (preset_spec(spec))
-        return parse_text(preset_spec(spec), out, err);
-    if ((length > 5 && !strcasecmp(spec + length - 5, ".json")) || !access(spec, R_OK))
+    bool preset = preset_spec(spec) != NULL;
+    if (!preset && ((length > 5 && !strcasecmp(spec + length - 5, ".json")) || !access(spec, R_OK)))
         return read_file(spec, out, err);
-    if (!strchr(spec, ':'))
+    if (!preset && !strpbrk(spec, ":+"))
         return unknown_cluster(spec, err);
     if (parse_text(spec, out, err))
         return error_prefix(err, "cluster %s", spec);

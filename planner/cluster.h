@@ -1,12 +1,16 @@
-/* The machines that a plan may use: how many, how many ranks on each, and what one rank has.
+/* The machines that a plan may use: how many, how many ranks on each, and what one rank has. Nodes that are alike are a group;
+ * a cluster has one group or several.
  *
- *     [NODESx]RANKS:DEVICE[(MEMORY)][,net=RATE]      2x8:h100-80g,net=400Gb/s    1x4:cpu(300MiB)    8:cpu
- *     a preset                                       dgx-h100
+ *     GROUP[+GROUP...]
+ *     GROUP: [NODESx]RANKS:DEVICE[(MEMORY)][,net=RATE]   2x8:h100-80g,net=400Gb/s    1x4:cpu(300MiB)    8:cpu
+ *            or a preset                                 dgx-h100
+ *     several groups                                     4x8:a100-80g+2x8:h100-80g,net=400Gb/s
  *     a JSON file     { "memplan_cluster": 1, "nodes": 2, "ranks_per_node": 8, "device": "h100-80g",
  *                       "memory": "79GiB", "net": "400Gb/s" }
+ *                     { "memplan_cluster": 1, "groups": [ { "nodes": 4, ... }, { "nodes": 2, ... } ] }
  *
  * A device is `cpu` or a card of cards.h. A rank on a CPU without a memory of its own gets an equal share of the
- * machine's. */
+ * machine's. A group without a network of its own has that of the last group. */
 #ifndef MEMPLAN_PLANNER_CLUSTER_H
 #define MEMPLAN_PLANNER_CLUSTER_H
 
@@ -25,14 +29,23 @@ struct rank_device {
     int64_t kernel_bytes;
 };
 
-struct cluster {
+/* Nodes that are alike. */
+struct node_group {
     int64_t nodes, ranks_per_node;
     struct rank_device device;
     double net_bytes_per_s; /* of one node, one direction */
-    bool net_assumed;       /* several nodes, and nobody said how they are connected */
+    bool net_assumed;       /* the cluster has several nodes, and nobody said how they are connected */
 };
 
-/* Several nodes without net= are taken to be connected by 100 Gb/s Ethernet. */
+/* Every set of groups may be a kind of stage of its own (siting.h), so there are not many. */
+enum { CLUSTER_GROUPS = 4 };
+
+struct cluster {
+    struct node_group groups[CLUSTER_GROUPS]; /* each of another kind */
+    int group_count;
+};
+
+/* Nodes without net= are taken to be connected by 100 Gb/s Ethernet. */
 #define CLUSTER_NET_BYTES_PER_S 12.5e9
 
 /* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
@@ -40,6 +53,15 @@ int cluster_read(const char *spec, struct cluster *out, struct error *err);
 /* A device alone, for `ranks` ranks of one machine: "h100-80g", "cpu", "cpu(300MiB)". */
 int cluster_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
 
+/* One group alone. */
+struct cluster cluster_of_group(const struct node_group *group);
+int64_t cluster_group_ranks(const struct node_group *group);
 int64_t cluster_ranks(const struct cluster *cluster);
+int64_t cluster_nodes(const struct cluster *cluster);
+/* Of the group that has most. */
+int64_t cluster_ranks_per_node(const struct cluster *cluster);
+/* The same with so many bytes more for every rank, and with so many times the nodes. */
+struct cluster cluster_with_memory(const struct cluster *cluster, int64_t more_bytes);
+struct cluster cluster_with_nodes(const struct cluster *cluster, int64_t times);
 
 #endif

@@ -17,18 +17,17 @@ struct cell {
         tail_s; /* of stage 0: from its end, which is behind all others' work, until the gradients are summed */
 };
 
-enum place { PLACE_FIRST, PLACE_MIDDLE, PLACE_LAST, PLACES };
-
 struct composition {
     const struct stages *stages;
-    struct timeline *timeline;      /* made when first needed; NULL with one stage */
-    int64_t pp, layers;             /* of one chunk of each stage together */
-    double message_s, tail_s;       /* the least tail */
-    struct cell *cells;             /* [stage * (layers + 1) + layers of a chunk] */
-    struct stage_sketch **sketches; /* [place * (layers + 1) + layers of a chunk] */
+    struct timeline *timeline; /* made when first needed; NULL with one stage */
+    int64_t pp, layers;        /* of one chunk of each stage together */
+    double message_s, tail_s;  /* the least tail */
+    struct cell *cells;        /* [stage * (layers + 1) + layers of a chunk] */
+    int *likes;                /* of each stage: which sketches are its own */
+    int like_count;
+    struct stage_sketch **sketches; /* [like * (layers + 1) + layers of a chunk] */
     double *
         allowed_s; /* [stage * (layers + 1) + layers left]: how much may come before, for the limit; < 0: no way */
-    int64_t room;
     double bound_s; /* composition_bound()'s answer */
     bool cut;       /* of some stage, not all choices have been tried */
     /* In a search. */
@@ -39,15 +38,19 @@ struct composition {
     int64_t *budget;
 };
 
-static enum place place_of(const struct composition *c, int64_t stage)
+/* Stages in the middle that stand on the same ground differ in what they keep, and in nothing that a sketch has. */
+static void list_likes(struct composition *c)
 {
-    return stage == 0 ? PLACE_FIRST : stage == c->pp - 1 ? PLACE_LAST : PLACE_MIDDLE;
+    const struct stage *list = c->stages->list;
+    for (int64_t i = 0; i < c->pp; i++) {
+        bool middle = i > 1 && i < c->pp - 1;
+        c->likes[i] = middle && list[i].ground == list[i - 1].ground ? c->likes[i - 1] : c->like_count++;
+    }
 }
 
-/* Stages of a place differ in what they keep, and in nothing that the sketch has. */
 static struct stage_sketch *sketch_of(struct composition *c, int64_t stage, int64_t layers)
 {
-    struct stage_sketch **sketch = &c->sketches[(int64_t)place_of(c, stage) * (c->layers + 1) + layers];
+    struct stage_sketch **sketch = &c->sketches[c->likes[stage] * (c->layers + 1) + layers];
     if (!*sketch) {
         *sketch = host_alloc(sizeof **sketch);
         stages_sketch(c->stages, stage, layers, *sketch);
@@ -60,28 +63,30 @@ static double least_tail(struct composition *c)
 {
     int64_t most = (c->layers + c->pp - 1) / c->pp;
     double tail_s = INFINITY, none[2] = {0, 0};
-    int64_t stages[] = {0, c->pp / 2, c->pp - 1};
-    for (int i = 0; i < 3; i++)
-        tail_s = fmin(tail_s, stage_sketch_tail(sketch_of(c, stages[i], most), none).after_s);
+    for (int64_t i = 0; i < c->pp; i++)
+        if (!i || c->likes[i] != c->likes[i - 1])
+            tail_s = fmin(tail_s, stage_sketch_tail(sketch_of(c, i, most), none).after_s);
     return tail_s;
 }
 
-struct composition *composition_open(const struct stages *stages, int64_t room)
+struct composition *composition_open(const struct stages *stages)
 {
     struct composition *c = host_alloc(sizeof *c);
     const struct layout *l = &stages->layout;
     c->stages = stages;
     c->pp = l->pp;
     c->layers = stages->model->layers / l->virtual_stages;
-    c->room = room;
-    c->message_s = c->pp > 1 ? time_model_message(l, stages->costs->message_bytes, stages->speed) : 0;
+    const struct stage *first = &stages->list[0];
+    c->message_s = c->pp > 1 ? time_model_message(l, first->costs->message_bytes, first->speed) : 0;
     size_t cells = (size_t)(c->pp * (c->layers + 1));
     c->cells = host_alloc(cells * sizeof *c->cells);
-    c->sketches = host_alloc((size_t)(PLACES * (c->layers + 1)) * sizeof(struct stage_sketch *));
+    c->likes = host_alloc((size_t)c->pp * sizeof *c->likes);
+    list_likes(c);
+    c->sketches = host_alloc((size_t)(c->like_count * (c->layers + 1)) * sizeof(struct stage_sketch *));
     c->allowed_s = host_alloc((size_t)((c->pp + 1) * (c->layers + 1)) * sizeof *c->allowed_s);
     c->chosen = host_alloc((size_t)c->pp * sizeof *c->chosen);
     for (size_t i = 0; i < cells; i++)
-        c->cells[i].room = room;
+        c->cells[i].room = stages->list[(int64_t)i / (c->layers + 1)].room;
     c->tail_s = least_tail(c);
     return c;
 }
@@ -92,13 +97,14 @@ void composition_close(struct composition *c)
         return;
     for (int64_t i = 0; i < c->pp * (c->layers + 1); i++)
         stage_choice_clear(&c->cells[i].choice);
-    for (int64_t i = 0; i < PLACES * (c->layers + 1); i++)
+    for (int64_t i = 0; i < c->like_count * (c->layers + 1); i++)
         if (c->sketches[i]) {
             stage_sketch_clear(c->sketches[i]);
             free(c->sketches[i]);
         }
     timeline_free(c->timeline);
     free(c->cells);
+    free(c->likes);
     free(c->sketches);
     free(c->allowed_s);
     free(c->chosen);
@@ -226,7 +232,7 @@ static bool fill_table(struct composition *c, double step_limit_s)
             if (too_slow(c, stage, layers, limit_s))
                 break;
             const struct cell *cell = known_cell(c, stage, layers);
-            if (cell->state != CELL_KNOWN && cell->room == c->room)
+            if (cell->state != CELL_KNOWN && cell->room == c->stages->list[stage].room)
                 break; /* where so many do not fit, more do not */
             for (int64_t left = layers + c->pp - 1 - stage; left <= c->layers - stage; left++)
                 allowed[left] = fmax(allowed[left], allowed_with(c, stage, layers, left, limit_s));

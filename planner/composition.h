@@ -23,8 +23,8 @@
 
 struct composition;
 
-/* `stages` is borrowed; `room`: bytes of tensors that a rank may have at the peak. */
-struct composition *composition_open(const struct stages *stages, int64_t room);
+/* `stages` is borrowed. */
+struct composition *composition_open(const struct stages *stages);
 void composition_close(struct composition *composition); /* NULL is fine */
 
 /* No step of this layout is shorter; infinite when that is `limit_s` or more, or nothing fits. `from_s`: known to be none. */

@@ -21,33 +21,36 @@ struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage
     const struct stage *s = &stages->list[stage];
     int64_t peak = stages_peak(stages, stage, layers, options, &moment), layer_bytes = 0, later_bytes = 0;
     for (int64_t i = 0; i < layers; i++) {
-        layer_bytes += stages->costs->options[options[i]].pile.saved;
-        later_bytes += stages->costs->options[options[i]].pile.later;
+        layer_bytes += s->costs->options[options[i]].pile.saved;
+        later_bytes += s->costs->options[options[i]].pile.later;
     }
     bytes.states = s->state_bytes + layers * s->layer_state_bytes;
     bytes.kept_micro_batches = moment.kept[0] + moment.kept[1] + moment.later[0] + moment.later[1];
     for (int kind = 0; kind < s->kinds; kind++)
-        bytes.kept += moment.kept[kind] * (layer_bytes + stages->costs->piles[s->bottom[kind]].saved +
-                                           stages->costs->piles[s->top[kind]].saved) +
+        bytes.kept += moment.kept[kind] * (layer_bytes + s->costs->piles[s->bottom[kind]].saved +
+                                           s->costs->piles[s->top[kind]].saved) +
                       moment.later[kind] * later_bytes;
     bytes.working = peak - bytes.states - bytes.kept;
-    const struct pile *top = &stages->costs->piles[s->top[moment.kind]];
+    const struct pile *top = &s->costs->piles[s->top[moment.kind]];
     if (s->top[moment.kind] == COST_HEAD)
         bytes.head = max_i64(top->forward, top->backward);
     return bytes;
 }
 
-/* "stage 3 needs 83.2 GiB of 79.2 GiB: ..." */
-static void print_bytes(const struct search_bytes *b, int64_t needed, int64_t capacity, int64_t stages,
-                        struct text *out)
+/* "stage 3 on a100-80g needs 83.2 GiB of 79.2 GiB: ..."; the device is named where there are several kinds. */
+static void print_bytes(const struct search_row *row, const struct cluster *cluster, struct text *out)
 {
+    const struct search_bytes *b = &row->bytes;
+    const struct rank_device *device = &cluster->groups[row->group].device;
     char need[UNITS_TEXT], have[UNITS_TEXT], states[UNITS_TEXT], kept[UNITS_TEXT], working[UNITS_TEXT];
-    if (stages > 1)
-        text_printf(out, "stage %lld needs ", (long long)b->stage);
+    if (row->layout.pp > 1)
+        text_printf(out, "stage %lld", (long long)b->stage);
     else
-        text_printf(out, "a rank needs ");
-    text_printf(out, "%s of %s: states %s", units_format_bytes(needed, need),
-                units_format_bytes(capacity, have), units_format_bytes(b->states, states));
+        text_add(out, "a rank");
+    if (cluster->group_count > 1)
+        text_printf(out, " on %s", device->name);
+    text_printf(out, " needs %s of %s: states %s", units_format_bytes(row->needed_bytes, need),
+                units_format_bytes(device->capacity_bytes, have), units_format_bytes(b->states, states));
     if (b->kept)
         text_printf(out, ", activations of %lld micro-batches %s", (long long)b->kept_micro_batches,
                     units_format_bytes(b->kept, kept));
@@ -95,11 +98,12 @@ static struct search_row copy_row(struct arena *arena, const struct search_row *
 
 /* ----------------------------------------------------------------------------------------------------------- nearest */
 
-/* The layout that needs least, as far as even stages with one set for all their layers tell. */
+/* What is least short of room, as far as even stages with one set for all their layers tell. */
 struct nearest {
     const struct search_request *request;
-    struct costs_cache *costs;
+    struct costs_cache *costs; /* of bytes only, which are the same on all devices */
     struct search_row row;
+    int64_t short_bytes;
     uint32_t mask;
     bool found;
 };
@@ -110,7 +114,7 @@ static int best_option(const struct stages *stages, int64_t stage, int64_t layer
 {
     int best = 0;
     *peak = INT64_MAX;
-    for (int i = 0; i < stages->costs->option_count; i++) {
+    for (int i = 0; i < stages->list[stage].costs->option_count; i++) {
         for (int64_t k = 0; k < layers; k++)
             options[k] = i;
         int64_t bytes = stages_peak(stages, stage, layers, options, NULL);
@@ -122,31 +126,68 @@ static int best_option(const struct stages *stages, int64_t stage, int64_t layer
     return best;
 }
 
-static void weigh_layout(struct nearest *n, const struct layout *layout)
+/* The first stages of their kind keep most, and the last has the head. */
+static bool is_telling(const struct stages *stages, int64_t stage)
 {
-    const struct model *model = n->request->model;
-    struct costs *costs = costs_find(n->costs, layout);
-    int *options = host_alloc((size_t)model->layers * sizeof *options);
-    int64_t chunks = layout_chunks(layout), most = (model->layers + chunks - 1) / chunks, peak;
-    struct stages stages;
-    struct search_row row = {.layout = *layout};
-    costs_open_options(n->costs, layout, costs);
-    stages_open(model, n->request->speed, layout, costs, &stages);
-    /* The first stage keeps most, and the last has the head. */
-    for (int end = 0; end <= (layout->pp > 1); end++) {
-        int64_t stage = end ? layout->pp - 1 : 0, layers = end ? model->layers / chunks : most;
-        int option = best_option(&stages, stage, layers, options, &peak);
-        if (peak > row.peak_bytes) {
-            row.peak_bytes = peak;
-            row.bytes = explanation_bytes(&stages, stage, layers, options);
-            n->mask = row.peak_bytes < n->row.peak_bytes || !n->found ? costs->options[option].mask : n->mask;
-        }
+    return stage == 0 || stage == stages->layout.pp - 1 ||
+           stages->list[stage].ground != stages->list[stage - 1].ground;
+}
+
+/* The stage that is short of most decides. */
+static void weigh_stages(struct nearest *n, const struct stages *stages, const struct siting *siting)
+{
+    int64_t model_layers = n->request->model->layers, chunks = layout_chunks(&stages->layout);
+    int *options = host_alloc((size_t)model_layers * sizeof *options);
+    struct search_row row = {.layout = stages->layout, .siting = *siting};
+    int64_t most_short = INT64_MIN;
+    uint32_t mask = 0;
+    for (int64_t i = 0; i < stages->layout.pp; i++) {
+        int64_t peak, layers = i && i == stages->layout.pp - 1 ? model_layers / chunks
+                                                               : (model_layers + chunks - 1) / chunks;
+        if (!is_telling(stages, i))
+            continue;
+        int option = best_option(stages, i, layers, options, &peak);
+        if (peak - stages->list[i].room <= most_short)
+            continue;
+        most_short = peak - stages->list[i].room;
+        row.peak_bytes = peak;
+        row.bytes = explanation_bytes(stages, i, layers, options);
+        mask = stages->list[i].costs->options[option].mask;
     }
-    if (!n->found || row.peak_bytes < n->row.peak_bytes)
+    if (!n->found || most_short < n->short_bytes) {
         n->row = row;
+        n->short_bytes = most_short;
+        n->mask = mask;
+    }
     n->found = true;
-    stages_close(&stages);
     free(options);
+}
+
+/* A layout that is weighed in all its places, or the first of many. */
+struct weighing {
+    struct nearest *nearest;
+    const struct layout *layout;
+    int left;
+};
+
+static bool weigh_siting(void *context, const struct siting *siting)
+{
+    struct weighing *w = context;
+    const struct search_request *request = w->nearest->request;
+    struct costs *costs = costs_find(w->nearest->costs, w->layout);
+    struct site_run runs[SITE_RUNS];
+    struct stage_ground grounds[SITE_RUNS];
+    struct stages stages;
+    int count = siting_runs(request->cluster, w->layout, siting, runs);
+    costs_open_options(w->nearest->costs, w->layout, costs);
+    for (int i = 0; i < count; i++)
+        grounds[i] = (struct stage_ground){
+            runs[i].stages, request->speeds, costs,
+            siting_room(request->cluster, runs[i].site.groups, layout_ranks(w->layout))};
+    stages_open(request->model, w->layout, grounds, &stages);
+    weigh_stages(w->nearest, &stages, siting);
+    stages_close(&stages);
+    return --w->left > 0;
 }
 
 /* States and the least activations of an even share, quickly. */
@@ -194,6 +235,27 @@ static bool note_shape(void *context, const struct space_shape *shape)
     return false; /* larger micro-batches need more */
 }
 
+static int predict_nearest(const struct search_request *request, const struct pipeline *pipeline,
+                           struct search_row *row, struct error *err)
+{
+    struct prediction prediction;
+    struct siting_speeds *speeds = siting_speeds_open(request->cluster, request->speeds);
+    const struct rank_device **devices = host_alloc((size_t)pipeline->count * sizeof *devices);
+    siting_devices(request->cluster, &row->layout, &row->siting, devices);
+    int status = prediction_make_placed(
+        pipeline, devices, siting_speeds_of_layout(speeds, &row->layout, &row->siting), &prediction, err);
+    for (int g = 0; g < request->cluster->group_count; g++)
+        if (devices[prediction.stage] == &request->cluster->groups[g].device)
+            row->group = g;
+    row->peak_bytes = prediction.peak_bytes;
+    row->arena_bytes = prediction.arena_bytes;
+    row->needed_bytes = prediction.needed_bytes;
+    row->time = prediction.time;
+    free(devices);
+    siting_speeds_close(speeds);
+    return status;
+}
+
 /* Builds it, with its set in all layers; its needs as built. */
 static int build_nearest(struct nearest *n, struct search_row *row, struct arena *arena, struct error *err)
 {
@@ -207,13 +269,7 @@ static int build_nearest(struct nearest *n, struct search_row *row, struct arena
     struct program_spec spec = {model, &row->layout, row->masks, row->chunk_layers, 0};
     if (pipeline_create(&spec, &pipeline, err))
         return -1;
-    struct prediction prediction;
-    int status =
-        prediction_make_pipeline(pipeline, &n->request->cluster->device, n->request->speed, &prediction, err);
-    row->peak_bytes = prediction.peak_bytes;
-    row->arena_bytes = prediction.arena_bytes;
-    row->needed_bytes = prediction.needed_bytes;
-    row->time = prediction.time;
+    int status = predict_nearest(n->request, pipeline, row, err);
     struct text recompute = {0};
     recompute_print(model, row->masks, &recompute);
     row->recompute = keep_text(arena, &recompute);
@@ -228,8 +284,7 @@ static const char *reason_of(const struct search_request *request, const struct 
     struct text text = {0};
     explanation_plan(row, &text);
     text_add(&text, ": ");
-    print_bytes(&row->bytes, row->needed_bytes, request->cluster->device.capacity_bytes, row->layout.pp,
-                &text);
+    print_bytes(row, request->cluster, &text);
     return keep_text(arena, &text);
 }
 
@@ -239,11 +294,14 @@ static int find_nearest(const struct search_request *request, struct arena *aren
 {
     struct nearest nearest = {
         .request = request,
-        .costs = costs_open(request->model, request->speed, request->sets, request->set_count)};
+        .costs = costs_open(request->model, request->speeds, request->sets, request->set_count)};
     struct near_list list = {.nearest = &nearest};
     space_shapes(request, request->model->heads, note_shape, &list);
-    for (int i = 0; i < list.count; i++)
-        weigh_layout(&nearest, &list.layouts[i]);
+    for (int i = 0; i < list.count; i++) {
+        enum { SITINGS = 64 };
+        struct weighing weighing = {&nearest, &list.layouts[i], SITINGS};
+        siting_visit(request->cluster, &list.layouts[i], weigh_siting, &weighing);
+    }
     int status = 0;
     *found = nearest.found;
     *out = nearest.row;
@@ -309,14 +367,24 @@ static void print_factor(double ratio, struct text *out)
         text_printf(out, "%.2f%%", 100 * (ratio - 1));
 }
 
+/* Have tensor-parallel ranks to go through the network? */
+static bool crosses_nodes(const struct cluster *cluster, const struct search_row *row)
+{
+    for (int i = 0; i < row->siting.count; i++) {
+        int64_t each = cluster->groups[row->siting.parts[i].group].ranks_per_node;
+        if (row->siting.parts[i].ranks > each && each % row->layout.tp)
+            return true;
+    }
+    return false;
+}
+
 /* `bound_s`: none of them is faster. One that is faster than the plan was left out by a search that gave up. */
 static void explain_row(const struct families *f, const char *name, const struct search_row *row,
                         double bound_s, struct text *out)
 {
     enum { SAME = 10000 }; /* to 0.01%, as it is printed */
     const struct search_row *plan = &f->result->alternatives[0];
-    const struct cluster *cluster = f->request->cluster;
-    bool crosses = cluster->nodes > 1 && cluster->ranks_per_node % row->layout.tp;
+    bool crosses = crosses_nodes(f->request->cluster, row);
     double ratio = row->time.total / plan->time.total;
     text_printf(out, "%s%s: ", name, crosses ? " crosses nodes" : "");
     if (fabs(ratio - 1) * SAME < 0.5) {
@@ -419,7 +487,8 @@ static int try_named(struct families *f, const struct search_request *request, s
 static int try_parts(struct families *f, struct error *err)
 {
     const struct layout *l = &f->result->alternatives[0].layout;
-    int64_t most = min_i64(2 * f->request->cluster->ranks_per_node, cluster_ranks(f->request->cluster));
+    int64_t most =
+        min_i64(2 * cluster_ranks_per_node(f->request->cluster), cluster_ranks(f->request->cluster));
     for (int64_t tp = 1; tp <= most && !f->request->tp; tp *= 2) {
         struct search_request request = *f->request;
         request.tp = tp;
@@ -511,11 +580,10 @@ int explanation_unlocks(const struct search_request *request, const struct searc
     static const double shares[] = {0.05, 0.25};
     double plan_s = result->alternatives[0].time.total;
     for (int i = 0; i < 2; i++) {
-        struct cluster cluster = *request->cluster;
+        int64_t bytes = (int64_t)((double)request->cluster->groups[0].device.capacity_bytes * shares[i]);
+        struct cluster cluster = cluster_with_memory(request->cluster, bytes);
         struct search_request more = *request;
         struct search_result own;
-        int64_t bytes = (int64_t)((double)cluster.device.capacity_bytes * shares[i]);
-        cluster.device.capacity_bytes += bytes;
         more.cluster = &cluster;
         more.effort_parts = UNLOCK_PARTS;
         if (search_run(&more, &own, err))
@@ -534,27 +602,33 @@ int explanation_unlocks(const struct search_request *request, const struct searc
     return 0;
 }
 
-/* The least capacity with which there is a plan, to the byte where searches spend little: at most `enough`, and more than what there
- * is. *row becomes what is planned with it. */
+/* How much more every rank must have for this row of a cluster with `more_bytes` more. */
+static int64_t bytes_missing(const struct cluster *cluster, const struct search_row *row)
+{
+    return row->needed_bytes - cluster->groups[row->group].device.capacity_bytes;
+}
+
+/* The fewest bytes more on every rank with which there is a plan, to the byte where searches spend little: at most what the row
+ * lacks. *row becomes what is planned with it. */
 static int find_enough_bytes(const struct search_request *request, struct arena *arena,
                              struct search_row *row, struct error *err)
 {
     enum { MOST_EFFORT = 64000000 };
-    int64_t have = request->cluster->device.capacity_bytes, enough = row->needed_bytes, spent = 0;
-    struct cluster cluster = *request->cluster;
+    int64_t too_few = 0, enough = bytes_missing(request->cluster, row), spent = 0;
     struct search_request more = *request;
-    more.cluster = &cluster;
     more.effort_parts = UNLOCK_PARTS;
-    while (enough - have > 1 && spent < MOST_EFFORT) {
+    while (enough - too_few > 1 && spent < MOST_EFFORT) {
         struct search_result own;
-        cluster.device.capacity_bytes = have + (enough - have) / 2;
+        int64_t middle = too_few + (enough - too_few) / 2;
+        struct cluster cluster = cluster_with_memory(request->cluster, middle);
+        more.cluster = &cluster;
         if (search_run(&more, &own, err))
             return -1;
         if (own.alternative_count) {
             *row = copy_row(arena, &own.alternatives[0], request->model->layers);
-            enough = row->needed_bytes;
+            enough = bytes_missing(request->cluster, row);
         } else {
-            have = cluster.device.capacity_bytes;
+            too_few = middle;
         }
         spent += own.count.effort;
         search_clear(&own);
@@ -562,56 +636,131 @@ static int find_enough_bytes(const struct search_request *request, struct arena 
     return 0;
 }
 
-/* Twice as many nodes, and so on, until there is a plan. */
-static int find_enough_nodes(const struct search_request *request, int64_t *nodes, struct error *err)
+static int try_nodes(const struct search_request *request, int64_t times, bool *found, struct error *err)
 {
-    enum { DOUBLINGS = 6 };
-    struct cluster cluster = *request->cluster;
+    struct cluster cluster = cluster_with_nodes(request->cluster, times);
     struct search_request more = *request;
-    *nodes = 0;
+    struct search_result own;
     more.cluster = &cluster;
     more.effort_parts = UNLOCK_PARTS;
+    if (search_run(&more, &own, err))
+        return -1;
+    *found = own.alternative_count > 0;
+    search_clear(&own);
+    return 0;
+}
+
+/* Twice as many nodes of each kind, and so on, until there is a plan; then the fewest between that and the half of it. */
+static int find_enough_nodes(const struct search_request *request, int64_t *nodes, struct error *err)
+{
+    enum { MOST_TIMES = 64 };
+    int64_t enough = 1;
+    bool found = false;
+    *nodes = 0;
     if (request->dp && request->tp && request->pp)
         return 0;
-    for (int i = 0; i < DOUBLINGS && !*nodes; i++) {
-        struct search_result own;
-        cluster.nodes *= 2;
-        if (search_run(&more, &own, err))
+    while (!found && enough < MOST_TIMES)
+        if (try_nodes(request, enough *= 2, &found, err))
             return -1;
-        *nodes = own.alternative_count ? cluster.nodes : 0;
-        search_clear(&own);
+    for (int64_t too_few = enough / 2; found && enough - too_few > 1;) {
+        bool fits;
+        int64_t middle = (enough + too_few) / 2;
+        if (try_nodes(request, middle, &fits, err))
+            return -1;
+        *(fits ? &enough : &too_few) = middle;
     }
+    *nodes = found ? enough * cluster_nodes(request->cluster) : 0;
     return 0;
+}
+
+/* What was asked for may be what is in the way. */
+static int try_freely(const struct search_request *request, struct text *out, struct error *err)
+{
+    struct search_request freely = {.model = request->model,
+                                    .cluster = request->cluster,
+                                    .speeds = request->speeds,
+                                    .global_batch = request->global_batch,
+                                    .seq_len = request->seq_len,
+                                    .precision = request->precision,
+                                    .effort_parts = UNLOCK_PARTS};
+    struct search_result own;
+    bool asked = request->dp || request->tp || request->pp || request->virtual_stages ||
+                 request->micro_batch || request->zero != SEARCH_ANY ||
+                 request->sequence_parallel != SEARCH_ANY || request->schedule || request->sets;
+    if (!asked)
+        return 0;
+    if (search_run(&freely, &own, err))
+        return -1;
+    if (own.alternative_count) {
+        text_add(out, "; with nothing asked for there is a plan here: ");
+        explanation_plan(&own.alternatives[0], out);
+    }
+    search_clear(&own);
+    return 0;
+}
+
+static int64_t least_capacity(const struct cluster *cluster)
+{
+    int64_t least = INT64_MAX;
+    for (int g = 0; g < cluster->group_count; g++)
+        least = min_i64(least, cluster->groups[g].device.capacity_bytes);
+    return least;
+}
+
+static void print_capacities(const struct cluster *cluster, struct text *out)
+{
+    char capacity[UNITS_TEXT];
+    for (int g = 0; g < cluster->group_count; g++) {
+        const struct rank_device *device = &cluster->groups[g].device;
+        text_printf(out, "%s%s", g ? " and " : "", units_format_bytes(device->capacity_bytes, capacity));
+        if (cluster->group_count > 1)
+            text_printf(out, " (%s)", device->name);
+    }
+    text_add(out, " per rank");
+}
+
+/* What would do. */
+static void print_ways_out(const struct search_request *request, const struct search_result *result,
+                           struct text *out)
+{
+    char enough[UNITS_TEXT];
+    const struct cluster *cluster = request->cluster;
+    if (cluster->group_count == 1)
+        text_printf(out, "%s per rank would do", units_format_bytes(result->enough_bytes, enough));
+    else
+        text_printf(out, "%s more on every rank would do", units_format_bytes(result->short_bytes, enough));
+    if (!result->enough_nodes)
+        text_add(out, "; use devices with more memory, or a smaller model");
+    else if (cluster->group_count == 1)
+        text_printf(out, ", or %lld nodes like these", (long long)result->enough_nodes);
+    else
+        text_printf(out, ", or %lld times the nodes",
+                    (long long)(result->enough_nodes / cluster_nodes(cluster)));
 }
 
 int explanation_refusal(const struct search_request *request, struct search_result *result, struct text *out,
                         struct error *err)
 {
-    char capacity[UNITS_TEXT], missing[UNITS_TEXT], enough[UNITS_TEXT];
+    char missing[UNITS_TEXT];
     struct families f = {.request = request, .result = result};
     struct search_row row;
     bool found;
-    int64_t have = request->cluster->device.capacity_bytes;
     if (find_nearest(request, result->arena, &row, &found, err) ||
         (found && find_enough_bytes(request, result->arena, &row, err)) ||
         find_enough_nodes(request, &result->enough_nodes, err))
         return -1;
-    text_printf(out, "no plan for %s in %s per rank", request->model->name,
-                units_format_bytes(have, capacity));
+    text_printf(out, "no plan for %s in ", request->model->name);
+    print_capacities(request->cluster, out);
     if (!found) {
         text_add(out, ": no layout of this kind can be run; leave some of it to be chosen");
-        return 0;
+        return try_freely(request, out, err);
     }
     row.reason = reason_of(request, &row, result->arena);
     add_rejected(&f, &row);
-    result->enough_bytes = row.needed_bytes;
-    result->short_bytes = row.needed_bytes - have;
-    text_printf(out, ": the nearest is short of %s (%s); %s per rank would do",
-                units_format_bytes(result->short_bytes, missing), row.reason,
-                units_format_bytes(result->enough_bytes, enough));
-    if (result->enough_nodes)
-        text_printf(out, ", or %lld nodes like these", (long long)result->enough_nodes);
-    else
-        text_add(out, "; use devices with more memory, or a smaller model");
-    return 0;
+    result->short_bytes = bytes_missing(request->cluster, &row);
+    result->enough_bytes = result->short_bytes + least_capacity(request->cluster);
+    text_printf(out, ": the nearest is short of %s (%s); ", units_format_bytes(result->short_bytes, missing),
+                row.reason);
+    print_ways_out(request, result, out);
+    return try_freely(request, out, err);
 }

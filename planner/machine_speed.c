@@ -164,16 +164,27 @@ void machine_speed_from_card(const struct card *card, enum precision precision, 
     }
 }
 
+void machine_speed_for_group(const struct node_group *group, enum precision precision, int cores,
+                             struct machine_speed *out)
+{
+    if (group->device.card)
+        machine_speed_from_card(group->device.card, precision, out);
+    else
+        machine_speed_nominal(cores, out);
+    out->ranks_per_node = group->ranks_per_node;
+    double net = group->net_bytes_per_s * (group->device.card ? link_share : 1);
+    out->net_bytes_per_s = (struct speed_value){net, group->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
+}
+
 void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
                                struct machine_speed *out)
 {
-    if (cluster->device.card)
-        machine_speed_from_card(cluster->device.card, precision, out);
-    else
-        machine_speed_nominal(cores, out);
-    out->ranks_per_node = cluster->ranks_per_node;
-    double net = cluster->net_bytes_per_s * (cluster->device.card ? link_share : 1);
-    out->net_bytes_per_s = (struct speed_value){net, cluster->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
+    machine_speed_for_group(&cluster->groups[0], precision, cores, out);
+}
+
+const struct machine_speed *machine_speed_of_stage(const struct machine_speed *speed, int64_t stage)
+{
+    return speed->stages ? speed->stages[stage] : speed;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- seconds */
@@ -232,6 +243,7 @@ static double turns(const struct machine_speed *speed, int64_t ranks)
 
 double machine_speed_doubt(const struct machine_speed *speed)
 {
+    speed = machine_speed_of_stage(speed, 0);
     if (speed->calibration)
         return calibration_spread(speed->calibration);
     switch (speed->matmul_source) {
@@ -247,7 +259,9 @@ double machine_speed_doubt(const struct machine_speed *speed)
 /* Does every group of this kind have its ranks on one node? They are numbered node by node. */
 static bool within_node(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
 {
-    return ranks <= speed->ranks_per_node ||
+    if (speed->apart)
+        return false;
+    return speed->together || ranks <= speed->ranks_per_node ||
            (group->extent > 0 && speed->ranks_per_node % group->extent == 0);
 }
 
@@ -275,8 +289,7 @@ static bool link_seconds(const struct machine_speed *speed, enum op_kind kind, c
     return true;
 }
 
-double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
-                                     int64_t ranks)
+static double message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
 {
     double measured_s;
     if (link_seconds(speed, OP_SEND, work, ranks, &measured_s))
@@ -284,6 +297,15 @@ double machine_speed_message_seconds(const struct machine_speed *speed, const st
     double latency_s =
         is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, ranks)) : 0;
     return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value;
+}
+
+double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
+                                     int64_t ranks)
+{
+    double slowest_s = 0;
+    for (const struct machine_speed *s = speed->across ? speed->across : speed; s; s = s->beside)
+        slowest_s = fmax(slowest_s, message_seconds(s, work, ranks));
+    return slowest_s;
 }
 
 /* On how many nodes a group has ranks. */
@@ -337,8 +359,8 @@ static double compute_seconds(const struct machine_speed *speed, enum op_kind ki
     return work->flops / (matmul_rate(speed, work->flops) * share);
 }
 
-double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
-                             int64_t ranks)
+static double op_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                         int64_t ranks)
 {
     double seconds;
     if (speed->calibration &&
@@ -348,6 +370,22 @@ double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kin
         return collective_seconds(speed, kind, work, ranks);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, ranks));
     return fmax(compute_seconds(speed, kind, work, ranks), moved_s) + speed->overhead_s.value;
+}
+
+/* Do ranks of several stages do it together? */
+static bool crosses_stages(enum op_kind kind)
+{
+    return kind == OP_REDUCE_LOSS || kind == OP_REDUCE_SQUARES || kind == OP_REDUCE_TIED;
+}
+
+double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                             int64_t ranks)
+{
+    double slowest_s = 0;
+    for (const struct machine_speed *s = speed->across && crosses_stages(kind) ? speed->across : speed; s;
+         s = s->beside)
+        slowest_s = fmax(slowest_s, op_seconds(s, kind, work, ranks));
+    return slowest_s;
 }
 
 void machine_speed_describe(const struct machine_speed *speed, struct text *out)

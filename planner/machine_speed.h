@@ -11,6 +11,7 @@
 #include "planner/cluster.h"
 #include "planner/roofline.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum speed_source {
@@ -44,6 +45,12 @@ struct machine_speed {
     int cores;      /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
     int threads;    /* CPU: all rates above are those of so many threads together */
     const struct calibration *calibration; /* borrowed; NULL: none */
+    /* Where ranks differ (siting.h). All borrowed. */
+    bool together;                      /* all of the run's ranks on such devices are on one node */
+    bool apart;                         /* no group of the run's ranks is on one node */
+    const struct machine_speed *beside; /* others that take part: everything waits for the slowest; NULL: none do */
+    const struct machine_speed *across; /* of what ranks of several stages do together; NULL: the same */
+    const struct machine_speed *const *stages; /* of each stage of a pipeline; NULL: the same */
 };
 
 /* A CPU of `cores` cores as /proc/cpuinfo describes it. */
@@ -56,9 +63,14 @@ void machine_speed_set_measured(struct machine_speed *speed, const double matmul
 void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out);
 /* From now on, operations of the kinds that were calibrated take what they took there, and so does communication. */
 void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration);
-/* The ranks of a cluster, from presets or nominal values. `cores`: of this machine, for CPU ranks. */
+/* The ranks of a group of nodes, from presets or nominal values. `cores`: of this machine, for CPU ranks. */
+void machine_speed_for_group(const struct node_group *group, enum precision precision, int cores,
+                             struct machine_speed *out);
+/* Of a cluster's first group, which is all of it where nodes are alike. */
 void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
                                struct machine_speed *out);
+/* The speed of a stage of a pipeline. */
+const struct machine_speed *machine_speed_of_stage(const struct machine_speed *speed, int64_t stage);
 
 /* Seconds of one operation on one of `ranks` ranks that work at the same time, numbered node by node. Of a message to or from
  * another stage, this is what the rank itself does, the copy to or from its buffer. */

@@ -53,6 +53,18 @@ int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_
     return speed ? time_model_pipeline(pipeline, speed, NULL, &out->time, err) : 0;
 }
 
+int prediction_make_placed(const struct pipeline *pipeline, const struct rank_device *const *devices,
+                           const struct machine_speed *speed, struct prediction *out, struct error *err)
+{
+    for (int i = 0; i < pipeline->count; i++) {
+        struct prediction own;
+        prediction_make(pipeline->stages[i], devices[i], NULL, &own);
+        if (!i || own.capacity_bytes - own.needed_bytes < out->capacity_bytes - out->needed_bytes)
+            *out = own;
+    }
+    return speed ? time_model_pipeline(pipeline, speed, NULL, &out->time, err) : 0;
+}
+
 static int largest_role(const int64_t by_role[ROLE_COUNT])
 {
     int largest = 0;

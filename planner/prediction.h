@@ -44,6 +44,10 @@ void prediction_make(const struct program *program, const struct rank_device *de
 int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_device *device,
                              const struct machine_speed *speed, struct prediction *out, struct error *err);
 
+/* The same where stages stand on different devices: devices[i] is stage i's, and the one that has least left decides. */
+int prediction_make_placed(const struct pipeline *pipeline, const struct rank_device *const *devices,
+                           const struct machine_speed *speed, struct prediction *out, struct error *err);
+
 /* "needs 412.00 MiB of 300.00 MiB: activation 220.00 MiB, optimizer 120.00 MiB, parameter 48.00 MiB": the largest roles. */
 void prediction_explain(const struct prediction *prediction, struct text *out);
 

@@ -19,16 +19,25 @@ struct node {
     double bound_s;
     enum level level;
     struct space_shape shape;
-    struct layout layout; /* from LEVEL_LAYOUT on */
+    struct layout layout; /* from LEVEL_LAYOUT on, as the siting */
+    struct siting siting;
 };
 
 enum { MOST_ROWS = 8 };
+
+/* What parts of a step cost at one speed. */
+struct priced {
+    struct priced *next;
+    const struct machine_speed *speed;
+    struct costs_cache *costs;
+};
 
 /* A search in progress. */
 struct search {
     const struct search_request *request;
     struct search_result *result;
-    struct costs_cache *costs;
+    struct siting_speeds *speeds;
+    struct priced *priced;
     struct bounds *bounds;
     struct node *heap; /* the least bound first */
     int64_t heap_count, heap_room;
@@ -131,28 +140,71 @@ static void add_row(struct search *s, const struct search_row *row)
 
 /* ------------------------------------------------------------------------------------------------------- one layout */
 
+/* Where the stages of a layout stand. */
+struct site {
+    struct stage_ground grounds[SITE_RUNS];
+    int count;
+};
+
+static struct costs_cache *costs_at(struct search *s, const struct machine_speed *speed)
+{
+    const struct search_request *r = s->request;
+    for (struct priced *p = s->priced; p; p = p->next)
+        if (p->speed == speed)
+            return p->costs;
+    struct priced *priced = host_alloc(sizeof *priced);
+    *priced = (struct priced){s->priced, speed, costs_open(r->model, speed, r->sets, r->set_count)};
+    s->priced = priced;
+    return priced->costs;
+}
+
+static void close_priced(struct search *s)
+{
+    for (struct priced *p = s->priced, *next; p; p = next) {
+        next = p->next;
+        costs_close(p->costs);
+        free(p);
+    }
+}
+
+static struct stage_ground ground_of(struct search *s, const struct layout *layout, int64_t stages,
+                                     const struct stage_site *where, bool with_options)
+{
+    const struct machine_speed *speed = siting_speeds_find(s->speeds, where);
+    struct costs_cache *cache = costs_at(s, speed);
+    struct costs *costs = costs_find(cache, layout);
+    if (with_options)
+        costs_open_options(cache, layout, costs);
+    return (struct stage_ground){stages, speed, costs,
+                                 siting_room(s->request->cluster, where->groups, layout_ranks(layout))};
+}
+
+static struct site site_of(struct search *s, const struct layout *layout, const struct siting *siting,
+                           bool with_options)
+{
+    struct site_run runs[SITE_RUNS];
+    struct site site = {.count = siting_runs(s->request->cluster, layout, siting, runs)};
+    for (int i = 0; i < site.count; i++)
+        site.grounds[i] = ground_of(s, layout, runs[i].stages, &runs[i].site, with_options);
+    return site;
+}
+
 /* A layout that is being composed. */
 struct candidate {
     struct stages stages;
+    struct siting siting;
     struct composition *composition;
-    int64_t room; /* for tensors */
 };
 
-static int64_t room_for_tensors(const struct search *s, const struct layout *layout)
+static void open_candidate(struct search *s, const struct node *node, struct candidate *candidate)
 {
-    const struct rank_device *device = &s->request->cluster->device;
-    return device->capacity_bytes - prediction_runtime(device, layout_ranks(layout)).bytes;
-}
-
-static void open_candidate(struct search *s, const struct layout *layout, struct candidate *candidate)
-{
-    struct costs *costs = costs_find(s->costs, layout);
-    costs_open_options(s->costs, layout, costs);
-    stages_open(s->request->model, s->request->speed, layout, costs, &candidate->stages);
+    const struct layout *layout = &node->layout;
+    struct site site = site_of(s, layout, &node->siting, true);
+    stages_open(s->request->model, layout, site.grounds, &candidate->stages);
     candidate->stages.effort = &s->effort;
     s->effort -= PER_ITEM * 2 * layout_chunks(layout) * layout_micro_batches(layout);
-    candidate->room = room_for_tensors(s, layout);
-    candidate->composition = composition_open(&candidate->stages, candidate->room);
+    candidate->siting = node->siting;
+    candidate->composition = composition_open(&candidate->stages);
 }
 
 static void close_candidate(struct candidate *candidate)
@@ -173,8 +225,35 @@ static void fill_masks(struct candidate *candidate, const int64_t *stage_layers,
             composition_choice(candidate->composition, stage, stage_layers[stage]);
         chunk_layers[chunk] = stage_layers[stage];
         for (int64_t i = 0; i < stage_layers[stage]; i++)
-            masks[layer++] = candidate->stages.costs->options[choice->options[i]].mask;
+            masks[layer++] = candidate->stages.list[stage].costs->options[choice->options[i]].mask;
     }
+}
+
+/* Those of the stage that has least left; built stages first. */
+static void add_bytes(const struct search *s, struct candidate *candidate,
+                      const struct composition_best *best, struct search_row *row)
+{
+    const struct layout *l = &candidate->stages.layout;
+    int64_t least_left = INT64_MAX, worst = 0, ranks = l->dp * l->tp;
+    for (int64_t i = 0; i < l->pp; i++) {
+        int64_t peak = composition_choice(candidate->composition, i, best->layers[i])->peak_bytes;
+        int64_t built = *composition_arena(candidate->composition, i, best->layers[i]);
+        int64_t left = candidate->stages.list[i].room - max_i64(peak, built);
+        if (left < least_left)
+            worst = i;
+        least_left = min_i64(least_left, left);
+    }
+    const struct stage_choice *choice =
+        composition_choice(candidate->composition, worst, best->layers[worst]);
+    row->peak_bytes = choice->peak_bytes;
+    row->arena_bytes = *composition_arena(candidate->composition, worst, best->layers[worst]);
+    row->bytes = explanation_bytes(&candidate->stages, worst, best->layers[worst], choice->options);
+    row->group = siting_scarcest(s->request->cluster,
+                                 siting_groups(&candidate->siting, worst * ranks, (worst + 1) * ranks),
+                                 layout_ranks(l));
+    const struct rank_device *device = &s->request->cluster->groups[row->group].device;
+    row->needed_bytes =
+        max_i64(row->peak_bytes, row->arena_bytes) + prediction_runtime(device, layout_ranks(l)).bytes;
 }
 
 static struct search_row row_of(struct search *s, struct candidate *candidate,
@@ -182,25 +261,15 @@ static struct search_row row_of(struct search *s, struct candidate *candidate,
 {
     struct arena *arena = s->result->arena;
     const struct layout *l = &candidate->stages.layout;
-    const struct rank_device *device = &s->request->cluster->device;
     struct search_row row = {
         .layout = *l,
+        .siting = candidate->siting,
         .masks = arena_array(arena, (size_t)s->request->model->layers, sizeof *row.masks),
         .chunk_layers = arena_array(arena, (size_t)layout_chunks(l), sizeof *row.chunk_layers),
         .time = composition_time(candidate->composition, best),
     };
     fill_masks(candidate, best->layers, row.chunk_layers, row.masks);
-    for (int64_t i = 0; i < l->pp; i++) {
-        const struct stage_choice *choice = composition_choice(candidate->composition, i, best->layers[i]);
-        int64_t built = *composition_arena(candidate->composition, i, best->layers[i]);
-        row.arena_bytes = max_i64(row.arena_bytes, built);
-        if (choice->peak_bytes > row.peak_bytes) {
-            row.peak_bytes = choice->peak_bytes;
-            row.bytes = explanation_bytes(&candidate->stages, i, best->layers[i], choice->options);
-        }
-    }
-    row.needed_bytes =
-        max_i64(row.peak_bytes, row.arena_bytes) + prediction_runtime(device, layout_ranks(l)).bytes;
+    add_bytes(s, candidate, best, &row);
     struct text text = {0};
     recompute_print(s->request->model, row.masks, &text);
     row.recompute = arena_strdup(arena, text.data ? text.data : "");
@@ -228,7 +297,7 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
         if (status)
             break;
         *arena = program->arena_bytes;
-        *fits = program->arena_bytes <= candidate->room;
+        *fits = program->arena_bytes <= candidate->stages.list[spec.stage].room;
         s->result->count.built++;
         s->effort -= PER_STAGE_BUILT + PER_ITEM * program->micro_batches * program->instances;
         program_free(program);
@@ -246,8 +315,9 @@ static void tighten(struct candidate *candidate, const struct composition_best *
     for (int64_t i = 0; i < candidate->stages.layout.pp; i++) {
         int64_t arena = *composition_arena(candidate->composition, i, best->layers[i]);
         int64_t peak = composition_choice(candidate->composition, i, best->layers[i])->peak_bytes;
-        int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - candidate->room, 1);
-        if (arena > candidate->room)
+        int64_t room = candidate->stages.list[i].room;
+        int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - room, 1);
+        if (arena > room)
             composition_tighten(candidate->composition, i, best->layers[i], peak - less);
     }
 }
@@ -321,7 +391,7 @@ static int compose(struct search *s, struct node *node)
     struct candidate candidate;
     double limit_s = row_limit(s, &node->layout);
     int status = 0;
-    open_candidate(s, &node->layout, &candidate);
+    open_candidate(s, node, &candidate);
     double bound_s = composition_bound(candidate.composition, node->bound_s, limit_s);
     s->result->count.composed++;
     if (bound_s < s->best_s)
@@ -334,26 +404,54 @@ static int compose(struct search *s, struct node *node)
 
 /* ------------------------------------------------------------------------------------------------------------ levels */
 
+/* The layouts of a shape, each in all places. */
+struct listing {
+    struct search *search;
+    const struct node *node;
+    const struct layout *layouts;
+    int count;
+    int64_t placed;
+};
+
+/* On clusters of several groups that are far too large for a layout there are too many ways to place it. */
+enum { MOST_SITINGS = 1000 };
+
+static bool list_siting(void *context, const struct siting *siting)
+{
+    struct listing *listing = context;
+    struct search *s = listing->search;
+    if (listing->placed++ == MOST_SITINGS) {
+        s->unproved_s = fmin(s->unproved_s, listing->node->bound_s);
+        return false;
+    }
+    s->result->count.layouts += listing->count;
+    for (int i = 0; i < listing->count; i++) {
+        const struct layout *layout = &listing->layouts[i];
+        struct site site = site_of(s, layout, siting, false);
+        struct bounds_question question = {layout, site.grounds, site.count, false};
+        double bound_s = bounds_of_schedule(s->bounds, &question);
+        push(s, (struct node){fmax(bound_s, listing->node->bound_s), LEVEL_LAYOUT, listing->node->shape,
+                              *layout, *siting});
+    }
+    return true;
+}
+
 static void list_layouts(struct search *s, const struct node *node)
 {
     struct layout *layouts;
     int count = space_layouts(s->request, &node->shape, &layouts);
-    s->result->count.layouts += count;
-    for (int i = 0; i < count; i++) {
-        struct costs *costs = costs_find(s->costs, &layouts[i]);
-        double bound_s = bounds_of_schedule(s->bounds, &layouts[i], costs);
-        push(s, (struct node){fmax(bound_s, node->bound_s), LEVEL_LAYOUT, node->shape, layouts[i]});
-    }
+    struct listing listing = {s, node, layouts, count, 0};
+    if (count)
+        siting_visit(s->request->cluster, &layouts[0], list_siting, &listing);
     free(layouts);
 }
 
 static void bound_layout(struct search *s, struct node *node)
 {
-    struct costs *costs = costs_find(s->costs, &node->layout);
-    costs_open_options(s->costs, &node->layout, costs);
+    struct site site = site_of(s, &node->layout, &node->siting, true);
+    struct bounds_question question = {&node->layout, site.grounds, site.count, false};
     double limit_s = row_limit(s, &node->layout);
-    double bound_s =
-        bounds_of_layout(s->bounds, &node->layout, costs, room_for_tensors(s, &node->layout), limit_s);
+    double bound_s = bounds_of_layout(s->bounds, &question, limit_s);
     s->effort -= PER_STAGE_BOUNDED * node->layout.pp;
     if (bound_s < limit_s) {
         node->bound_s = fmax(bound_s, node->bound_s);
@@ -399,26 +497,60 @@ static int run_search(struct search *s)
 
 /* ------------------------------------------------------------------------------------------------------------ shapes */
 
+/* As many stages of each group as it has ranks for, where one layer takes least first: no siting has more layers a second. At
+ * most the devices with most room have it. */
+static struct site best_site(struct search *s, const struct layout *layout)
+{
+    const struct cluster *cluster = s->request->cluster;
+    int64_t left = layout->pp, ranks = layout->dp * layout->tp;
+    struct site all = {0}, out = {0};
+    bool used[CLUSTER_GROUPS] = {false};
+    for (int g = 0; g < cluster->group_count; g++) {
+        bool together = layout->tp <= cluster->groups[g].ranks_per_node;
+        struct stage_site where = {1U << g, 1U << g, together};
+        int64_t most = (cluster_group_ranks(&cluster->groups[g]) + ranks - 1) / ranks;
+        all.grounds[g] = ground_of(s, layout, most, &where, false);
+    }
+    while (left > 0 && out.count < cluster->group_count) {
+        int next = -1;
+        for (int g = 0; g < cluster->group_count; g++)
+            if (!used[g] && (next < 0 || bounds_layer_seconds(&all.grounds[g]) <
+                                             bounds_layer_seconds(&all.grounds[next])))
+                next = g;
+        used[next] = true;
+        out.grounds[out.count] = all.grounds[next];
+        out.grounds[out.count].stages = min_i64(left, all.grounds[next].stages);
+        left -= out.grounds[out.count++].stages;
+    }
+    return out;
+}
+
 /* Files a shape by its bound, unless all ranks together are too small for it. */
 static bool file_shape(void *context, const struct space_shape *shape)
 {
     struct search *s = context;
     struct layout layout = space_layout(s->request, shape);
-    struct costs *costs = costs_find(s->costs, &layout);
+    struct site site = best_site(s, &layout);
+    struct bounds_question question = {&layout, site.grounds, site.count, site.count > 1};
+    double room = 0;
     s->result->count.shapes++;
-    double room = (double)layout.pp * (double)room_for_tensors(s, &layout);
-    if (bounds_of_bytes(s->bounds, &layout, costs) > room) {
+    for (int g = 0; g < s->request->cluster->group_count; g++)
+        room = fmax(room, (double)siting_room(s->request->cluster, 1U << g, layout_ranks(&layout)));
+    if (bounds_of_bytes(s->bounds, &layout, site.grounds[0].costs) > (double)layout.pp * room) {
         s->result->count.beyond_bytes++;
         return false;
     }
-    push(s, (struct node){bounds_of_work(s->bounds, &layout, costs), LEVEL_SHAPE, *shape, layout});
+    push(s, (struct node){.bound_s = bounds_of_work(s->bounds, &question),
+                          .level = LEVEL_SHAPE,
+                          .shape = *shape,
+                          .layout = layout});
     return true;
 }
 
 /* Tensor-parallel ranks of several nodes are paid for at the network's pace; more than two nodes' only where nothing else fits. */
 static int search_shapes(struct search *s)
 {
-    int64_t node_ranks = s->request->cluster->ranks_per_node;
+    int64_t node_ranks = cluster_ranks_per_node(s->request->cluster);
     space_shapes(s->request, s->request->tp ? s->request->tp : 2 * node_ranks, file_shape, s);
     int status = run_search(s);
     if (!status && !s->row_count && isinf(s->unproved_s) && 2 * node_ranks < s->request->model->heads) {
@@ -480,7 +612,7 @@ int search_run(const struct search_request *request, struct search_result *out, 
     *out = (struct search_result){.arena = arena_create()};
     struct search s = {.request = request,
                        .result = out,
-                       .costs = costs_open(request->model, request->speed, request->sets, request->set_count),
+                       .speeds = siting_speeds_open(request->cluster, request->speeds),
                        .best_s = INFINITY,
                        .peak_s = INFINITY,
                        .unproved_s = INFINITY,
@@ -488,12 +620,13 @@ int search_run(const struct search_request *request, struct search_result *out, 
                        .effort = MOST_EFFORT / parts,
                        .most_effort = MOST_EFFORT / parts,
                        .err = err};
-    s.bounds = bounds_open(request->model, request->speed, s.costs);
+    s.bounds = bounds_open(request->model);
     int status = search_shapes(&s);
     if (!status)
         conclude(&s);
     bounds_close(s.bounds);
-    costs_close(s.costs);
+    close_priced(&s);
+    siting_speeds_close(s.speeds);
     free(s.heap);
     if (status)
         search_clear(out);

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "planner/cluster.h"
+#include "planner/siting.h"
 #include "planner/prediction.h"
 #include "planner/time_model.h"
 
@@ -21,7 +22,7 @@ enum search_choice { SEARCH_ANY, SEARCH_OFF, SEARCH_ON };
 struct search_request {
     const struct model *model;
     const struct cluster *cluster;
-    const struct machine_speed *speed;
+    const struct machine_speed *speeds; /* of each group of the cluster */
     int64_t global_batch; /* sequences per step over all ranks */
     int64_t seq_len;      /* 0: the model's */
     enum precision precision;
@@ -48,12 +49,14 @@ struct search_bytes {
 /* One configuration. */
 struct search_row {
     struct layout layout;
+    struct siting siting;
     uint32_t *masks;       /* recomputation by layer */
     int64_t *chunk_layers; /* layers of each chunk of the pipeline */
     const char *recompute; /* the same as text, for --recompute */
-    int64_t peak_bytes;    /* of the stage that needs most */
+    int64_t peak_bytes;    /* of the stage that has least left */
     int64_t arena_bytes;   /* likewise, as built; 0: it was not */
     int64_t needed_bytes;  /* peak, or arena, and runtime */
+    int group;             /* of the cluster, whose devices that stage has */
     struct search_bytes bytes;
     struct step_time time;
     const char *reason; /* rejected rows: "dp=1 micro-batch=8 ...: stage 3 needs 83.2 GiB of 79.2 GiB: ..." */
@@ -88,9 +91,9 @@ struct search_result {
     double bound_s;
     double search_seconds;
     /* When nothing fits: the configuration that needs least is rejected[0]. */
-    int64_t short_bytes;  /* by so much */
-    int64_t enough_bytes; /* a capacity that would do */
-    int64_t enough_nodes; /* so many would do; 0: no number of them that was tried */
+    int64_t short_bytes;  /* by so much, on every rank */
+    int64_t enough_bytes; /* a capacity that would do: of the rank that has least, and as much more on all others */
+    int64_t enough_nodes; /* so many would do, of each kind as many times more; 0: no number of them that was tried */
 };
 
 /* Fails only on a request that makes no sense; that nothing fits is an answer. On success the caller owns *out's contents:

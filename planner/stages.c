@@ -108,11 +108,17 @@ int stages_kind(const struct stages *stages, int64_t stage, int64_t chunk)
     return end && l->virtual_stages > 1;
 }
 
-static void open_stage(const struct stages *stages, int64_t number, struct stage *out)
+static void open_stage(const struct stages *stages, int64_t number, int ground, const struct stage_ground *on,
+                       struct stage *out)
 {
     const struct layout *l = &stages->layout;
     struct program probe = probe_of(stages->model, l);
-    *out = (struct stage){.number = number, .kinds = 1};
+    *out = (struct stage){.number = number,
+                          .ground = ground,
+                          .speed = on->speed,
+                          .costs = on->costs,
+                          .room = on->room,
+                          .kinds = 1};
     for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
         int kind = stages_kind(stages, number, chunk);
         int64_t global = chunk * l->pp + number;
@@ -121,22 +127,25 @@ static void open_stage(const struct stages *stages, int64_t number, struct stage
         out->bottom[kind] = global == 0 ? COST_EMBED : COST_RECEIVE;
         out->top[kind] = global == layout_chunks(l) - 1 ? COST_HEAD : COST_SEND;
     }
-    out->state_bytes = other_states(&probe, stages->costs->message_bytes);
+    out->state_bytes = other_states(&probe, out->costs->message_bytes);
     for (int kind = 0; kind < out->kinds; kind++)
-        out->state_bytes +=
-            out->chunks[kind] * (states_of(&probe, &stages->costs->blocks[out->bottom[kind]]) +
-                                 states_of(&probe, &stages->costs->blocks[out->top[kind]]));
-    out->layer_state_bytes = l->virtual_stages * states_of(&probe, &stages->costs->blocks[COST_LAYER]);
+        out->state_bytes += out->chunks[kind] * (states_of(&probe, &out->costs->blocks[out->bottom[kind]]) +
+                                                 states_of(&probe, &out->costs->blocks[out->top[kind]]));
+    out->layer_state_bytes = l->virtual_stages * states_of(&probe, &out->costs->blocks[COST_LAYER]);
     list_moments(stages, out);
 }
 
-void stages_open(const struct model *model, const struct machine_speed *speed, const struct layout *layout,
-                 const struct costs *costs, struct stages *out)
+void stages_open(const struct model *model, const struct layout *layout, const struct stage_ground *grounds,
+                 struct stages *out)
 {
-    *out = (struct stages){.model = model, .speed = speed, .layout = *layout, .costs = costs};
+    int ground = 0;
+    *out = (struct stages){.model = model, .layout = *layout};
     out->list = host_alloc((size_t)layout->pp * sizeof *out->list);
-    for (int64_t i = 0; i < layout->pp; i++)
-        open_stage(out, i, &out->list[i]);
+    for (int64_t i = 0, begin = 0; i < layout->pp; i++) {
+        if (i == begin + grounds[ground].stages)
+            begin += grounds[ground++].stages;
+        open_stage(out, i, ground, &grounds[ground], &out->list[i]);
+    }
 }
 
 void stages_close(struct stages *stages)
@@ -163,7 +172,7 @@ static struct fitting fitting_of(const struct stages *stages, int64_t stage_numb
 {
     const struct stage *stage = &stages->list[stage_number];
     return (struct fitting){
-        stages, stage, stages->costs, layers, stage->state_bytes + layers * stage->layer_state_bytes,
+        stages, stage, stage->costs, layers, stage->state_bytes + layers * stage->layer_state_bytes,
         -1,     {{0}}};
 }
 
@@ -224,7 +233,7 @@ int64_t stages_peak(const struct stages *stages, int64_t stage, int64_t layers, 
     struct pile pile = {0};
     set_lowest(&f, options[0]);
     for (int64_t i = layers - free_layers(&f); i < layers; i++)
-        pile = pile_on(pile, stages->costs->options[options[i]].pile);
+        pile = pile_on(pile, f.costs->options[options[i]].pile);
     return peak_with(&f, pile, moment);
 }
 
@@ -509,7 +518,7 @@ static void choose_with_lowest(struct choosing *c, int lowest, struct stage_choi
 bool stages_choose(const struct stages *stages, int64_t stage, int64_t layers, int64_t room,
                    struct stage_choice *out)
 {
-    const struct costs *costs = stages->costs;
+    const struct costs *costs = stages->list[stage].costs;
     struct choosing c = {.fitting = fitting_of(stages, stage, layers),
                          .room = room,
                          .best = host_alloc((size_t)layers * sizeof *c.best)};
@@ -535,9 +544,9 @@ static void add_passes(struct stage_passes *passes, const struct block_time *tim
 struct stage_passes stages_passes(const struct stages *stages, int64_t stage, int64_t layers, int kind,
                                   double recompute_s)
 {
-    const struct block_time *times = stages->costs->times;
     const struct stage *s = &stages->list[stage];
-    bool first = s->bottom[kind] == COST_EMBED && stages->costs->first_differs;
+    const struct block_time *times = s->costs->times;
+    bool first = s->bottom[kind] == COST_EMBED && s->costs->first_differs;
     struct stage_passes passes = {.input_s = recompute_s};
     add_passes(&passes, &times[s->bottom[kind]], 1);
     add_passes(&passes, &times[COST_FIRST], first);
@@ -569,23 +578,23 @@ void stages_sketch(const struct stages *stages, int64_t stage, int64_t layers, s
     p->stage = stage;
     p->micro_batches = layout_micro_batches(l);
     p->tied_copy = p->model.tied && l->pp > 1 && (stage == 0 || stage == l->pp - 1);
-    p->blocks = (struct block *)stages->costs->blocks; /* read only */
+    p->blocks = (struct block *)s->costs->blocks; /* read only */
     p->block_count = COST_PARTS;
     p->runs = host_alloc(4 * chunks * sizeof *p->runs);
     p->chunks = host_alloc(chunks * sizeof *p->chunks);
     for (int64_t i = 0; i < l->virtual_stages; i++) {
         int kind = stages_kind(stages, stage, i);
-        bool first = s->bottom[kind] == COST_EMBED && stages->costs->first_differs;
+        bool first = s->bottom[kind] == COST_EMBED && s->costs->first_differs;
         struct chunk *chunk = &p->chunks[p->chunk_count++];
         *chunk = (struct chunk){.global = i * l->pp + stage, .first = p->instances, .layers = layers};
-        sketch_run(out, stages->costs, s->bottom[kind], 1);
-        sketch_run(out, stages->costs, COST_FIRST, first);
-        sketch_run(out, stages->costs, COST_LAYER, layers - first);
-        sketch_run(out, stages->costs, s->top[kind], 1);
+        sketch_run(out, s->costs, s->bottom[kind], 1);
+        sketch_run(out, s->costs, COST_FIRST, first);
+        sketch_run(out, s->costs, COST_LAYER, layers - first);
+        sketch_run(out, s->costs, s->top[kind], 1);
         chunk->count = p->instances - chunk->first;
     }
     program_list_buckets(p);
-    time_model_open(p, stages->speed, &out->frame);
+    time_model_open(p, s->speed, &out->frame);
 }
 
 void stage_sketch_clear(struct stage_sketch *sketch)

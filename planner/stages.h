@@ -23,8 +23,20 @@ struct stage_moment {
     int64_t kept[2], later[2]; /* for backward, and for its weight half */
 };
 
+/* Stages one after another that stand on devices of the same kind. */
+struct stage_ground {
+    int64_t stages;
+    const struct machine_speed *speed;
+    const struct costs *costs; /* at that speed */
+    int64_t room;              /* bytes of tensors that a rank may have at the peak */
+};
+
 struct stage {
     int64_t number; /* of the pipeline */
+    int ground;     /* counted from the first stage on */
+    const struct machine_speed *speed;
+    const struct costs *costs;
+    int64_t room;
     int kinds;      /* of chunks: those with the embedding or the head differ from others of their stage */
     int64_t chunks[2];
     enum cost_part bottom[2], top[2];
@@ -36,18 +48,16 @@ struct stage {
 /* What the stages of a layout have in common. */
 struct stages {
     const struct model *model;
-    const struct machine_speed *speed;
     struct layout layout;
-    const struct costs *costs;
     struct stage *list; /* pp of them; owned */
     /* What choices may still cost, in comparisons of a few ns; with none left stages_choose() makes do with quick ones. NULL:
      * as many as they take. */
     int64_t *effort;
 };
 
-/* `layout` is complete, `costs` are its own. */
-void stages_open(const struct model *model, const struct machine_speed *speed, const struct layout *layout,
-                 const struct costs *costs, struct stages *out);
+/* `layout` is complete; the grounds, with costs of that layout, are of all its stages. */
+void stages_open(const struct model *model, const struct layout *layout, const struct stage_ground *grounds,
+                 struct stages *out);
 void stages_close(struct stages *stages);
 
 /* Micro-batches that stage `stage` keeps at least, when it keeps most: without going through the schedule. */

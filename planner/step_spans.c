@@ -163,7 +163,7 @@ int step_spans_find(const struct pipeline *pipeline, const struct machine_speed 
         return -1;
     s.stages = arena_array(arena, (size_t)pipeline->count, sizeof *s.stages);
     for (int i = 0; i < pipeline->count; i++)
-        time_stage(pipeline->stages[i], speed, arena, &s.stages[i]);
+        time_stage(pipeline->stages[i], machine_speed_of_stage(speed, i), arena, &s.stages[i]);
     run_timeline(&s, message_seconds(pipeline, speed), arena);
     for (int i = 0; i < pipeline->count; i++)
         tell_stage(&s, i, arena, &lanes[i]);

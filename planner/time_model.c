@@ -220,6 +220,7 @@ static struct step_time time_stage(const struct program *program, const struct m
 struct step_time time_model_step(const struct program *program, const struct machine_speed *speed)
 {
     struct stage_tail tail;
+    speed = machine_speed_of_stage(speed, program->stage);
     struct timed_run *runs = time_model_list(program, speed);
     struct step_time step = time_stage(program, speed, runs, &tail);
     free(runs);
@@ -302,8 +303,9 @@ static int time_stages(const struct pipeline *pipeline, const struct machine_spe
     struct stage_tail *tails = host_alloc((size_t)pipeline->count * sizeof *tails);
     for (int i = 0; i < pipeline->count; i++) {
         const struct program *program = pipeline->stages[i];
-        struct timed_run *runs = time_model_list(program, speed);
-        stages[i] = time_stage(program, speed, runs, &tails[i]);
+        const struct machine_speed *own = machine_speed_of_stage(speed, i);
+        struct timed_run *runs = time_model_list(program, own);
+        stages[i] = time_stage(program, own, runs, &tails[i]);
         add_passes(program, runs, passes);
         free(runs);
     }

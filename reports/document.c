@@ -212,6 +212,8 @@ void document_of_plan(const struct document_plan *plan, const struct document_ne
 {
     *out = (struct document){.arena = arena, .candidates = plan->candidates};
     out->breakdown = breakdown_of_pipeline(plan->pipeline, plan->device, plan->capacity_bytes, arena);
+    for (int i = 0; plan->stage_devices && i < plan->pipeline->count; i++)
+        out->breakdown.rows[i].device = plan->stage_devices[i];
     if (needs->pictures) {
         int64_t rank = out->breakdown.rank;
         out->memory = arena_array(arena, 1, sizeof *out->memory);

@@ -50,6 +50,7 @@ struct document_plan {
     int64_t capacity_bytes;              /* INT64_MAX: none */
     const struct candidates *candidates; /* NULL: none */
     const struct timeline *timeline;     /* what spans_foretold() made, or NULL */
+    const char *const *stage_devices;    /* names, where stages have different ones; else NULL */
 };
 
 void document_of_plan(const struct document_plan *plan, const struct document_needs *needs,

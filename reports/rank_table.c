@@ -34,6 +34,9 @@ static bool equal_rows(const struct rank_row *a, const struct rank_row *b)
 
 static const char *name_ranks(const struct rank_row *rows, int64_t count, int64_t at, struct arena *arena)
 {
+    if (rows[at].device)
+        return arena_printf(arena, "%lld-%lld on %s", (long long)rows[at].first,
+                            (long long)(rows[at].first + rows[at].count - 1), rows[at].device);
     if (rows[at].count > 1)
         return arena_printf(arena, "%lld-%lld", (long long)rows[at].first,
                             (long long)(rows[at].first + rows[at].count - 1));
@@ -157,6 +160,8 @@ json_t *rank_table_to_json(const struct rank_row *rows, int64_t count, bool meas
                                 "first_rank", (json_int_t)rows[i].first, "ranks", (json_int_t)rows[i].count,
                                 "layers", layers_list(&rows[i]), "peak_bytes", (json_int_t)rows[i].peak_bytes,
                                 "arena_bytes", (json_int_t)rows[i].arena_bytes, "by_role", by_role);
+        if (rows[i].device)
+            json_object_set_new(row, "device", json_string(rows[i].device));
         if (measured)
             json_object_set_new(row, "predicted_bytes", json_values_id(rows[i].predicted_bytes));
         json_array_append_new(list, row);

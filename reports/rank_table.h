@@ -17,6 +17,7 @@ struct rank_row {
     int64_t layer_count;
     int64_t peak_bytes, arena_bytes, by_role[ROLE_COUNT];
     int64_t predicted_bytes; /* beside what was measured; -1: none */
+    const char *device;      /* of the stage, where stages have different ones; else NULL */
 };
 
 /* Adds a section with peaks and, when there are several stages, one by role; none where all rows are equal and of one stage.

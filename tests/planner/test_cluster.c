@@ -32,12 +32,12 @@ TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and net
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster cluster;
         ASSERT_OK(cluster_read(cases[i].spec, &cluster, &err));
-        ASSERT_INT(cluster.nodes, cases[i].nodes);
-        ASSERT_INT(cluster.ranks_per_node, cases[i].ranks_per_node);
+        ASSERT_INT(cluster.groups[0].nodes, cases[i].nodes);
+        ASSERT_INT(cluster.groups[0].ranks_per_node, cases[i].ranks_per_node);
         ASSERT_INT(cluster_ranks(&cluster), cases[i].nodes * cases[i].ranks_per_node);
-        ASSERT_STR(cluster.device.name, cases[i].device);
-        ASSERT_INT(cluster.device.capacity_bytes, cases[i].capacity_bytes);
-        ASSERT_NEAR(cluster.net_bytes_per_s, cases[i].net_bytes_per_s, 1);
+        ASSERT_STR(cluster.groups[0].device.name, cases[i].device);
+        ASSERT_INT(cluster.groups[0].device.capacity_bytes, cases[i].capacity_bytes);
+        ASSERT_NEAR(cluster.groups[0].net_bytes_per_s, cases[i].net_bytes_per_s, 1);
     }
 }
 
@@ -61,6 +61,12 @@ TEST(cluster_refusals, "what is wrong in a cluster is named, with what would be 
         {"1x4:cpu(300MiB),speed=3", "\"speed=3\" is unknown here; only net=RATE"},
         {"2x8:h200,net=fast", "net: \"fast\""},
         {"dgx-h10", "did you mean dgx-h100?"},
+        {"1x8:a100-80g+", "\"\" is no group of nodes"},
+        {"1x8:a100-80g+8xh100", "\"8xh100\" is no group of nodes"},
+        {"1x8:a100-80g+1x8:h100", "did you mean h100-80g?"},
+        {"1x8:a100-80g+1x8:cpu", "ranks on a CPU and on cards are no ranks of one run"},
+        {"1x8:h100-80g+1x8:mi300x", "do not reach the other's cards"},
+        {"1x1:l4+1x1:l40s+1x1:h200+1x1:b200+1x2:l4", "more than 4 groups of nodes that differ"},
         {"nonsense", "is no file, no preset and not of the form"},
         {"missing.json", "missing.json"},
     };
@@ -72,6 +78,32 @@ TEST(cluster_refusals, "what is wrong in a cluster is named, with what would be 
     }
 }
 
+TEST(cluster_groups,
+     "groups of nodes are joined by +; like ones are one, and the last one's network is the others'")
+{
+    struct error err = {0};
+    struct cluster c;
+    ASSERT_OK(cluster_read("4x8:a100-80g+2x4:h100-80g,net=400Gb/s+1x8:A100-80G", &c, &err));
+    ASSERT_INT(c.group_count, 2);
+    ASSERT_INT(cluster_ranks(&c), 48);
+    ASSERT_INT(cluster_nodes(&c), 7);
+    ASSERT_INT(cluster_ranks_per_node(&c), 8);
+    ASSERT_INT(c.groups[0].nodes, 5);
+    ASSERT(c.groups[0].net_assumed && !c.groups[1].net_assumed);
+    ASSERT_NEAR(c.groups[1].net_bytes_per_s, 50e9, 1);
+
+    ASSERT_OK(cluster_read("dgx-a100+4x8:h100-80g+1x2:l40s,net=80Gb/s", &c, &err));
+    ASSERT_INT(c.group_count, 3);
+    ASSERT_NEAR(c.groups[0].net_bytes_per_s, 200e9, 1);
+    ASSERT_NEAR(c.groups[1].net_bytes_per_s, 10e9, 1);
+
+    struct cluster more = cluster_with_memory(&c, 1000), larger = cluster_with_nodes(&c, 3);
+    for (int g = 0; g < 3; g++) {
+        ASSERT_INT(more.groups[g].device.capacity_bytes, c.groups[g].device.capacity_bytes + 1000);
+        ASSERT_INT(larger.groups[g].nodes, 3 * c.groups[g].nodes);
+    }
+}
+
 TEST(cluster_cpu_share, "CPU ranks without a memory of their own share the machine's equally")
 {
     struct error err = {0};
@@ -79,8 +111,8 @@ TEST(cluster_cpu_share, "CPU ranks without a memory of their own share the machi
     ASSERT_OK(cluster_read("1:cpu", &one, &err));
     ASSERT_OK(cluster_read("4:cpu", &four, &err));
     int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
-    ASSERT_INT(one.device.capacity_bytes, machine);
-    ASSERT_INT(four.device.capacity_bytes, machine / 4);
+    ASSERT_INT(one.groups[0].device.capacity_bytes, machine);
+    ASSERT_INT(four.groups[0].device.capacity_bytes, machine / 4);
 }
 
 TEST(cluster_net_assumed, "several nodes with an unsaid network are marked as an assumption")
@@ -88,11 +120,11 @@ TEST(cluster_net_assumed, "several nodes with an unsaid network are marked as an
     struct error err = {0};
     struct cluster cluster;
     ASSERT_OK(cluster_read("2x8:h200", &cluster, &err));
-    ASSERT(cluster.net_assumed);
+    ASSERT(cluster.groups[0].net_assumed);
     ASSERT_OK(cluster_read("1x8:h200", &cluster, &err));
-    ASSERT(!cluster.net_assumed);
+    ASSERT(!cluster.groups[0].net_assumed);
     ASSERT_OK(cluster_read("2x8:h200,net=400Gb/s", &cluster, &err));
-    ASSERT(!cluster.net_assumed);
+    ASSERT(!cluster.groups[0].net_assumed);
 }
 
 /* Writes `text` to a temporary file whose name goes to `path`. */
@@ -115,12 +147,23 @@ TEST(cluster_json, "a cluster file says the same as a line; mistakes name file a
                     path);
     ASSERT_OK(cluster_read(path, &cluster, &err));
     ASSERT_INT(cluster_ranks(&cluster), 16);
-    ASSERT_STR(cluster.device.name, "a100-80g");
-    ASSERT_INT(cluster.device.capacity_bytes, 70LL << 30);
-    ASSERT_NEAR(cluster.net_bytes_per_s, 25e9, 1);
+    ASSERT_STR(cluster.groups[0].device.name, "a100-80g");
+    ASSERT_INT(cluster.groups[0].device.capacity_bytes, 70LL << 30);
+    ASSERT_NEAR(cluster.groups[0].net_bytes_per_s, 25e9, 1);
+    unlink(path);
+
+    write_temporary("{\"memplan_cluster\": 1, \"groups\": [{\"nodes\": 2, \"ranks_per_node\": 8, \"device\": "
+                    "\"a100-80g\"}, {\"ranks_per_node\": 4, \"device\": \"l4\", \"net\": \"80Gb/s\"}]}",
+                    path);
+    ASSERT_OK(cluster_read(path, &cluster, &err));
+    ASSERT_INT(cluster.group_count, 2);
+    ASSERT_INT(cluster_ranks(&cluster), 20);
+    ASSERT_NEAR(cluster.groups[0].net_bytes_per_s, 10e9, 1);
     unlink(path);
 
     static const char *const wrong[][2] = {
+        {"{\"memplan_cluster\": 1, \"groups\": []}", "\"groups\" is empty"},
+        {"{\"memplan_cluster\": 1, \"groups\": [{\"device\": \"cpu\"}]}", "groups[0]"},
         {"{\"memplan_cluster\": 1, \"device\": \"cpu\"}", "ranks_per_node"},
         {"{\"memplan_cluster\": 9, \"ranks_per_node\": 1, \"device\": \"cpu\"}", "cluster version 9"},
         {"{\"memplan_cluster\": 1, \"ranks_per_node\": 1, \"device\": \"h100\"}", "did you mean h100-80g?"},

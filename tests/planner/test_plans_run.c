@@ -42,13 +42,13 @@ static void open_problem(uint32_t *state, const char *family, struct model *mode
                          struct machine_speed *speed, struct search_request *request)
 {
     *model = sample_model(family, 2 + random_below(state, 5));
-    *cluster = (struct cluster){.nodes = 1, .ranks_per_node = 1 + random_below(state, 4)};
-    snprintf(cluster->device.name, sizeof cluster->device.name, "cpu");
-    cluster->device.capacity_bytes = 150000 + random_below(state, 900000);
+    *cluster = cluster_of_group(
+        &(struct node_group){.nodes = 1, .ranks_per_node = 1 + random_below(state, 4), .device = {"cpu"}});
+    cluster->groups[0].device.capacity_bytes = 150000 + random_below(state, 900000);
     machine_speed_from_cpuinfo("", 4, speed);
     *request = (struct search_request){.model = model,
                                        .cluster = cluster,
-                                       .speed = speed,
+                                       .speeds = speed,
                                        .global_batch = 4 << random_below(state, 2),
                                        .seq_len = 16,
                                        .precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32};
@@ -70,7 +70,7 @@ TEST_DEFINE(plans_run,
         open_problem(&state, families[_i], &model, &cluster, &speed, &request);
         ASSERT_OK(search_run(&request, &result, &err));
         if (result.alternative_count) {
-            run_row(&model, &result.alternatives[0], cluster.device.capacity_bytes);
+            run_row(&model, &result.alternatives[0], cluster.groups[0].device.capacity_bytes);
             run++;
         }
         search_clear(&result);
@@ -93,7 +93,7 @@ TEST_DEFINE(plans_feasible_run, "54 random plans that fit run, and take the byte
         enum schedule_kind schedule = (enum schedule_kind)random_below(&state, SCHEDULE_KINDS);
         ASSERT(tries < 2000);
         open_problem(&state, families[_i], &model, &cluster, &speed, &request);
-        cluster.ranks_per_node = 4;
+        cluster.groups[0].ranks_per_node = 4;
         request.tp = 1 + random_below(&state, 2);
         request.pp = 1 + random_below(&state, 4 / (uint32_t)request.tp);
         request.dp = 4 / (request.tp * request.pp);
@@ -104,7 +104,7 @@ TEST_DEFINE(plans_feasible_run, "54 random plans that fit run, and take the byte
         if (search_run(&request, &result, &err))
             continue;
         if (result.alternative_count) {
-            run_row(&model, &result.alternatives[0], cluster.device.capacity_bytes);
+            run_row(&model, &result.alternatives[0], cluster.groups[0].device.capacity_bytes);
             run++;
         }
         search_clear(&result);

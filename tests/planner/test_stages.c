@@ -70,7 +70,8 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     s->cache = costs_open(&s->model, &s->speed, NULL, 0);
     s->costs = costs_find(s->cache, &s->layout);
     costs_open_options(s->cache, &s->layout, s->costs);
-    stages_open(&s->model, &s->speed, &s->layout, s->costs, &s->stages);
+    stages_open(&s->model, &s->layout, &(struct stage_ground){s->layout.pp, &s->speed, s->costs, 0},
+                &s->stages);
 }
 
 static void close_sample(struct sample *s)

@@ -1,0 +1,68 @@
+#include "cli/standing.h"
+
+#include "base/arena.h"
+#include "cli/capacity.h"
+
+#include <stdlib.h>
+
+static void set_memory(struct cluster *cluster, int64_t memory)
+{
+    for (int i = 0; i < cluster->group_count; i++)
+        cluster->groups[i].device.capacity_bytes = memory;
+}
+
+/* Devices that are all alike, so many as there are ranks. */
+static int stand_alike(const struct plan *plan, const char *device, struct standing *out, struct error *err)
+{
+    struct rank_device found;
+    int64_t ranks = layout_ranks(&plan->layout);
+    if (capacity_read_device(device ? device : plan->device, ranks, &found, err))
+        return -1;
+    if (!device && plan->capacity_bytes != INT64_MAX)
+        found.capacity_bytes = plan->capacity_bytes;
+    out->cluster = capacity_assume_cluster(&found, ranks);
+    out->siting = siting_of_one(&plan->layout);
+    return 0;
+}
+
+int standing_open(const struct plan *plan, const char *device, int64_t memory, const char *calibration,
+                  struct standing *out, struct error *err)
+{
+    const struct layout *layout = &plan->layout;
+    *out = (struct standing){0};
+    if (!device && plan->group_count ? siting_from_plan(plan, &out->cluster, &out->siting, err)
+                                     : stand_alike(plan, device, out, err))
+        return -1;
+    if (memory > 0)
+        set_memory(&out->cluster, memory);
+    if (speed_open(&out->cluster, layout->precision, calibration, false, &out->speed, err))
+        return -1;
+    out->sites = siting_speeds_open(&out->cluster, out->speed.groups);
+    out->pace = siting_speeds_of_layout(out->sites, layout, &out->siting);
+    out->devices = host_alloc((size_t)layout->pp * sizeof *out->devices);
+    siting_devices(&out->cluster, layout, &out->siting, out->devices);
+    return 0;
+}
+
+void standing_close(struct standing *standing)
+{
+    siting_speeds_close(standing->sites);
+    speed_close(&standing->speed);
+    free(standing->devices);
+}
+
+const char *const *standing_names(const struct standing *standing, const struct layout *layout,
+                                  struct arena *arena)
+{
+    const char **names = arena_array(arena, (size_t)layout->pp, sizeof *names);
+    int64_t ranks = layout->dp * layout->tp;
+    if (standing->cluster.group_count == 1)
+        return NULL;
+    for (int64_t i = 0; i < layout->pp; i++) {
+        struct text text = {0};
+        siting_print(&standing->cluster, siting_groups(&standing->siting, i * ranks, (i + 1) * ranks), &text);
+        names[i] = arena_strdup(arena, text.data);
+        text_free(&text);
+    }
+    return names;
+}

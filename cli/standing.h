@@ -1,0 +1,28 @@
+/* Where the ranks of a plan stand, for commands that foretell what it does: the nodes that the plan file says, or devices that are
+ * all alike. */
+#ifndef MEMPLAN_CLI_STANDING_H
+#define MEMPLAN_CLI_STANDING_H
+
+#include "cli/speed.h"
+#include "model/plan.h"
+#include "planner/siting.h"
+
+struct standing {
+    struct cluster cluster;
+    struct siting siting;
+    struct device_speed speed;
+    struct siting_speeds *sites;
+    const struct machine_speed *pace;   /* of the pipeline; `sites` own it */
+    const struct rank_device **devices; /* of each stage; owned */
+};
+
+/* `device` NULL: those of the plan. `memory` above 0: what every rank has. *out must not move; standing_close(), even where it failed. */
+int standing_open(const struct plan *plan, const char *device, int64_t memory, const char *calibration,
+                  struct standing *out, struct error *err);
+void standing_close(struct standing *standing);
+
+/* Names of each stage's devices where they differ, else NULL; owned by the arena. */
+const char *const *standing_names(const struct standing *standing, const struct layout *layout,
+                                  struct arena *arena);
+
+#endif

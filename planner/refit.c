@@ -1,0 +1,208 @@
+#include "planner/refit.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "planner/stages.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct refitting {
+    const struct refit_question *question;
+    int64_t *chunk_layers, *first_layers; /* of each chunk */
+    struct costs_cache *costs;            /* at the speed of the stage in progress */
+    const struct machine_speed *speed;
+    struct costs *priced;
+    struct stages stages;
+    int64_t stage;
+    uint32_t *masks;
+    struct error *err;
+};
+
+static int64_t chunk_of(const struct refitting *r, int64_t number)
+{
+    return number * r->question->layout->pp + r->stage;
+}
+
+static void open_layers(struct refitting *r)
+{
+    const struct layout *l = r->question->layout;
+    int64_t chunks = layout_chunks(l), layer = 0;
+    r->chunk_layers = host_alloc((size_t)chunks * sizeof *r->chunk_layers);
+    r->first_layers = host_alloc((size_t)chunks * sizeof *r->first_layers);
+    if (r->question->chunk_layers)
+        memcpy(r->chunk_layers, r->question->chunk_layers, (size_t)chunks * sizeof *r->chunk_layers);
+    else
+        layout_spread_layers(l, r->question->model->layers, r->chunk_layers);
+    for (int64_t i = 0; i < chunks; layer += r->chunk_layers[i++])
+        r->first_layers[i] = layer;
+}
+
+static void close_all(struct refitting *r)
+{
+    free(r->chunk_layers);
+    free(r->first_layers);
+    costs_close(r->costs);
+}
+
+static bool chunks_are_alike(const struct refitting *r)
+{
+    for (int64_t i = 1; i < r->question->layout->virtual_stages; i++)
+        if (r->chunk_layers[chunk_of(r, i)] != r->chunk_layers[r->stage])
+            return false;
+    return true;
+}
+
+/* Options by height, the same in every chunk; a chunk that is higher repeats the last. */
+static void set_masks(struct refitting *r, const int *options, int64_t count)
+{
+    for (int64_t i = 0; i < r->question->layout->virtual_stages; i++) {
+        int64_t chunk = chunk_of(r, i);
+        for (int64_t k = 0; k < r->chunk_layers[chunk]; k++)
+            r->masks[r->first_layers[chunk] + k] =
+                r->priced->options[options[k < count ? k : count - 1]].mask;
+    }
+}
+
+static int build(const struct refitting *r, int64_t *arena_bytes)
+{
+    const struct refit_question *q = r->question;
+    struct program *program;
+    struct program_spec spec = {q->model, q->layout, r->masks, r->chunk_layers, r->stage};
+    if (program_create_stage(&spec, &program, r->err))
+        return -1;
+    *arena_bytes = program->arena_bytes;
+    program_free(program);
+    return 0;
+}
+
+/* The arena has a little more than the peak, which only placing tells: then the peak must be lower. *seconds: of recomputation in a
+ * micro-batch; infinite: nothing was found. */
+static int fit_by_layer(struct refitting *r, double *seconds)
+{
+    enum { MOST_ATTEMPTS = 64, SMALL_STEPS = 24 };
+    int64_t room = r->question->rooms[r->stage], peak_room = room, layers = r->chunk_layers[r->stage];
+    *seconds = INFINITY;
+    for (int attempt = 0; attempt < MOST_ATTEMPTS && isinf(*seconds); attempt++) {
+        struct stage_choice choice;
+        int64_t arena_bytes;
+        if (!stages_choose(&r->stages, r->stage, layers, peak_room, &choice))
+            return 0;
+        set_masks(r, choice.options, layers);
+        double own_s = choice.recompute_s[0];
+        peak_room = choice.peak_bytes;
+        stage_choice_clear(&choice);
+        if (build(r, &arena_bytes))
+            return -1;
+        *seconds = arena_bytes <= room ? own_s : INFINITY;
+        peak_room -= attempt < SMALL_STEPS ? 1 : arena_bytes - room;
+    }
+    return 0;
+}
+
+/* One option for all layers: the first that fits of those that take less than `most_s` for a layer, the fastest first; *option -1:
+ * none does. *least: the one whose arena takes least. */
+static int find_uniform(struct refitting *r, double most_s, int *option, int *least, int64_t *least_bytes)
+{
+    *option = -1;
+    *least = 0;
+    *least_bytes = INT64_MAX;
+    for (int i = 0; i < r->priced->option_count && *option < 0 && r->priced->options[i].seconds < most_s;
+         i++) {
+        int64_t arena_bytes;
+        set_masks(r, &i, 1);
+        if (build(r, &arena_bytes))
+            return -1;
+        if (arena_bytes <= r->question->rooms[r->stage])
+            *option = i;
+        *least = arena_bytes < *least_bytes ? i : *least;
+        *least_bytes = min_i64(arena_bytes, *least_bytes);
+    }
+    return 0;
+}
+
+/* Masks of the stage's layers, to be put back. */
+static void copy_masks(const struct refitting *r, uint32_t *masks)
+{
+    memcpy(masks, r->masks, (size_t)r->question->model->layers * sizeof *masks);
+}
+
+static int fit_stage(struct refitting *r, bool *fits, int64_t *least_bytes)
+{
+    size_t layers = (size_t)r->question->model->layers;
+    uint32_t *by_layer = host_alloc(layers * sizeof *by_layer);
+    double seconds = INFINITY;
+    int option, least;
+    int status = chunks_are_alike(r) ? fit_by_layer(r, &seconds) : 0;
+    copy_masks(r, by_layer);
+    if (!status)
+        status = find_uniform(r, seconds / (double)r->chunk_layers[r->stage], &option, &least, least_bytes);
+    if (!status && option < 0 && isinf(seconds))
+        set_masks(r, &least, 1);
+    else if (!status && option < 0)
+        memcpy(r->masks, by_layer, layers * sizeof *by_layer);
+    *fits = !status && (option >= 0 || !isinf(seconds));
+    free(by_layer);
+    return status;
+}
+
+static void open_stage(struct refitting *r, int64_t stage)
+{
+    const struct refit_question *q = r->question;
+    const struct machine_speed *speed = machine_speed_of_stage(q->speed, stage);
+    r->stage = stage;
+    if (r->speed != speed) {
+        costs_close(r->costs);
+        r->costs = costs_open(q->model, speed, NULL, 0);
+        r->speed = speed;
+        r->priced = costs_find(r->costs, q->layout);
+        costs_open_options(r->costs, q->layout, r->priced);
+    }
+    stages_open(q->model, q->layout, &(struct stage_ground){q->layout->pp, speed, r->priced, 0}, &r->stages);
+}
+
+int refit_masks(const struct refit_question *question, uint32_t *masks, int64_t *short_stage,
+                int64_t *least_bytes, struct error *err)
+{
+    struct refitting r = {.question = question, .masks = masks, .err = err};
+    int status = 0;
+    *short_stage = -1;
+    open_layers(&r);
+    for (int64_t i = 0; i < question->layout->pp && !status && *short_stage < 0; i++) {
+        bool fits = false;
+        open_stage(&r, i);
+        status = fit_stage(&r, &fits, least_bytes);
+        if (!status && !fits)
+            *short_stage = i;
+        stages_close(&r.stages);
+    }
+    close_all(&r);
+    return status;
+}
+
+int refit_least(const struct refit_question *question, uint32_t *masks, int64_t *least_bytes,
+                struct error *err)
+{
+    struct refit_question nothing_fits = *question;
+    int64_t *none = host_alloc((size_t)question->layout->pp * sizeof *none);
+    struct refitting r = {.question = &nothing_fits, .masks = masks, .err = err};
+    int status = 0;
+    nothing_fits.rooms = none;
+    *least_bytes = 0;
+    open_layers(&r);
+    for (int64_t i = 0; i < question->layout->pp && !status; i++) {
+        int option, least;
+        int64_t own;
+        open_stage(&r, i);
+        status = find_uniform(&r, INFINITY, &option, &least, &own);
+        if (!status)
+            set_masks(&r, &least, 1);
+        stages_close(&r.stages);
+        if (!status && own > *least_bytes)
+            *least_bytes = own;
+    }
+    close_all(&r);
+    free(none);
+    return status;
+}
