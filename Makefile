@@ -160,6 +160,7 @@ check-mpirun check-mpirun_failures: $(MPI_LIB)
 check-install: $(MPI_LIB) man
 
 ## check-docs: every command of the pages in docs/, run and compared with what the page shows
+## check-figures: every figure of an answer, in every format, against its JSON
 ## check-watch: live views and progress bars on pseudo terminals
 check-watch: $(MPI_LIB)
 

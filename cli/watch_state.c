@@ -16,7 +16,7 @@ void watch_open(struct watch_state *watch, const char *path, int64_t run_id)
     *watch = (struct watch_state){.path = path,
                                   .run_id = run_id,
                                   .loss = NAN,
-                                  .tokens_per_s = NAN,
+                                  .step_tokens = NAN,
                                   .predicted_step_s = NAN,
                                   .loss_stride = 1};
 }
@@ -67,7 +67,7 @@ static void see_step(struct watch_state *watch, const struct store_step *step)
     if (step->rank != 0)
         return;
     watch->times[watch->time_count++ % WATCH_TIMES] = step->seconds;
-    watch->tokens_per_s = step->tokens_per_s;
+    watch->step_tokens = step->tokens_per_s * step->seconds;
     if (!isnan(step->loss))
         add_loss(watch, step->loss);
 }
@@ -260,13 +260,26 @@ int watch_worst_rank(const struct watch_state *watch)
     return worst;
 }
 
+static int shorter_first(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
 double watch_step_seconds(const struct watch_state *watch)
 {
     int64_t count = watch->time_count < WATCH_TIMES ? watch->time_count : WATCH_TIMES;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += watch->times[i];
-    return count ? sum / (double)count : watch->predicted_step_s;
+    double times[WATCH_TIMES];
+    if (count == 0)
+        return watch->predicted_step_s;
+    memcpy(times, watch->times, (size_t)count * sizeof *times);
+    qsort(times, (size_t)count, sizeof *times, shorter_first);
+    return (times[(count - 1) / 2] + times[count / 2]) / 2;
+}
+
+double watch_tokens_per_s(const struct watch_state *watch)
+{
+    return watch->time_count ? watch->step_tokens / watch_step_seconds(watch) : NAN;
 }
 
 double watch_seconds_left(const struct watch_state *watch)

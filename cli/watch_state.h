@@ -31,7 +31,7 @@ struct watch_state {
     struct arena *arena; /* of the texts of `run` */
     struct store_run run;
     struct watch_rank *ranks;    /* run.ranks of them */
-    double loss, tokens_per_s;   /* of the last step; NAN: not known */
+    double loss, step_tokens;    /* of the last step; NAN: not known */
     double losses[WATCH_LOSSES]; /* of all steps since a resume, thinned out evenly */
     int64_t loss_count, loss_stride, loss_skip;
     double times[WATCH_TIMES]; /* seconds of the last steps, a ring */
@@ -54,8 +54,10 @@ bool watch_ended_early(const struct watch_state *watch);
 int64_t watch_steps_done(const struct watch_state *watch);
 /* The rank whose peak is highest so far. */
 int watch_worst_rank(const struct watch_state *watch);
-/* The mean of the last steps, or what was foretold; NAN: neither. */
+/* The median of the last steps, or what was foretold; NAN: neither. */
 double watch_step_seconds(const struct watch_state *watch);
+/* At that speed; NAN: not known. */
+double watch_tokens_per_s(const struct watch_state *watch);
 /* NAN: not known; 0: over. */
 double watch_seconds_left(const struct watch_state *watch);
 /* Since the run began, to now or to its end. */

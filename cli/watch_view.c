@@ -232,7 +232,8 @@ static void add_speed(struct page *page, const struct watch_state *watch)
     double seconds = watch_step_seconds(watch);
     add_label(page, "speed");
     if (watch->time_count)
-        text_printf(&page->line, "%s, %s a step", units_format_rate(watch->tokens_per_s, "tokens/s", rate),
+        text_printf(&page->line, "%s, %s a step",
+                    units_format_rate(watch_tokens_per_s(watch), "tokens/s", rate),
                     units_format_seconds(seconds, time));
     else if (!isnan(seconds))
         text_printf(&page->line, "%s a step, foretold", units_format_seconds(seconds, time));
@@ -403,7 +404,7 @@ void watch_view_line(const struct watch_state *watch, struct text *out)
     if (!isnan(watch->loss))
         text_printf(out, "  loss %7.4f", watch->loss);
     if (watch->time_count)
-        text_printf(out, "  %7.0f tokens/s", watch->tokens_per_s);
+        text_printf(out, "  %7.0f tokens/s", watch_tokens_per_s(watch));
     text_add(out, "  ");
     add_share(out, rank->peak_bytes, watch->run.capacity_bytes);
     text_add(out, "  ");
@@ -423,10 +424,11 @@ static json_t *rank_to_json(const struct watch_rank *rank, int number)
     json_t *by_role = json_object();
     for (int role = 0; role < ROLE_COUNT; role++)
         json_object_set_new(by_role, role_name((enum role)role), json_integer(rank->at_peak[role]));
-    return json_pack("{s:i, s:I, s:I, s:I, s:b, s:o}", "rank", number, "steps_done",
-                     (json_int_t)rank->next_step, "peak_bytes", (json_int_t)rank->peak_bytes,
-                     "predicted_bytes", (json_int_t)rank->predicted_bytes, "done", rank->is_done, "at_peak",
-                     by_role);
+    return json_pack("{s:i, s:I, s:o, s:I, s:I, s:b, s:o}", "rank", number, "steps_done",
+                     (json_int_t)rank->next_step, "step_seconds",
+                     number_or_null(rank->next_step ? rank->seconds : NAN), "peak_bytes",
+                     (json_int_t)rank->peak_bytes, "predicted_bytes", (json_int_t)rank->predicted_bytes,
+                     "done", rank->is_done, "at_peak", by_role);
 }
 
 json_t *watch_view_json(const struct watch_state *watch)
@@ -440,8 +442,9 @@ json_t *watch_view_json(const struct watch_state *watch)
                             (json_int_t)watch_steps_done(watch));
     json_object_set_new(out, "steps", watch->run.steps ? json_integer(watch->run.steps) : json_null());
     json_object_set_new(out, "loss", number_or_null(watch->loss));
-    json_object_set_new(out, "tokens_per_second", number_or_null(watch->tokens_per_s));
+    json_object_set_new(out, "tokens_per_second", number_or_null(watch_tokens_per_s(watch)));
     json_object_set_new(out, "step_seconds", number_or_null(watch_step_seconds(watch)));
+    json_object_set_new(out, "seconds", number_or_null(watch_seconds_since_start(watch)));
     json_object_set_new(out, "seconds_left", number_or_null(watch_seconds_left(watch)));
     json_object_set_new(out, "capacity_bytes",
                         watch->run.capacity_bytes ? json_integer(watch->run.capacity_bytes) : json_null());
