@@ -30,14 +30,16 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
     struct job_change *change = changes_propose(p, JOB_CHANGE_MICRO_BATCH, "micro-batch %lld instead of %lld",
                                                 (long long)micro, (long long)b->micro);
     int64_t summed = micro < b->micro ? accumulation * (b->micro / micro) : accumulation / (micro / b->micro);
+    summed = summed > 0 ? summed : 1;
     set_both(p, change, "--per_device_train_batch_size", "train_micro_batch_size_per_gpu", micro);
-    if (summed * micro == accumulation * b->micro) {
+    if (summed != accumulation)
         set_both(p, change, "--gradient_accumulation_steps", "gradient_accumulation_steps", summed);
+    if (summed * micro == accumulation * b->micro)
         return;
-    }
     change->alters = true;
-    change->name = arena_printf(p->job->facts.arena, "%s, %lld times as many sequences a step", change->name,
-                                (long long)(micro / b->micro));
+    change->name = arena_printf(p->job->facts.arena, "%s, %lld sequences a step instead of %lld",
+                                change->name, (long long)(summed * micro * p->job->layout.dp),
+                                (long long)(accumulation * b->micro * p->job->layout.dp));
 }
 
 /* Beyond what is accumulated the global batch grows: that is said once, for twice as many. */

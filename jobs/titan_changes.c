@@ -27,8 +27,8 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
         return;
     }
     change->alters = true;
-    change->name = arena_printf(job->facts.arena, "%s, %s sequences a step", change->name,
-                                micro < b->micro ? "fewer" : "more");
+    change->name = arena_printf(job->facts.arena, "%s, %lld sequences a step instead of %lld", change->name,
+                                (long long)(micro * job->layout.dp), (long long)b->global);
     if (!old)
         changes_count(p, change, "--training.global_batch_size", micro * job->layout.dp);
 }

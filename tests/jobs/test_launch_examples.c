@@ -1,8 +1,12 @@
-/* Every script of examples/launch/ as memplan understands it, against a page in golden/. GOLDEN_UPDATE=1 writes them anew: read
+/* Every script of examples/launch/ as memplan understands it, what it needs of a card and what is proposed for it, against a
+ * page in golden/. GOLDEN_UPDATE=1 writes them anew: read
  * the difference before committing it. */
-#include "jobs/jobs.h"
-
 #include "base/text.h"
+#include "jobs/job_changes.h"
+#include "jobs/job_workload.h"
+#include "jobs/jobs.h"
+#include "planner/cluster.h"
+#include "planner/frameworks/workload_odds.h"
 #include "tests/test.h"
 
 #include <dirent.h>
@@ -67,6 +71,49 @@ static void dump(const struct training_job *job, struct text *out)
     }
 }
 
+/* ---- what follows ---- */
+
+#define CARD "h100-80g"
+static const double gib = 1 << 30;
+
+static void dump_verdict(const struct training_job *job, const char *name, struct text *out)
+{
+    struct workload w;
+    struct workload_memory m;
+    struct rank_device card;
+    struct error err = {0};
+    int jobs;
+    ASSERT_MSG(!job_workload(job, &w, &err), "%s: %s", name, err.text);
+    ASSERT_OK(cluster_read_device(CARD, 1, &card, &err));
+    w.capacity_bytes = card.capacity_bytes;
+    w.cublas_bytes = card.card->cublas_workspace_bytes;
+    ASSERT_MSG(!workload_memory(&w, &m, &err), "%s: %s", name, err.text);
+    text_printf(out, "on " CARD ": needs %.2f of %.2f GiB, fits with %.0f%%, peak in %s of stage %lld\n",
+                (double)workload_odds_needed_bytes(&w, &m) / gib, (double)w.capacity_bytes / gib,
+                100 * workload_odds_fits(&w, &m, &jobs), replay_moment_name(m.peak.moment),
+                (long long)m.stage);
+    for (int i = 0; i < WORKLOAD_FIGURES; i++)
+        text_printf(out, "  %s %.2f GiB\n", workload_figure_name((enum workload_figure)i),
+                    (double)workload_figure_bytes(&m, (enum workload_figure)i) / gib);
+}
+
+static void dump_changes(const struct training_job *job, bool larger, struct text *out)
+{
+    struct job_changes changes;
+    job_changes_find(job, larger, &changes);
+    for (int i = 0; i < changes.count; i++) {
+        const struct job_change *c = &changes.list[i];
+        text_printf(out, "%s %s%s:", larger ? "to use more:" : "to need less:", c->name,
+                    c->alters ? " *" : "");
+        for (int k = 0; k < c->count; k++) {
+            const struct job_edit *e = &c->edits[k];
+            text_printf(out, " [%s%s%s%s%s]", e->file ? e->file : "", e->file ? ": " : "", e->name,
+                        e->value ? " = " : " left out", e->value ? e->value : "");
+        }
+        text_add(out, "\n");
+    }
+}
+
 static void check_example(const char *name)
 {
     struct arena *arena = arena_create();
@@ -79,6 +126,9 @@ static void check_example(const char *name)
     struct jobs_request request = {.script = arena_printf(arena, FOLDER "%s", name)};
     ASSERT_MSG(!jobs_read(&request, arena, &job, &err), "%s: %s", name, err.text);
     dump(&job, &page);
+    dump_verdict(&job, name, &page);
+    dump_changes(&job, false, &page);
+    dump_changes(&job, true, &page);
     if (getenv("GOLDEN_UPDATE"))
         ASSERT_OK(text_write(&page, golden, &err));
     ASSERT_OK(text_read_file(golden, 1 << 20, &wanted, &length, &err));
