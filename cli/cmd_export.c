@@ -78,7 +78,9 @@ static int export_plan(const char *path, const struct plan *plan, const struct e
 {
     enum export_target target;
     struct export_result result;
-    int64_t usual = strcmp(plan->device, "cpu") ? CARDS_PER_NODE : layout_ranks(&plan->layout);
+    int64_t usual = plan->group_count             ? plan->groups[0].ranks_per_node
+                    : strcmp(plan->device, "cpu") ? CARDS_PER_NODE
+                                                  : layout_ranks(&plan->layout);
     struct export_request request = {
         .plan = plan,
         .plan_path = path,

@@ -1,6 +1,7 @@
 #include "planner/export.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 #include "model/recompute.h"
 #include "planner/export_parts.h"
 
@@ -90,6 +91,49 @@ bool export_recompute_is_uniform(const struct plan *plan)
 void export_print_recompute(const struct plan *plan, struct text *out)
 {
     recompute_print(&plan->model, plan->recompute, out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- groups */
+
+int64_t export_group_nodes(const struct plan_group *group, int64_t *each)
+{
+    *each = min_i64(group->ranks_per_node, group->ranks);
+    return (group->ranks + *each - 1) / *each;
+}
+
+void export_print_groups(const struct plan *plan, struct text *out)
+{
+    int64_t first = 0, each;
+    for (int i = 0; i < plan->group_count; first += plan->groups[i++].ranks) {
+        const struct plan_group *group = &plan->groups[i];
+        export_group_nodes(group, &each);
+        text_printf(out, "%s%" PRId64 "-%" PRId64 " on %s, %" PRId64 " a node", i ? "; " : "ranks ", first,
+                    first + group->ranks - 1, group->device, each);
+    }
+}
+
+void export_note_torchrun(const struct export_request *request, struct export_result *out)
+{
+    const struct plan *plan = request->plan;
+    int64_t ranks = layout_ranks(&plan->layout), each = min_i64(request->ranks_per_node, ranks);
+    int64_t first = 0, own = each;
+    bool even = ranks % each == 0;
+    struct text order = {0};
+    for (int i = 0; i < plan->group_count; i++) {
+        int64_t nodes = export_group_nodes(&plan->groups[i], &own);
+        text_printf(&order, "%s%" PRId64 "-%" PRId64 " with %s", i ? ", " : "nodes ", first,
+                    first + nodes - 1, plan->groups[i].device);
+        even = even && own == each && plan->groups[i].ranks % each == 0;
+        first += nodes;
+    }
+    if (order.data)
+        export_note(out, "NODE_RANK counts nodes in the plan's order: %s", order.data);
+    if (!even)
+        export_note(out,
+                    "torchrun starts equally many processes on each node, and %" PRId64
+                    " ranks are no multiple of %" PRId64 "%s; give --ranks-per-node",
+                    ranks, each, plan->group_count ? " on each kind of node" : "");
+    text_free(&order);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ writing */

@@ -20,6 +20,12 @@ static int64_t ranks_of_node(const struct export_request *request)
 
 static int64_t nodes(const struct export_request *request)
 {
+    const struct plan *plan = request->plan;
+    int64_t group_nodes = 0, group_each;
+    for (int i = 0; i < plan->group_count; i++)
+        group_nodes += export_group_nodes(&plan->groups[i], &group_each);
+    if (plan->group_count)
+        return group_nodes;
     int64_t each = ranks_of_node(request);
     return (layout_ranks(&request->plan->layout) + each - 1) / each;
 }
@@ -43,11 +49,29 @@ static void note_device(const struct export_request *request, struct export_resu
                     device);
 }
 
+/* Open MPI fills the hosts of a file in their order, each with as many ranks as it has slots. */
+static void note_hosts(const struct plan *plan, struct export_result *out)
+{
+    struct text hosts = {0};
+    for (int i = 0; i < plan->group_count; i++) {
+        int64_t each, count = export_group_nodes(&plan->groups[i], &each),
+                      last = plan->groups[i].ranks - (count - 1) * each;
+        text_printf(&hosts, "%s%" PRId64 " with %s, slots=%" PRId64, i ? "; " : "", count,
+                    plan->groups[i].device, each);
+        if (last != each)
+            text_printf(&hosts, " (the last of them slots=%" PRId64 ")", last);
+    }
+    export_note(out, "HOSTS names a host file with the nodes in this order: %s", hosts.data);
+    text_free(&hosts);
+}
+
 void export_mpirun(const struct export_request *request, struct export_result *out)
 {
     int64_t ranks = layout_ranks(&request->plan->layout);
     text_printf(&out->body, "mpirun -n %" PRId64, ranks);
-    if (nodes(request) > 1)
+    if (request->plan->group_count)
+        text_add(&out->body, " --hostfile \"$HOSTS\" --map-by slot");
+    else if (nodes(request) > 1)
         text_printf(&out->body, " --map-by ppr:%" PRId64 ":node", ranks_of_node(request));
     /* Else each rank and all its threads get one core. */
     text_add(&out->body, " --bind-to none memplan train ");
@@ -60,6 +84,8 @@ void export_mpirun(const struct export_request *request, struct export_result *o
     add_settings(request, &out->body);
     text_add(&out->body, "\n");
     note_device(request, out);
+    if (request->plan->group_count)
+        note_hosts(request->plan, out);
 }
 
 /* Slurm shows it in lists, and names files after it. */
@@ -76,10 +102,21 @@ static void add_slurm_head(const struct export_request *request, struct text *ou
     add_job_name(plan->model.name, out);
     text_printf(out, "\n#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks=%" PRId64 "\n", nodes(request),
                 layout_ranks(&plan->layout));
-    text_printf(out, "#SBATCH --ntasks-per-node=%" PRId64 "\n", ranks_of_node(request));
-    if (!is_cpu(plan))
+    if (!plan->group_count)
+        text_printf(out, "#SBATCH --ntasks-per-node=%" PRId64 "\n", ranks_of_node(request));
+    if (!is_cpu(plan) && plan->group_count)
+        text_add(out, "#SBATCH --gpus-per-task=1\n");
+    else if (!is_cpu(plan))
         text_printf(out, "#SBATCH --gpus-per-node=%" PRId64 "\n", ranks_of_node(request));
     text_add(out, "#SBATCH --exclusive\n#SBATCH --output=%x-%j.out\n");
+}
+
+/* Which node is of which kind only the site knows. */
+static void add_slurm_hosts(const struct plan *plan, struct text *out)
+{
+    text_add(out, ": \"${SLURM_HOSTFILE:?name a file with the node of each rank, one a line: ");
+    export_print_groups(plan, out);
+    text_add(out, "}\"\n");
 }
 
 void export_slurm(const struct export_request *request, struct export_result *out)
@@ -93,8 +130,12 @@ void export_slurm(const struct export_request *request, struct export_result *ou
         export_quote_path(&out->body, request->data);
     else
         text_add(&out->body, "${1:?name the data: sbatch SCRIPT FILE}");
+    text_add(&out->body, "\n\n");
+    if (request->plan->group_count)
+        add_slurm_hosts(request->plan, &out->body);
     /* Each rank shares out the cores of its node by itself. */
-    text_add(&out->body, "\n\nexec srun --mpi=pmix --cpu-bind=none memplan train \"$plan\" --data \"$data\"");
+    text_printf(&out->body, "exec srun --mpi=pmix%s --cpu-bind=none memplan train \"$plan\" --data \"$data\"",
+                request->plan->group_count ? " --distribution=arbitrary" : "");
     add_settings(request, &out->body);
     text_add(&out->body, "\n");
     note_device(request, out);

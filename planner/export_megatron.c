@@ -269,14 +269,9 @@ static void add_launch(const struct export_request *request, struct text *out)
 
 static void note_machine(const struct export_request *request, struct export_result *out)
 {
-    int64_t ranks = layout_ranks(&request->plan->layout), each = min_i64(request->ranks_per_node, ranks);
     if (!strcmp(request->plan->device, "cpu"))
         export_note(out, "the plan's memory and times are those of CPU ranks, and Megatron-LM needs GPUs");
-    if (ranks % each)
-        export_note(out,
-                    "torchrun starts equally many processes on each node, and %" PRId64
-                    " ranks are no multiple of %" PRId64 "; give --ranks-per-node",
-                    ranks, each);
+    export_note_torchrun(request, out);
 }
 
 int export_megatron(const struct export_request *request, struct export_result *out, struct error *err)

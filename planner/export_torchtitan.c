@@ -212,5 +212,6 @@ int export_torchtitan(const struct export_request *request, struct export_result
     export_note(out, "torchtitan releases after 0.2.2 read no TOML; set the fields of the same names there");
     if (!strcmp(plan->device, "cpu"))
         export_note(out, "the plan's memory and times are those of CPU ranks, and torchtitan needs GPUs");
+    export_note_torchrun(request, out);
     return 0;
 }

@@ -578,6 +578,15 @@ static int check_request(const struct search_request *r, struct error *err)
                                "--dp x --tp x --pp is %lld: the cluster has %lld ranks; use at most "
                                "that many",
                                (long long)asked, (long long)ranks);
+    int64_t largest = 0;
+    for (int g = 0; g < r->cluster->group_count; g++)
+        largest = max_i64(largest, cluster_group_ranks(&r->cluster->groups[g]));
+    if (r->tp > largest)
+        return error_set(
+            err,
+            "--tp %lld: tensor-parallel ranks have devices of one kind, of which the cluster has "
+            "%lld at most; use that many or fewer",
+            (long long)r->tp, (long long)largest);
     struct layout layout = {.dp = max_i64(r->dp, 1),
                             .tp = max_i64(r->tp, 1),
                             .pp = max_i64(r->pp, 1),

@@ -5,6 +5,7 @@
 #include "planner/prediction.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct siting siting_of_one(const struct layout *layout)
 {
@@ -179,14 +180,31 @@ void siting_devices(const struct cluster *cluster, const struct layout *layout, 
             devices[stage++] = &cluster->groups[siting_scarcest(cluster, runs[i].site.groups, ranks)].device;
 }
 
+/* Is it one of the names in "h100-80g+a100-80g"? */
+static bool is_named(const char *names, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = names; at && *at; at = strchr(at, '+'), at += at != NULL)
+        if (!strncmp(at, name, length) && (at[length] == '+' || !at[length]))
+            return true;
+    return false;
+}
+
+/* Devices that differ in memory only have one name. */
+static void add_name(struct text *names, const char *name)
+{
+    if (!names->data || !is_named(names->data, name))
+        text_printf(names, "%s%s", names->length ? "+" : "", name);
+}
+
 void siting_print(const struct cluster *cluster, uint32_t groups, struct text *out)
 {
-    const char *before = "";
+    struct text names = {0};
     for (int g = 0; g < cluster->group_count; g++)
-        if (groups & 1U << g) {
-            text_printf(out, "%s%s", before, cluster->groups[g].device.name);
-            before = "+";
-        }
+        if (groups & 1U << g)
+            add_name(&names, cluster->groups[g].device.name);
+    text_add(out, names.data ? names.data : "");
+    text_free(&names);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- plan */
@@ -195,17 +213,14 @@ _Static_assert((int)PLAN_GROUPS == (int)CLUSTER_GROUPS, "a plan has room for all
 
 void siting_to_plan(const struct cluster *cluster, const struct siting *siting, struct plan *plan)
 {
-    size_t length = 0;
+    struct text names = {0};
     plan->capacity_bytes = 0;
-    plan->device[0] = '\0';
     plan->group_count = cluster->group_count > 1 ? siting->count : 0;
     for (int i = 0; i < siting->count; i++) {
         const struct node_group *group = &cluster->groups[siting->parts[i].group];
         struct plan_group *out = &plan->groups[i];
         plan->capacity_bytes = max_i64(plan->capacity_bytes, group->device.capacity_bytes);
-        if (length < sizeof plan->device)
-            length += (size_t)snprintf(plan->device + length, sizeof plan->device - length, "%s%s",
-                                       i ? "+" : "", group->device.name);
+        add_name(&names, group->device.name);
         *out = (struct plan_group){.capacity_bytes = group->device.capacity_bytes,
                                    .nodes = group->nodes,
                                    .ranks_per_node = group->ranks_per_node,
@@ -213,6 +228,8 @@ void siting_to_plan(const struct cluster *cluster, const struct siting *siting, 
                                    .net_bytes_per_s = group->net_bytes_per_s};
         snprintf(out->device, sizeof out->device, "%s", group->device.name);
     }
+    snprintf(plan->device, sizeof plan->device, "%s", names.data ? names.data : "");
+    text_free(&names);
 }
 
 static int group_from_plan(const struct plan_group *from, struct node_group *out, struct error *err)

@@ -293,6 +293,52 @@ TEST(export_mpirun_nodes, "mpirun is told how many ranks a node has where there 
 }
 
 /* A comment must not end early: what follows would be run. */
+/* 12 ranks on two nodes of 8 cards and 4 on one of another kind. */
+static struct plan make_mixed(void)
+{
+    struct plan plan =
+        make_plan("llama3-8b",
+                  (struct layout){.dp = 4, .pp = 4, .global_batch = 64, .precision = PRECISION_BF16}, "none");
+    plan.groups[0] = (struct plan_group){"h100-80g", 80LL << 30, 2, 8, 12, 5e10};
+    plan.groups[1] = (struct plan_group){"a100-80g", 79LL << 30, 4, 4, 4, 5e10};
+    plan.group_count = 2;
+    strcpy(plan.device, "h100-80g+a100-80g");
+    return plan;
+}
+
+TEST(export_mixed_nodes,
+     "where nodes differ each system is told which come first, and how many ranks each has")
+{
+    struct plan plan = make_mixed();
+    struct export_result out = export_as(EXPORT_MPIRUN, &plan);
+    ASSERT_HAS(out.body.data, "mpirun -n 16 --hostfile \"$HOSTS\" --map-by slot ");
+    ASSERT_HAS(
+        out.notes.data,
+        "in this order: 2 with h100-80g, slots=8 (the last of them slots=4); 1 with a100-80g, slots=4");
+    release(&out);
+    plan = make_mixed();
+    out = export_as(EXPORT_SLURM, &plan);
+    ASSERT_HAS(out.body.data, "--nodes=3\n");
+    ASSERT_HAS(out.body.data, "ranks 0-11 on h100-80g, 8 a node; 12-15 on a100-80g, 4 a node}");
+    ASSERT_HAS(out.body.data, "srun --mpi=pmix --distribution=arbitrary ");
+    ASSERT(!strstr(out.body.data, "ntasks-per-node"));
+    ASSERT_INT(pipe_into("bash -n", &out.body), 0);
+    release(&out);
+    plan = make_mixed();
+    out = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(out.notes.data,
+               "NODE_RANK counts nodes in the plan's order: nodes 0-1 with h100-80g, 2-2 with a100-80g");
+    ASSERT_HAS(out.notes.data, "16 ranks are no multiple of 8 on each kind of node");
+    release(&out);
+    plan = make_mixed();
+    plan.groups[0].ranks = 8;
+    plan.groups[1] = (struct plan_group){"a100-80g", 79LL << 30, 1, 8, 8, 5e10};
+    out = export_as(EXPORT_TORCHTITAN, &plan);
+    ASSERT_HAS(out.notes.data, "nodes 0-0 with h100-80g, 1-1 with a100-80g");
+    ASSERT(!strstr(out.notes.data, "no multiple"));
+    release(&out);
+}
+
 TEST(export_comments, "whatever made the plan stays in its comment")
 {
     struct plan plan = make_plan("gpt2-124m", (struct layout){.dp = 1}, "none");

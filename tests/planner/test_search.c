@@ -223,6 +223,107 @@ TEST(search_refusals, "a request that makes no sense is refused with a way out")
     ASSERT_HAS(err.text, "--global-batch 8 is not a multiple of dp 2 x micro-batch 3");
 }
 
+/* On nodes whose cards differ in memory and speed. */
+static void open_mixed(const char *cluster, const char *model, int64_t layers, struct problem *p)
+{
+    struct error err = {0};
+    *p = (struct problem){.model = sample_model(model, layers)};
+    ASSERT_OK(cluster_read(cluster, &p->cluster, &err));
+    for (int g = 0; g < p->cluster.group_count; g++)
+        machine_speed_for_group(&p->cluster.groups[g], PRECISION_BF16, 1, &p->speeds[g]);
+    p->request = (struct search_request){.model = &p->model,
+                                         .cluster = &p->cluster,
+                                         .speeds = p->speeds,
+                                         .global_batch = 64,
+                                         .precision = PRECISION_BF16};
+}
+
+TEST(search_mixed_layers,
+     "a stage on faster cards gets more layers, a stage on small ones no more than they hold")
+{
+    struct problem p;
+    struct error err = {0};
+    struct search_result result;
+    open_mixed("1x8:a100-80g+1x8:h100-80g,net=400Gb/s", "llama3-8b", 32, &p);
+    p.request.pp = 2;
+    p.request.dp = 8;
+    p.request.virtual_stages = 1;
+    ASSERT_OK(search_run(&p.request, &result, &err));
+    ASSERT_INT(result.alternatives[0].siting.count, 2);
+    int h100 = result.alternatives[0].siting.parts[0].group == 1 ? 0 : 1;
+    ASSERT(result.alternatives[0].chunk_layers[h100] > 2 * result.alternatives[0].chunk_layers[!h100]);
+    brute_force_check(&p, &result);
+    search_clear(&result);
+
+    /* Half the memory, as fast: memory decides. */
+    open_mixed("1x8:a100-80g+1x8:a100-80g(20GiB),net=400Gb/s", "llama3-8b", 32, &p);
+    p.request.pp = 2;
+    p.request.dp = 8;
+    ASSERT_OK(search_run(&p.request, &result, &err));
+    ASSERT(result.alternative_count > 0);
+    int small = result.alternatives[0].siting.parts[0].group == 1 ? 0 : 1;
+    ASSERT(result.alternatives[0].chunk_layers[small] < result.alternatives[0].chunk_layers[!small]);
+    brute_force_check(&p, &result);
+    search_clear(&result);
+}
+
+TEST(search_mixed_no_plan,
+     "where nothing fits on nodes that differ, what every rank lacks would do, and a byte less would not")
+{
+    struct problem p, again;
+    struct error err = {0};
+    struct search_result result, more;
+    struct text text = {0};
+    open_mixed("1x2:a100-40g+1x1:l40s,net=400Gb/s", "llama3-8b", 32, &p);
+    p.request.seq_len = 8192;
+    ASSERT_OK(search_run(&p.request, &result, &err));
+    ASSERT_INT(result.alternative_count, 0);
+    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
+    ASSERT_HAS(text.data,
+               "no plan for llama3-8b in 39.60 GiB (a100-40g) and 44.40 GiB (l40s) per rank: the nearest");
+    ASSERT_HAS(text.data, " more on every rank would do, or ");
+    ASSERT(strstr(text.data, " on a100-40g needs ") || strstr(text.data, " on l40s needs "));
+    ASSERT(result.short_bytes > 0 && result.enough_nodes > 2);
+    for (int64_t less = 0; less <= 1; less++) {
+        again = p;
+        again.cluster = cluster_with_memory(&p.cluster, result.short_bytes - less);
+        again.request.cluster = &again.cluster;
+        again.request.speeds = again.speeds;
+        again.request.model = &again.model;
+        ASSERT_OK(search_run(&again.request, &more, &err));
+        ASSERT_INT(more.alternative_count > 0, !less);
+        search_clear(&more);
+    }
+    text_free(&text);
+    search_clear(&result);
+}
+
+TEST(search_asked_too_much, "where nothing fits what was asked for, that there is a plan without is said")
+{
+    struct problem p;
+    struct error err = {0};
+    struct search_result result;
+    struct text text = {0};
+    open_mixed("1x8:a100-40g", "llama3-8b", 32, &p);
+    p.request.seq_len = 8192;
+    p.request.dp = 8;
+    ASSERT_OK(search_run(&p.request, &result, &err));
+    ASSERT_INT(result.alternative_count, 0);
+    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
+    ASSERT_HAS(text.data, "; with nothing asked for there is a plan here: dp ");
+    text_free(&text);
+    search_clear(&result);
+    p.request.dp = 0;
+    p.request.tp = 16;
+    ASSERT_INT(search_run(&p.request, &result, &err), -1);
+    ASSERT_HAS(err.text, "--dp x --tp x --pp is 16");
+    open_mixed("1x8:a100-40g+1x8:l40s", "llama3-8b", 32, &p);
+    p.request.tp = 16;
+    ASSERT_INT(search_run(&p.request, &result, &err), -1);
+    ASSERT_HAS(err.text,
+               "--tp 16: tensor-parallel ranks have devices of one kind, of which the cluster has 8");
+}
+
 TEST(search_is_quick, "planning gpt3-175b on 1,024 cards takes a fraction of a second, and is proved")
 {
     struct error err = {0};
