@@ -37,7 +37,7 @@ FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profile
 MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)
 # What needs CUDA is in a library of its own too (make/cuda.mk).
-CUDA_C   := device/device_cuda.c cli/cuda_exports.c $(sort $(wildcard kernels/cuda/*.c comm/comm_nccl*.c profiler/cupti*.c))
+CUDA_C   := cli/cuda_exports.c $(sort $(wildcard device/device_cuda*.c kernels/cuda/*.c comm/comm_nccl*.c profiler/cupti*.c))
 LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
 PAGE_PARTS := $(sort $(wildcard reports/html/*))
 PAGE_OBJ := $(if $(PAGE_PARTS),$(BUILD)/reports/html_assets.o)

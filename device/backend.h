@@ -35,6 +35,9 @@ struct backend {
     void (*rewrite)(void *context);
     int (*replay)(void *context, struct error *err);
     void (*forget)(void *context);
+    /* As device_is_watched() and device_label_begin(), or with NULL device_label_end(). NULL: nobody ever watches. */
+    bool (*is_watched)(void *context);
+    void (*label)(void *context, const char *text);
 };
 
 /* A device over `backend`, which must outlive it. Owns `context` from here on. Capacity and poison as in

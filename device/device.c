@@ -395,6 +395,21 @@ void device_forget(struct device *device)
         device->backend->forget(device->context);
 }
 
+bool device_is_watched(const struct device *device)
+{
+    return device->backend->is_watched && device->backend->is_watched(device->context);
+}
+
+void device_label_begin(struct device *device, const char *text)
+{
+    device->backend->label(device->context, text);
+}
+
+void device_label_end(struct device *device)
+{
+    device->backend->label(device->context, NULL);
+}
+
 void device_range_begin(struct device *device, int64_t operation, int step)
 {
     assert(device->range.operation == -1 && "ranges do not nest");

@@ -110,6 +110,12 @@ void device_forget(struct device *device); /* also where nothing can be recorded
 void device_range_begin(struct device *device, int64_t operation, int step);
 void device_range_end(struct device *device);
 
+/* Labels: names of what the calling thread is about, which may nest, for tools that watch the process from outside, such as
+ * Nsight Systems. Only where somebody watches; that does not change while a process runs. */
+bool device_is_watched(const struct device *device);
+void device_label_begin(struct device *device, const char *text); /* copied */
+void device_label_end(struct device *device);
+
 struct device_usage device_usage(const struct device *device);
 /* Forgets the peaks so far: they become what is live, and what is reserved, now. */
 void device_reset_peak(struct device *device);

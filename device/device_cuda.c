@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "device/device.h"
+#include "device/device_cuda_labels.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -551,6 +552,8 @@ static const struct backend cuda = {
     .rewrite = cuda_rewrite,
     .replay = cuda_replay,
     .forget = cuda_forget,
+    .is_watched = device_cuda_is_watched,
+    .label = device_cuda_label,
 };
 
 int device_cuda_open(int ordinal, int used, const struct backend **backend, void **context, struct error *err)

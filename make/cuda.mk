@@ -42,7 +42,7 @@ $(BUILD)/cuda.stamp: TEXT = $(CUDA_COMPILE)
 
 # Tests of tests/cuda that ask for nothing which only doubles have (tests/cuda/machine.h), with NVIDIA's own libraries.
 GPU_TEST_SRC := tests/main.c $(addprefix tests/cuda/,machine.c test_cuda_attention.c test_cuda_device.c test_cuda_kernels.c test_cuda_matmul.c) tests/cuda/gpu/machine_gpu.c
-GPU_TEST_OBJ := $(call obj,$(GPU_TEST_SRC) device/device_cuda.c $(wildcard kernels/cuda/*.c))
+GPU_TEST_OBJ := $(call obj,$(GPU_TEST_SRC) $(wildcard device/device_cuda*.c kernels/cuda/*.c))
 
 ## gpu-tests: the tests that check-gpu runs on a GPU; building them takes nvcc, and no GPU
 gpu-tests: $(if $(NVCC),$(BUILD)/run-gpu-tests)

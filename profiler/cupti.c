@@ -68,6 +68,15 @@ static int enable_ledger(struct error *err)
     return 0;
 }
 
+/* Every library that has NVTX in it loads the tool that this names when it first opens a range, and CUPTI is one. Whoever has
+ * come before, such as Nsight Systems, stays. */
+static void take_ranges(void)
+{
+    const char *file = cupti_calls_file(profiler.calls);
+    if (file)
+        setenv("NVTX_INJECTION64_PATH", file, 0);
+}
+
 static int start(bool timeline, const struct cupti_sink *sink, struct error *err)
 {
     struct error error;
@@ -83,6 +92,8 @@ static int start(bool timeline, const struct cupti_sink *sink, struct error *err
         cupti_ledger_stop();
         return -1;
     }
+    if (timeline)
+        take_ranges();
     profiler.records = !cupti_records_start(profiler.calls, timeline, &profiler.sink, &error);
     if (!profiler.records)
         profiler.sink.note(profiler.sink.context, error.text, true);

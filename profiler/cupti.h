@@ -63,7 +63,8 @@ struct cupti_holding {
 enum { CUPTI_OWNERS = 64 };
 
 struct cupti {
-    /* Begins to watch. `timeline`: when each kernel, copy and fill ran too, for which CUPTI takes device memory. Fails with
+    /* Begins to watch. `timeline`: when each kernel, copy and fill ran too, for which CUPTI takes device memory, and the ranges
+     * that libraries name through NVTX from here on; changes the environment, so there should be no thread that reads it. Fails with
      * a sentence that says who or what keeps CUPTI from it; then there is nothing to stop. What fails in part is a note. */
     int (*start)(bool timeline, const struct cupti_sink *sink, struct error *err);
     /* Hands over what has come in since the last time. From one thread. */

@@ -60,6 +60,12 @@ int cupti_calls_open(const struct cupti_calls **out, struct error *err)
     return 0;
 }
 
+const char *cupti_calls_file(const struct cupti_calls *c)
+{
+    Dl_info info;
+    return dladdr((void *)c->cuptiSubscribe_v2, &info) ? info.dli_fname : NULL;
+}
+
 static const char *way_out(CUptiResult result)
 {
     switch (result) {

@@ -35,6 +35,9 @@ struct cupti_calls {
  * none, or an entry is missing. */
 int cupti_calls_open(const struct cupti_calls **out, struct error *err);
 
+/* The file that the calls are in, as the system loaded it; NULL: not known. */
+const char *cupti_calls_file(const struct cupti_calls *calls);
+
 /* "cuptiSubscribe_v2 failed: CUPTI_ERROR_...; a way out". Returns -1. */
 int cupti_calls_error(const struct cupti_calls *calls, const char *call, CUptiResult result,
                       struct error *err);

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "device/device_cuda_labels.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -313,9 +314,12 @@ static void read_overhead(const CUpti_ActivityOverhead3 *overhead)
     free(overhead->overheadData); /* the client's, by the manual */
 }
 
-/* An NVTX range has a record for its begin, with the name, and one for its end. */
+/* An NVTX range has a record for its begin, with the name, and one for its end. Our own ranges are operations, which a recording
+ * has already. */
 static void read_marker(const struct cupti_sink *sink, const CUpti_ActivityMarker2 *marker)
 {
+    if (marker->domain && !strcmp(marker->domain, DEVICE_CUDA_DOMAIN))
+        return;
     if (marker->flags & CUPTI_ACTIVITY_FLAG_MARKER_START) {
         *append(&records.open_ranges, &records.range_count, &records.range_room) = (struct waiting){
             .span = {.kind = CUPTI_SPAN_RANGE,

@@ -10,6 +10,7 @@
 
 #include "trainer/batch.h"
 #include "trainer/execute.h"
+#include "trainer/labels.h"
 #include "trainer/messages.h"
 
 #include <math.h>
@@ -24,6 +25,7 @@ struct executor {
     struct kernel_context context;
     struct batch *batch;             /* the micro-batch at hand, on the host */
     struct messages *messages;       /* between pipeline stages */
+    struct labels labels;
     struct comm_span *spans, *pieces; /* room for every gradient or sequence, and for this rank's piece of each */
     double loss_scale;               /* 1 / tokens over which the loss is averaged */
     bool training;                   /* false: forward only, and the loss leaves no gradient */

@@ -75,6 +75,7 @@ struct executor *executor_create(const struct executor_parts *parts)
     e->context.device = parts->kernel_device;
     e->batch = batch_create(p, parts->data);
     e->messages = messages_create(p, parts->device, parts->memory, parts->groups.pipeline);
+    e->labels = labels_for(parts->device, p);
     e->spans = host_alloc(spans * sizeof *e->spans);
     e->pieces = host_alloc(spans * sizeof *e->pieces);
     return e;
@@ -143,6 +144,16 @@ static bool is_in_recording(const struct executor *e, enum op_kind kind)
     return e->mode == EXECUTOR_REPLAY && !loads(kind);
 }
 
+static int compute(struct call *call, struct error *err)
+{
+    struct labels *labels = &call->e->labels;
+    resolve(call);
+    labels_begin_operation(labels, call->s);
+    int status = runners[call->s->kind](call, err);
+    labels_end_operation(labels);
+    return status;
+}
+
 static int run_op(struct executor *e, const struct step_op *s, struct error *err)
 {
     device_range_begin(e->parts.device, s->id, (int)e->step);
@@ -152,8 +163,7 @@ static int run_op(struct executor *e, const struct step_op *s, struct error *err
     if (!status)
         status = take_births(e, s, err);
     if (!status) {
-        resolve(&call);
-        status = is_in_recording(e, s->kind) ? 0 : runners[s->kind](&call, err);
+        status = is_in_recording(e, s->kind) ? 0 : compute(&call, err);
         if (!status)
             give_deaths(e, s);
     }
@@ -304,10 +314,11 @@ int executor_step(struct executor *e, int64_t step, const struct update *update,
     e->update = update;
     e->training = true;
     e->loss_scale = 1 / ((double)l->global_batch * (double)l->seq_len);
-    if (begin_step(e, err) || run_step(e, &out->note, err) || end_step(e, out, err))
-        return -1;
-    e->ran_step = true;
-    return 0;
+    labels_begin_step(&e->labels, "step", step);
+    int status = begin_step(e, err) || run_step(e, &out->note, err) || end_step(e, out, err) ? -1 : 0;
+    labels_end_step(&e->labels);
+    e->ran_step = !status;
+    return status;
 }
 
 /* Ends every life that forward began and backward would have ended. */
@@ -339,7 +350,7 @@ static int read_validation_loss(struct executor *e, double *loss, struct error *
     return 0;
 }
 
-int executor_validate(struct executor *e, int64_t batches, double *loss, struct error *err)
+static int validate(struct executor *e, int64_t batches, double *loss, struct error *err)
 {
     const struct layout *l = &e->parts.program->layout;
     const struct kernel_table *kernels = e->parts.kernels;
@@ -363,4 +374,12 @@ int executor_validate(struct executor *e, int64_t batches, double *loss, struct 
     if (read_validation_loss(e, loss, err))
         return -1;
     return kernels->check ? kernels->check(&e->context, err) : 0;
+}
+
+int executor_validate(struct executor *e, int64_t batches, double *loss, struct error *err)
+{
+    labels_begin_step(&e->labels, "validation after step", e->step);
+    int status = validate(e, batches, loss, err);
+    labels_end_step(&e->labels);
+    return status;
 }

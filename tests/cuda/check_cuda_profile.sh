@@ -117,6 +117,9 @@ verdict "two ranks: each has the rows of its own GPU" is \
 verdict "two ranks: the same kernels on both, for the same operations" is \
     "SELECT COUNT(*), SUM(n <> 2) FROM (SELECT COUNT(DISTINCT rank) AS n FROM gpu_spans WHERE operation_id >= 0
      GROUP BY step, operation_id, name) HAVING COUNT(*) > 100" "$(ask "SELECT COUNT(*) FROM (SELECT DISTINCT step, operation_id, name FROM gpu_spans WHERE operation_id >= 0)")|0"
+verdict "two ranks: ranges that NCCL names are there, and none of our own, which are operations" is \
+    "SELECT COUNT(*) > 10, MIN(name), MAX(name), MIN(end_ns >= start_ns AND start_ns > 0) FROM gpu_spans WHERE kind = 'range'" \
+    "1|ncclAllReduce|ncclAllReduce|1"
 verdict "two ranks: every role takes the predicted bytes" is "SELECT COUNT(*), SUM(ABS(error_bytes)) FROM predicted_vs_measured" "16|0"
 
 settings=(A=1)

@@ -90,6 +90,19 @@ no_checkpoint() {
 }
 verdict "weights that cannot be read from the GPU become no checkpoint" no_checkpoint
 
+# What a tool hears that listens to NVTX: three steps and a validation, the first two operation by operation.
+ranges() {
+    NVTX_INJECTION64_PATH=$MEMPLAN_CUDA_LIBRARY DOUBLE_NVTX_LOG=$folder/ranges run train gpt2-tiny --data "$folder/text" --steps 3 \
+        --global-batch 2 --micro-batch 1 --validate-every 2 --device cuda --quiet
+}
+names_all() {
+    [ "$(grep '^0' "$folder/ranges" | tr '\n' ',')" = "0 memplan step 1,0 memplan step 2,0 memplan validation after step 2,0 memplan step 3,0 memplan validation after step 3," ] &&
+        [ "$(grep -c '^1 memplan backward of micro-batch 1$' "$folder/ranges")" -eq 2 ] &&
+        [ "$(grep -c '^2 memplan layer 0 matmul_wgrad: qkv' "$folder/ranges")" -eq 4 ]
+}
+ranges
+verdict "a tool that listens to NVTX hears steps, phases and operations by name; of recorded steps the step alone" names_all
+
 # fails SENTENCE-PIECE SETTING...: a run with these settings of the double ends with status 2 and one line that has the piece.
 fails() {
     local piece=$1

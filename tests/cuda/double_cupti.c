@@ -440,26 +440,35 @@ void double_hook_work(int device, int stream, const char *name, size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-void double_cupti_range(const char *name)
+static void record_marker(CUpti_ActivityFlag flag, const char *domain, unsigned number, const char *name)
 {
-    static uint32_t last_marker;
     CUpti_ActivityMarker2 record = {
         .kind = CUPTI_ACTIVITY_KIND_MARKER,
-        .flags = CUPTI_ACTIVITY_FLAG_MARKER_START,
+        .flags = flag,
         .timestamp = now(),
-        .id = ++last_marker,
+        .id = number,
         .objectKind = CUPTI_ACTIVITY_OBJECT_THREAD,
         .name = name,
+        .domain = domain,
     };
     if (!kinds[record.kind])
         return;
     pthread_mutex_lock(&lock);
     put(LANE_HOST, &record, sizeof record);
-    record.flags = CUPTI_ACTIVITY_FLAG_MARKER_END;
-    record.timestamp = now();
-    record.name = NULL;
-    put(LANE_HOST, &record, sizeof record);
     pthread_mutex_unlock(&lock);
+}
+
+unsigned double_cupti_range_begin(const char *domain, const char *name)
+{
+    static unsigned last;
+    unsigned number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    record_marker(CUPTI_ACTIVITY_FLAG_MARKER_START, domain, number, name);
+    return number;
+}
+
+void double_cupti_range_end(const char *domain, unsigned number)
+{
+    record_marker(CUPTI_ACTIVITY_FLAG_MARKER_END, domain, number, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- entry points */

@@ -29,7 +29,8 @@ void double_cupti_map(unsigned long long handle, unsigned long long address, siz
 void double_cupti_unmap(unsigned long long address, size_t bytes);
 void double_cupti_release(unsigned long long handle);
 
-/* A named range of NVTX, from begin to end. */
-void double_cupti_range(const char *name);
+/* A named range of NVTX begins; its number is for its end. `domain`: NULL is the default one. */
+unsigned double_cupti_range_begin(const char *domain, const char *name);
+void double_cupti_range_end(const char *domain, unsigned number);
 
 #endif

@@ -5,6 +5,7 @@
 #include "tests/cuda/double_nccl_shared.h"
 #include "tests/cuda/double_runtime.h"
 
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,11 +416,34 @@ static ncclResult_t check_call(const struct ncclComm *comm, const struct operati
     return ncclInvalidUsage;
 }
 
+static nvtxDomainHandle_t domain;
+
+static void find_tool(void)
+{
+    domain = nvtxDomainCreateA("NCCL");
+}
+
+/* The real one names its calls too. */
+static void show_call(enum kind kind)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    nvtxEventAttributes_t attributes = {.version = NVTX_VERSION,
+                                        .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                        .messageType = NVTX_MESSAGE_TYPE_ASCII,
+                                        .message = {.ascii = meeting_name(kind)}};
+    pthread_once(&once, find_tool);
+    if (!domain)
+        return;
+    nvtxDomainRangePushEx(domain, &attributes);
+    nvtxDomainRangePop(domain);
+}
+
 static ncclResult_t call(struct ncclComm *comm, struct operation op)
 {
     ncclResult_t result = injected(meeting_name(op.kind));
     if (result == ncclSuccess)
         result = check_call(comm, &op);
+    show_call(op.kind);
     if (result != ncclSuccess)
         return result;
     depth++;

@@ -212,7 +212,9 @@ TEST(cupti_full_ledger, "changes that find no room are counted, and the sums sta
     end();
 }
 
-TEST(cupti_spans, "kernels, copies and fills have the operation that asked for them, and times")
+TEST(
+    cupti_spans,
+    "kernels, copies and fills have the operation that asked for them, and times; ranges of others are there")
 {
     begin(true);
     double_hook_work(0, 5, "before", 0);
@@ -222,7 +224,10 @@ TEST(cupti_spans, "kernels, copies and fills have the operation that asked for t
     work_on(8, 0);
     double_hook_work(1, 6, "cudaMemsetAsync", 40);
     work_on(-1, -1);
-    double_cupti_range("a range");
+    unsigned outer = double_cupti_range_begin(NULL, "a range"),
+             own = double_cupti_range_begin("memplan", "step 1");
+    double_cupti_range_end("memplan", own);
+    double_cupti_range_end(NULL, outer);
     cupti_profiler.drain();
     ASSERT_INT(heard.span_count, 0); /* no buffer is full */
     cupti_profiler.stop();
