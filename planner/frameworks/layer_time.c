@@ -5,6 +5,11 @@
 
 #include <math.h>
 
+bool layer_time_is_pytorch(const struct workload *w)
+{
+    return w->library != WORKLOAD_LLMC;
+}
+
 void clocks_add(struct clocks *clocks, struct clocks more)
 {
     clocks->card_s += more.card_s;

@@ -25,6 +25,9 @@ struct pricing {
     double tokens; /* of a micro-batch on this rank, before tensor parallelism */
 };
 
+/* Does each operation wait to be launched from Python? */
+bool layer_time_is_pytorch(const struct workload *workload);
+
 void clocks_add(struct clocks *clocks, struct clocks more);
 void passes_add(struct passes *passes, const struct passes *more);
 

@@ -2,7 +2,8 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
-#include "planner/frameworks/layer_time.h"
+#include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/states_time.h"
 #include "planner/timeline.h"
 
 #include <math.h>
@@ -20,9 +21,6 @@ const struct workload_habits workload_habits = {
 /* Schedules longer than this are not replayed. */
 enum { MOST_ITEMS = 1 << 26 };
 
-/* Of DDP's and Megatron-LM's buckets of gradients: about 25 MiB of fp32, 40 million elements; the last is never hidden. */
-static const double bucket_elements = 10e6;
-
 enum workload_attention workload_attention_run(const struct workload *w)
 {
     /* Megatron-LM fused_softmax.py, is_kernel_available(). */
@@ -34,82 +32,10 @@ enum workload_attention workload_attention_run(const struct workload *w)
 
 /* ------------------------------------------------------------------------------------------------------------ chunks */
 
-static bool is_pytorch(const struct workload *w)
-{
-    return w->library != WORKLOAD_LLMC;
-}
-
-static bool gathers(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
-}
-
 static double pass_seconds(const struct pricing *p, struct clocks clocks)
 {
-    double host_s = is_pytorch(p->w) ? clocks.operations * p->habits->host_s : 0;
+    double host_s = layer_time_is_pytorch(p->w) ? clocks.operations * p->habits->host_s : 0;
     return fmax(clocks.card_s, host_s) + p->habits->unhidden * fmin(clocks.card_s, host_s);
-}
-
-/* Ranks that have equal parameters, and of these the ones that share out states. */
-static struct work_group replicas(const struct workload *w)
-{
-    return (struct work_group){w->dp * w->cp, w->tp, w->tp * w->cp * w->dp};
-}
-
-static struct work_group shards(const struct workload *w)
-{
-    int64_t ranks = w->shard_ranks ? w->shard_ranks : w->dp * w->cp;
-    return (struct work_group){ranks, w->tp, w->tp * ranks};
-}
-
-/* Copies of a shard, with hybrid sharding. */
-static struct work_group copies(const struct workload *w)
-{
-    int64_t ranks = shards(w).ranks, all = w->dp * w->cp;
-    return (struct work_group){all / ranks, w->tp * ranks, w->tp * all};
-}
-
-/* What a layer costs ranks that share it out: to gather it, and to reduce its gradients. */
-struct transfers {
-    double gather_s, reduce_s;
-};
-
-static int gradient_sent_bytes(const struct workload *w)
-{
-    switch (w->sharding) {
-    case WORKLOAD_ZERO1:
-    case WORKLOAD_ZERO2:
-    case WORKLOAD_ZERO3: /* communication_data_type: that of the model */
-        return w->compute_bytes;
-    case WORKLOAD_FSDP1:
-    case WORKLOAD_FSDP2:
-        return w->reduce_bytes;
-    default:
-        return w->in_buckets ? w->weight_bytes : w->gradient_bytes;
-    }
-}
-
-static double trained_share(const struct workload *w)
-{
-    if (!w->lora_rank)
-        return 1;
-    return 2.0 * (double)(w->lora_rank * w->lora_matrices * w->model.hidden) /
-           workload_layer_parameters(w, 0);
-}
-
-/* Of `elements` that a rank would have whole. */
-static struct transfers transfers_of(const struct pricing *p, double elements)
-{
-    const struct workload *w = p->w;
-    double gradients = gradient_sent_bytes(w) * elements * trained_share(w);
-    struct work_group group = shards(w);
-    if (!gathers(w) && w->sharding != WORKLOAD_ZERO2)
-        return (struct transfers){0};
-    return (struct transfers){
-        .gather_s = gathers(w) ? layer_time_collective(p, group, w->compute_bytes * elements, true) : 0,
-        .reduce_s = (w->accumulates_without_sync ? 0 : layer_time_collective(p, group, gradients, true)) +
-                    layer_time_collective(p, copies(w), gradients / (double)group.ranks, false),
-    };
 }
 
 /* A chunk of layers, with the ends of the model that it has. */
@@ -117,58 +43,44 @@ struct chunk_time {
     double forward_s, backward_s, weight_s;
 };
 
-/* Passes over layers one by one, where each is gathered while the one before runs, and reduced while the next one does. The
- * first gather and the last reduction are not hidden. Where the model is one unit nothing is. */
+/* Passes over units one by one. While one runs, the next is gathered, and gradients of the one before are reduced: links carry one
+ * after the other. The first gather and the last reduction are not hidden, and where nothing overlaps nothing is. */
 struct train {
     bool overlaps;
-    double end_s, waiting_s; /* so far; of what runs beside the next layer */
+    double end_s;                             /* of all units but the last one that was added */
+    double pass_s, reduce_before_s, reduce_s; /* of that one, and of the one before it */
 };
 
-static void train_pass(struct train *train, double pass_s, double before_s, double after_s)
+static void train_add(struct train *train, double gather_s, double pass_s, double reduce_s)
 {
-    if (!train->overlaps) {
-        train->end_s += before_s + pass_s + after_s;
-        return;
-    }
-    /* links carry one after the other: what the last layer left, and what the next one needs */
-    double beside_s = train->waiting_s + before_s;
-    train->end_s += fmax(pass_s, beside_s);
-    train->waiting_s = after_s;
+    double beside_s = train->reduce_before_s + gather_s;
+    train->end_s += train->overlaps ? fmax(train->pass_s, beside_s) : train->pass_s + beside_s;
+    train->reduce_before_s = train->reduce_s;
+    train->pass_s = pass_s;
+    train->reduce_s = reduce_s;
 }
 
-static double train_end(const struct train *train)
+static double train_end(struct train *train)
 {
-    return train->end_s + train->waiting_s;
+    train_add(train, 0, 0, 0);
+    return train->end_s + train->reduce_before_s;
 }
 
-static int64_t first_layer(const struct workload *w, int64_t chunk)
-{
-    int64_t first = 0;
-    for (int64_t g = 0; g < chunk; g++)
-        first += workload_chunk_layers(w, g % w->pp, g / w->pp);
-    return first;
-}
-
-/* Layers are of four kinds at most: with experts or not, recomputed or not. */
+/* Layers are of four kinds at most: with experts or not, made again for backward or not. */
 struct layer_kinds {
     struct passes passes[4];
     struct transfers transfers[4];
     bool known[4];
 };
 
-static int kind_of(const struct workload *w, int64_t layer)
-{
-    return 2 * (w->model.experts && layer >= w->model.dense_layers) + (int)(layer % 2);
-}
-
 static int layer_kind(const struct pricing *p, struct layer_kinds *kinds, int64_t layer)
 {
     const struct workload *w = p->w;
-    int kind = kind_of(w, layer);
+    int kind = 2 * states_time_routes(w, layer) + layer_remade(w, layer);
     if (!kinds->known[kind]) {
-        double split = (double)w->tp * (kind > 1 ? (double)w->ep : 1);
+        double split = (double)w->tp * (states_time_routes(w, layer) ? (double)w->ep : 1);
         kinds->passes[kind] = layer_time(p, layer);
-        kinds->transfers[kind] = transfers_of(p, workload_layer_parameters(w, layer) / split);
+        kinds->transfers[kind] = states_time_transfers(p, workload_layer_parameters(w, layer) / split);
         kinds->known[kind] = true;
     }
     return kind;
@@ -183,43 +95,57 @@ static struct clocks backward_clocks(const struct passes *passes, bool apart)
     return sum;
 }
 
-/* Layers that gather are walked one by one. */
+static void add_forward(const struct pricing *p, const struct passes *passes, const struct transfers *t,
+                        struct train *train)
+{
+    train_add(train, t->gather_s, pass_seconds(p, passes->forward), 0);
+}
+
+static void add_backward(const struct pricing *p, const struct passes *passes, const struct transfers *t,
+                         bool gathered_again, bool apart, struct train *train)
+{
+    double pass_s = pass_seconds(p, backward_clocks(passes, apart));
+    train_add(train, gathered_again ? t->gather_s : 0, pass_s, t->reduce_s);
+}
+
+/* Layers that are gathered or reduced in each pass are walked one by one, and so are the ends of the model. */
 static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g, bool apart)
 {
     const struct workload *w = p->w;
-    int64_t chunks = w->pp * w->virtual_stages, from = first_layer(w, g);
-    int64_t to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
-    struct train ahead = {.overlaps = w->wraps_layers},
-                 back = {.overlaps = w->wraps_layers && w->overlaps_gradients};
-    struct passes ends = {0}, weights = {0};
-    if (g == 0)
-        ends = layer_time_embedding(p);
-    if (g == chunks - 1) {
-        struct passes head = layer_time_head(p);
-        passes_add(&ends, &head);
-    }
-    double table = (double)(w->model.vocab * w->model.hidden) / (double)w->tp;
-    struct transfers table_s = transfers_of(p, g == 0 || g == chunks - 1 ? table : 0);
+    int64_t from = states_time_first_layer(w, g), to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
+    bool first = g == 0, last = g == w->pp * w->virtual_stages - 1;
+    struct passes embedding = layer_time_embedding(p), head = layer_time_head(p);
+    struct transfers table =
+        states_time_transfers(p, (double)(w->model.vocab * w->model.hidden) / (double)w->tp);
+    struct train ahead = {.overlaps = w->wraps_layers};
+    struct train back = {.overlaps = w->wraps_layers && w->overlaps_gradients};
+    struct clocks weight = {0};
+    if (first)
+        add_forward(p, &embedding, &table, &ahead);
     for (int64_t layer = from; layer < to; layer++) {
         int kind = layer_kind(p, kinds, layer);
-        const struct transfers *t = &kinds->transfers[kind];
-        struct clocks backward = backward_clocks(&kinds->passes[kind], apart);
-        bool again = gathers(w) && w->reshards_after_forward;
-        train_pass(&ahead, pass_seconds(p, kinds->passes[kind].forward), t->gather_s, 0);
-        train_pass(&back, pass_seconds(p, backward), again ? t->gather_s : 0, t->reduce_s);
-        clocks_add(&weights.weight, kinds->passes[kind].weight);
+        add_forward(p, &kinds->passes[kind], &kinds->transfers[kind], &ahead);
+        clocks_add(&weight, kinds->passes[kind].weight);
     }
-    train_pass(&ahead, pass_seconds(p, ends.forward), table_s.gather_s, 0);
-    train_pass(&back, pass_seconds(p, backward_clocks(&ends, false)), 0, table_s.reduce_s);
-    return (struct chunk_time){train_end(&ahead), train_end(&back),
-                               apart ? pass_seconds(p, weights.weight) : 0};
+    if (last) {
+        add_forward(p, &head, &table, &ahead);
+        add_backward(p, &head, &table, false, false, &back);
+    }
+    for (int64_t layer = to - 1; layer >= from; layer--) {
+        int kind = layer_kind(p, kinds, layer);
+        add_backward(p, &kinds->passes[kind], &kinds->transfers[kind], w->reshards_after_forward, apart,
+                     &back);
+    }
+    if (first)
+        add_backward(p, &embedding, &table, false, false, &back);
+    return (struct chunk_time){train_end(&ahead), train_end(&back), apart ? pass_seconds(p, weight) : 0};
 }
 
 /* Others launch a chunk's operations in one stream: its clocks are added up first. */
 static struct chunk_time add_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g, bool apart)
 {
     const struct workload *w = p->w;
-    int64_t chunks = w->pp * w->virtual_stages, from = first_layer(w, g);
+    int64_t chunks = w->pp * w->virtual_stages, from = states_time_first_layer(w, g);
     int64_t to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
     struct passes sum = {0}, end;
     for (int64_t layer = from; layer < to; layer++)
@@ -240,99 +166,13 @@ static struct chunk_time price_chunk(const struct pricing *p, struct layer_kinds
 {
     const struct workload *w = p->w;
     bool apart = w->pp > 1 && w->schedule == SCHEDULE_ZB_H1;
-    bool moves = gathers(w) || w->sharding == WORKLOAD_ZERO2;
+    bool moves = states_time_gathers(w) || w->sharding == WORKLOAD_ZERO2;
     struct chunk_time chunk = moves ? walk_chunk(p, kinds, g, apart) : add_chunk(p, kinds, g, apart);
     double wait_s = w->pp > 1 ? p->habits->message_wait_s : 0;
     chunk.forward_s += wait_s;
     chunk.backward_s += wait_s;
     chunk.weight_s += apart ? wait_s : 0;
     return chunk;
-}
-
-/* --------------------------------------------------------------------------------------------------- behind backward */
-
-/* Elements of a stage that a rank has where nothing is shared out over dp, and those it updates. */
-static double stage_elements(const struct workload *w, int64_t stage, double *own)
-{
-    double dense = 0, routed = 0, table = (double)(w->model.vocab * w->model.hidden);
-    double sharing = w->sharding == WORKLOAD_REPLICATED ? 1 : (double)shards(w).ranks;
-    for (int64_t v = 0; v < w->virtual_stages; v++) {
-        int64_t from = first_layer(w, v * w->pp + stage);
-        for (int64_t i = 0; i < workload_chunk_layers(w, stage, v); i++)
-            *(kind_of(w, from + i) > 1 ? &routed : &dense) += workload_layer_parameters(w, from + i);
-    }
-    bool first = stage == 0, last = stage == w->pp - 1;
-    dense += first ? table + (double)(w->model.positions * w->model.hidden) : 0;
-    dense += last && !w->model.classes && !(first && w->model.tied) ? table : 0;
-    double here = (dense + routed / (double)w->ep) / (double)w->tp;
-    *own = trained_share(w) * (dense / sharing + routed / fmax(sharing, (double)w->ep)) / (double)w->tp;
-    return here;
-}
-
-/* Bytes read and written for each element by one update. */
-static double update_bytes(const struct workload *w)
-{
-    double masters = w->master_bytes ? 2.0 * w->master_bytes + w->weight_bytes : 2.0 * w->weight_bytes;
-    double gradient = fmax(w->gradient_bytes, w->master_bytes), moments = 4.0 * w->moment_bytes;
-    switch (w->optimizer) {
-    case WORKLOAD_NO_OPTIMIZER:
-        return 0;
-    case WORKLOAD_SGD:
-        return gradient + masters;
-    case WORKLOAD_SGD_MOMENTUM:
-        return gradient + masters + 2.0 * w->moment_bytes;
-    case WORKLOAD_ADAFACTOR: /* squares, their rows' and columns' means, the update, its own mean */
-        return 4 * gradient + masters;
-    case WORKLOAD_ADAM8:
-    case WORKLOAD_PAGED_ADAM:
-        return gradient + masters + 4;
-    default:
-        /* one operation after the other: decay, two averages, a root, a division, a sum, the step */
-        return w->step == WORKLOAD_STEP_FUSED ? gradient + masters + moments
-                                              : 3 * gradient + 2 * masters + 3 * moments;
-    }
-}
-
-static double optimizer_seconds(const struct pricing *p, int64_t stage)
-{
-    const struct workload *w = p->w;
-    double own, here = stage_elements(w, stage, &own);
-    bool whole = w->sharding == WORKLOAD_REPLICATED || w->sharding == WORKLOAD_DISTRIBUTED_OPTIMIZER ||
-                 w->sharding == WORKLOAD_ZERO1;
-    /* the norm and its scale read gradients, and write them once */
-    double gradients = 3.0 * w->gradient_bytes * (whole ? here * trained_share(w) : own);
-    double tensors = 9 * (double)w->model.layers / (double)w->pp;
-    double launches = w->step == WORKLOAD_STEP_LOOP      ? 14 * tensors
-                      : w->step == WORKLOAD_STEP_FOREACH ? 14
-                                                         : 8;
-    return layer_time_moved(p, launches, own * update_bytes(w) + gradients).card_s +
-           (w->step == WORKLOAD_STEP_LOOP && is_pytorch(w) ? launches * p->habits->host_s : 0);
-}
-
-/* Gradients that are reduced once a step, and weights gathered behind the update. `hiding_s`: the last backward pass, beside
- * which they may be. */
-static double reduced_seconds(const struct pricing *p, int64_t stage, double hiding_s)
-{
-    const struct workload *w = p->w;
-    double own, here = stage_elements(w, stage, &own), trained = here * trained_share(w);
-    double gradients = gradient_sent_bytes(w) * trained, reduce_s = 0, gather_s = 0;
-    switch (w->sharding) {
-    case WORKLOAD_REPLICATED:
-        reduce_s = layer_time_collective(p, replicas(w), gradients, false);
-        break;
-    case WORKLOAD_DISTRIBUTED_OPTIMIZER:
-    case WORKLOAD_ZERO1:
-        reduce_s = layer_time_collective(p, shards(w), gradients, true);
-        gather_s = layer_time_collective(p, shards(w), w->weight_bytes * trained, true);
-        break;
-    case WORKLOAD_ZERO2:
-        gather_s = layer_time_collective(p, shards(w), w->weight_bytes * trained, true);
-        break;
-    default: /* FSDP, ZeRO-3: with each micro-batch, or held back until the last */
-        reduce_s = w->accumulates_without_sync ? layer_time_collective(p, shards(w), gradients, true) : 0;
-    }
-    double last_s = reduce_s * fmin(bucket_elements / fmax(trained, 1), 1);
-    return (w->overlaps_gradients ? fmax(reduce_s - hiding_s, last_s) : reduce_s) + gather_s;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- step */
@@ -416,8 +256,8 @@ static void add_up(const struct pricing *p, const struct chunk_time *chunks, con
                 (double)w->micro_batches * (chunk->forward_s + chunk->backward_s + chunk->weight_s);
             one.reduced_s += chunk->backward_s;
         }
-        one.reduced_s = reduced_seconds(p, stage, one.reduced_s);
-        one.optimizer_s = optimizer_seconds(p, stage);
+        one.reduced_s = states_time_reduced(p, stage, one.reduced_s);
+        one.optimizer_s = states_time_optimizer(p, stage);
         one.bubble_s = ends_s[stage] - one.passes_s;
         one.seconds = ends_s[stage] + one.reduced_s + one.optimizer_s;
         if (one.seconds > out->seconds)

@@ -162,6 +162,14 @@ TEST(workload_time_gathers,
     double bytes = 8 * workload_parameters(&w) * 7 / 8, link = slow.net_bytes_per_s.value;
     double slow_s = timed(&w, NULL, &slow).passes_s;
     ASSERT(slow_s > 0.9 * bytes / link && slow_s < 1.1 * bytes / link);
+    /* of one layer and no head, nothing hides the first gather, and the last reduction hides behind nothing */
+    struct workload one = w, bare = w;
+    one.model.layers = bare.model.layers = 1;
+    bare.dp = 1;
+    double layer_s = 218e6 * 7 / 8 / quick.comm_bytes_per_s.value,
+           table_s = 525e6 * 7 / 8 / quick.comm_bytes_per_s.value;
+    double more_s = timed(&one, NULL, &quick).passes_s - timed(&bare, NULL, &quick).passes_s;
+    ASSERT(more_s > 2 * table_s + 4 * table_s && more_s < 8 * (2 * table_s + layer_s));
     w.reshards_after_forward = false; /* gathered once */
     double kept_s = timed(&w, NULL, &slow).passes_s, table = 2 * 128256.0 * 4096;
     ASSERT_NEAR(slow_s - kept_s, 2 * (workload_parameters(&w) - table) * 7 / 8 / link, 0.05 * slow_s);
