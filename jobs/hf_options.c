@@ -18,6 +18,9 @@ static const struct setting_rule rules[] = {
     TEXT("--dtype", switches.dtype, NULL),
     COUNT("--block_size", batch.sequence, NULL),
     COUNT("--max_seq_length", batch.sequence, NULL),
+    COUNT("--model_max_length", batch.sequence, NULL), /* scripts that follow Stanford Alpaca's train.py */
+    BOOL("--use_lora", switches.peft, NULL),
+    BOOL("--q_lora", switches.load_4bit, NULL),
     /* modeling_utils.py: scaled_dot_product_attention() where the model has it */
     CHOICE("--attn_implementation", kernels.attention,
            "default|eager|sdpa|flash_attention_2|flex_attention|flash_attention_3", "sdpa"),
@@ -56,6 +59,8 @@ static const struct setting_rule rules[] = {
     BEYOND("--lora_target_parameters", "adapters of parameters that belong to no linear layer", ""),
     BEYOND("--lora_modules_to_save", "modules trained whole beside adapters", ""),
     BEYOND("--use_dora", "DoRA", "false"),
+    BEYOND("--accelerate_config", "a configuration that TRL has inside (give it with accelerate launch)",
+           "single_gpu"),
     BOOL("--load_in_4bit", switches.load_4bit, NULL),
     BOOL("--load_in_8bit", switches.load_8bit, NULL),
     BOOL("--use_bnb_nested_quant", adapter.double_quantized, NULL),
@@ -63,7 +68,8 @@ static const struct setting_rule rules[] = {
 };
 
 static const char irrelevant[] =
-    "--packing --gradient_checkpointing_kwargs --accelerator_config --adam_* --assistant_only_loss "
+    "--packing --data_path --eval_data_path --lazy_preprocess --gradient_checkpointing_kwargs "
+    "--accelerator_config --adam_* --assistant_only_loss "
     "--auto_find_batch_size "
     "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* --cache_dir "
     "--chat_template_path --completion_only_loss --data_seed --dataloader_* --dataset_* --ddp_backend "

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum launcher { NO_LAUNCHER, TORCHRUN, SRUN, MPIRUN, DEEPSPEED, ACCELERATE, PYTHON };
+enum launcher { NO_LAUNCHER, TORCHRUN, SRUN, MPIRUN, DEEPSPEED, ACCELERATE, PYTHON, TRL };
 
 static const struct {
     const char *name;
@@ -24,6 +24,7 @@ static const struct {
     {"ds", DEEPSPEED},
     {"accelerate", ACCELERATE},
     {"accelerate-launch", ACCELERATE},
+    {"trl", TRL},
 };
 
 /* What an option of a launcher says. */
@@ -134,6 +135,21 @@ static bool is_known_program(const char *word)
     return false;
 }
 
+static bool is_module_option(const char *text)
+{
+    return !strcmp(text, "-m") || !strcmp(text, "--module");
+}
+
+/* What `trl` trains with. */
+static bool is_trainer_of_trl(const char *word)
+{
+    static const char *const names[] = {"sft", "dpo", "kto", "reward"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(word, names[i]))
+            return true;
+    return false;
+}
+
 bool launcher_is_launch(const struct words *command)
 {
     bool starts = false;
@@ -142,10 +158,14 @@ bool launcher_is_launch(const struct words *command)
         enum launcher launcher = launcher_of(text);
         if (launcher == TORCHRUN || launcher == DEEPSPEED)
             return true;
-        if (launcher == ACCELERATE)
+        if (launcher == ACCELERATE && !ends_with(text, "-launch"))
             return i + 1 < command->count && !strcmp(command->list[i + 1].text, "launch");
+        if (launcher == ACCELERATE)
+            return true;
+        if (launcher == TRL)
+            return i + 1 < command->count && is_trainer_of_trl(command->list[i + 1].text);
         starts = starts || launcher;
-        if (starts && ends_with(text, ".py"))
+        if (starts && (ends_with(text, ".py") || (i && is_module_option(command->list[i - 1].text))))
             return is_known_program(text);
     }
     return false;
@@ -291,7 +311,7 @@ static void read_batch(struct training_job *job, const struct words *batch)
 static void begin_launcher(struct training_job *job, enum launcher launcher)
 {
     struct job_launch *l = &job->launch;
-    const char *names[] = {"", "torchrun", "srun", "mpirun", "deepspeed", "accelerate", "python"};
+    const char *names[] = {"", "torchrun", "srun", "mpirun", "deepspeed", "accelerate", "python", "trl"};
     if (launcher == PYTHON)
         return;
     l->launchers = l->launchers ? arena_printf(job->facts.arena, "%s, %s", l->launchers, names[launcher])
@@ -300,13 +320,19 @@ static void begin_launcher(struct training_job *job, enum launcher launcher)
         *l = (struct job_launch){.launchers = l->launchers, .nodes = 1, .processes_per_node = 1};
     if (launcher == ACCELERATE)
         *l = (struct job_launch){.launchers = l->launchers};
+    if (launcher == TRL) /* it calls accelerate */
+        *l = (struct job_launch){.launchers = l->launchers};
     if (launcher == DEEPSPEED)
         *l = (struct job_launch){.launchers = l->launchers, .nodes = 1};
 }
 
-static bool is_module_option(const char *text)
+/* The program, and what it is given. */
+static void set_program(struct training_job *job, const struct words *command, int at, struct launch *out)
 {
-    return !strcmp(text, "-m") || !strcmp(text, "--module");
+    out->program = command->list[at].text;
+    out->where = command->list[at];
+    out->arguments = (struct words){command->list + at + 1, command->count - at - 1};
+    job->launch.program = out->program;
 }
 
 int launcher_read(struct training_job *job, const struct words *command, const struct words *batch,
@@ -327,12 +353,15 @@ int launcher_read(struct training_job *job, const struct words *command, const s
             out->accelerate = out->accelerate || launcher == ACCELERATE;
             at++;
             at += launcher == ACCELERATE && at < command->count && !strcmp(command->list[at].text, "launch");
+            if (launcher == TRL && at < command->count) {
+                set_program(job, command, at, out);
+                return 0;
+            }
         } else if (ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
-            out->program = word->text;
-            out->where = *word;
-            out->arguments = (struct words){command->list + at + 1, command->count - at - 1};
-            job->launch.program = word->text;
+            set_program(job, command, at, out);
             return 0;
+        } else if (!strcmp(word->text, "--")) {
+            at++;
         } else if (word->text[0] == '-' && current) {
             module = module || is_module_option(word->text);
             at = read_option(job, current, command, at, out);

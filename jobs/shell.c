@@ -7,10 +7,8 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MOST_COMMANDS = 20000, MOST_NESTED = 4 };
+enum { MOST_COMMANDS = 20000 };
 #define GLYPH_BUDGET 2000000
-
-static int parse(struct parser *p);
 
 /* ---- what a command adds ---- */
 
@@ -44,19 +42,12 @@ static int parse_inner(struct parser *p, const struct command *c, int at)
     const struct word *text = &c->words.list[at + 2];
     /* parse_one() looks at the character before the first. */
     const char *script = arena_printf(p->scope->arena, "\n%s", text->text) + 1;
-    struct parser in = {.scope = p->scope,
-                        .at = script,
-                        .end = script + strlen(script),
-                        .line = text->line,
-                        .out = p->out,
-                        .rooms = p->rooms,
-                        .prefix = &prefix,
-                        .nested = p->nested + 1,
-                        .err = p->err};
-    if (in.nested > MOST_NESTED)
+    struct parser in = shell_nested(p, script, script + strlen(script), text->line);
+    in.prefix = &prefix;
+    if (in.nested > SHELL_MOST_NESTED)
         return shell_broken(p, "bash -c is nested too deep");
     in.prefix_unknown = text->unknown;
-    return parse(&in);
+    return shell_parse(&in);
 }
 
 static int add_command(struct parser *p, struct command *c)
@@ -84,34 +75,82 @@ static int add_command(struct parser *p, struct command *c)
 
 static const char *const declaring[] = {"export", "declare", "local", "readonly", "typeset", NULL};
 static const char *const reading[] = {"read", "mapfile", "readarray", "getopts", "let", NULL};
-static const char *const running[] = {"source", ".", "eval", NULL};
+static const char *const running[] = {"source", ".", NULL};
 static const char *const testing[] = {"[", "test", NULL};
+
+static const char *const local[] = {"local", "declare", "typeset", NULL};
+
+/* `local A B=1` */
+static int keep_locals(struct parser *p, const struct command *c)
+{
+    for (int i = 0; i < c->assigned_count; i++) {
+        const char *from = c->assigned[i].from;
+        if (shell_keep_local(p, from, shell_name_length(from, c->assigned[i].end)))
+            return -1;
+    }
+    for (int i = 1; i < c->words.count; i++) {
+        const char *text = c->words.list[i].text;
+        size_t length = shell_name_length(text, text + strlen(text));
+        if (length && !text[length] && shell_keep_local(p, text, length))
+            return -1;
+    }
+    return 0;
+}
+
+/* `eval WORDS`: a script of their own. */
+static int read_eval(struct parser *p, struct command *c)
+{
+    struct text script = {0};
+    struct word *words = arena_array(p->scope->arena, 3, sizeof *words), joined = c->words.list[0];
+    for (int i = 1; i < c->words.count; i++) {
+        const struct word *word = &c->words.list[i];
+        text_printf(&script, i > 1 ? " %s" : "%s", word->text);
+        joined.unknown = joined.unknown ? joined.unknown : word->unknown;
+    }
+    joined.text = arena_strdup(p->scope->arena, script.data ? script.data : "");
+    text_free(&script);
+    if (joined.unknown)
+        add_skipped(p, &c->words);
+    words[2] = joined;
+    return parse_inner(p, &(struct command){.words = {words, 3}}, 0);
+}
+
+/* Builtins that change what comes after. 1: it is none of them. */
+static int run_builtin(struct parser *p, struct command *c, const char *name)
+{
+    struct scope *s = p->scope;
+    if (shell_is_one_of(name, reading))
+        return shell_forget_words(p, &c->words);
+    if (!strcmp(name, "eval"))
+        return read_eval(p, c);
+    if (shell_is_one_of(name, running)) {
+        add_skipped(p, &c->words);
+    } else if (!strcmp(name, "unset")) {
+        shell_unset_words(p, &c->words);
+    } else if (!strcmp(name, "shift")) {
+        s->arguments += s->argument_count > 0;
+        s->argument_count -= s->argument_count > 0;
+    } else {
+        return 1;
+    }
+    return 0;
+}
 
 static int finish_command(struct parser *p, struct command *c)
 {
     const char *name = c->words.count ? c->words.list[0].text : "";
+    if (p->called && c->declares && shell_is_one_of(name, local) && keep_locals(p, c))
+        return -1;
     for (int i = 0; i < c->assigned_count; i++)
         if ((!c->words.count || c->declares || shell_is_allocator(c->assigned[i])) &&
             shell_assign(p, c->assigned[i]))
             return -1;
     if (!c->words.count || c->declares || shell_is_one_of(name, testing))
         return 0;
-    if (shell_is_one_of(name, reading))
-        return shell_forget_words(p, &c->words);
-    if (!strcmp(name, "unset")) {
-        shell_unset_words(p, &c->words);
-        return 0;
-    }
-    if (!strcmp(name, "shift")) {
-        p->scope->arguments += p->scope->argument_count > 0;
-        p->scope->argument_count -= p->scope->argument_count > 0;
-        return 0;
-    }
-    if (shell_is_one_of(name, running)) {
-        add_skipped(p, &c->words);
-        return 0;
-    }
-    return add_command(p, c);
+    int status = run_builtin(p, c, name);
+    if (status > 0)
+        status = shell_call_function(p, c);
+    return status > 0 ? add_command(p, c) : status;
 }
 
 /* ---- commands ---- */
@@ -190,13 +229,12 @@ static int read_operator(struct parser *p)
         return shell_skip_condition(p, "))");
     }
     char c = *p->at++;
-    if (c == '(') {
-        char kind = p->function_next ? 'f' : '(';
-        p->function_next = false;
-        return shell_open_block(p, kind);
-    }
-    if (c == ')')
+    if (c == '(')
+        return p->function_next ? shell_open_function(p) : shell_open_block(p, '(');
+    if (c == ')') {
+        shell_close_function(p, p->at - 1);
         return shell_close_block(p, "(f", ")");
+    }
     if (c == ';' && p->at < p->end && *p->at == ';') {
         p->at++;
         p->pattern = p->open_count && p->open[p->open_count - 1] == 'c';
@@ -228,12 +266,12 @@ static int parse_one(struct parser *p)
     return status > 0 ? read_simple(p) : status;
 }
 
-static int parse(struct parser *p)
+int shell_parse(struct parser *p)
 {
     for (shell_skip_blanks(p); p->at < p->end; shell_skip_blanks(p))
         if (parse_one(p))
             return -1;
-    if (p->open_count)
+    if (p->open_count > p->open_base)
         return shell_broken(p, "the script ends inside a block");
     return p->here_count ? shell_broken(p, "a here-document does not end") : 0;
 }
@@ -241,11 +279,8 @@ static int parse(struct parser *p)
 int shell_read(const struct shell_input *input, struct arena *arena, struct shell_script *out,
                struct error *err)
 {
-    struct scope scope = {.arena = arena,
-                          .file = input->file,
-                          .arguments = input->arguments,
-                          .argument_count = input->argument_count,
-                          .budget = GLYPH_BUDGET};
+    struct scope scope = {.arena = arena, .file = input->file, .budget = GLYPH_BUDGET};
+    struct shell_functions functions = {.count = 0};
     int rooms[4] = {0};
     *out = (struct shell_script){0};
     if (memchr(input->text, 0, input->length))
@@ -260,10 +295,11 @@ int shell_read(const struct shell_input *input, struct arena *arena, struct shel
                        .line = input->first_line,
                        .out = out,
                        .rooms = rooms,
+                       .functions = &functions,
                        .err = err};
     if (shell_give_variables(&scope, input, err))
         return -1;
-    if (parse(&p))
+    if (shell_parse(&p))
         return -1;
     shell_find_allocator(&scope, out);
     return 0;

@@ -122,7 +122,7 @@ void shell_unset_words(struct parser *p, const struct words *w)
     for (int i = 1; i < w->count; i++) {
         struct variable *v = shell_find(p->scope, w->list[i].text, strlen(w->list[i].text));
         if (v && !v->fixed)
-            v->count = 0;
+            *v = (struct variable){.name = v->name};
     }
 }
 
@@ -140,8 +140,21 @@ int shell_set_number(struct parser *p, const char *name, int64_t number)
         if (shell_glyphs_add(p->scope, &value, &(struct glyph){(unsigned char)digits[i], 0, 0, p->line}, 1,
                              p->err))
             return -1;
-    v->count = 0;
+    *v = (struct variable){.name = v->name};
     shell_append_value(p->scope, v, value);
+    return 0;
+}
+
+static int give_arguments(struct scope *scope, const struct shell_input *input, struct error *err)
+{
+    struct glyphs *values = arena_array(scope->arena, (size_t)input->argument_count + 1, sizeof *values);
+    for (int i = 0; i < input->argument_count; i++) {
+        struct word word = {.text = input->arguments[i]};
+        if (shell_glyphs_from_word(scope, &word, &values[i], err))
+            return -1;
+    }
+    scope->arguments = values;
+    scope->argument_count = input->argument_count;
     return 0;
 }
 
@@ -159,7 +172,7 @@ int shell_give_variables(struct scope *scope, const struct shell_input *input, s
         v->fixed = true;
         shell_append_value(scope, v, text);
     }
-    return 0;
+    return give_arguments(scope, input, err);
 }
 
 /* ---- the allocator ---- */

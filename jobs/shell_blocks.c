@@ -18,6 +18,8 @@ const char *shell_inside(const struct parser *p)
             return "a case";
         case 'f':
             return "a function";
+        case 't':
+            return "a condition";
         }
     return NULL;
 }
@@ -32,7 +34,7 @@ int shell_open_block(struct parser *p, char kind)
 
 int shell_close_block(struct parser *p, const char *kinds, const char *word)
 {
-    if (!p->open_count || !strchr(kinds, p->open[p->open_count - 1])) {
+    if (p->open_count == p->open_base || !strchr(kinds, p->open[p->open_count - 1])) {
         char what[80];
         snprintf(what, sizeof what, "\"%s\" closes nothing", word);
         return shell_broken(p, what);
@@ -120,6 +122,7 @@ bool shell_skip_function_name(struct parser *p, const char *stop)
         at++;
     if (at == p->end || *at != ')')
         return false;
+    p->function_name = (struct span){p->at, stop, p->line};
     p->at = at + 1;
     p->function_next = true;
     return true;
@@ -167,6 +170,7 @@ static int read_function(struct parser *p)
     const char *stop = shell_word_end(p);
     if (!stop)
         return -1;
+    p->function_name = (struct span){p->at, stop, p->line};
     if (!shell_skip_function_name(p, stop))
         shell_advance(p, stop);
     p->function_next = true;
@@ -195,12 +199,10 @@ int shell_read_reserved(struct parser *p, const char *stop)
     case CLOSES_CASE:
         p->pattern = false;
         return shell_close_block(p, "c", "esac");
-    case OPENS_BRACE: {
-        char kind = p->function_next ? 'f' : '{';
-        p->function_next = false;
-        return shell_open_block(p, kind);
-    }
+    case OPENS_BRACE:
+        return p->function_next ? shell_open_function(p) : shell_open_block(p, '{');
     case CLOSES_BRACE:
+        shell_close_function(p, stop - 1);
         return shell_close_block(p, "{f", "}");
     case FUNCTION:
         return read_function(p);

@@ -125,8 +125,7 @@ int shell_forget(struct scope *scope, const char *name, size_t length, const cha
     const char *text = arena_printf(scope->arena, "$%s", variable->name);
     if (shell_add_unknown(scope, text, text + length + 1, line, why, variable->name, &value, err))
         return -1;
-    variable->count = 0;
-    variable->array = false;
+    *variable = (struct variable){.name = variable->name}; /* others may hold the old values */
     shell_append_value(scope, variable, value);
     return 0;
 }
@@ -183,6 +182,18 @@ int shell_add_unknown(struct scope *scope, const char *from, const char *end, in
     return 0;
 }
 
+int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out,
+                           struct error *err)
+{
+    const char *text = word->text, *end = text + strlen(text);
+    if (word->unknown)
+        return shell_add_unknown(scope, text, end, word->line, word->unknown, word->name, out, err);
+    for (; text < end; text++)
+        if (add_character(scope, *text, 0, word->line, out, err))
+            return -1;
+    return 0;
+}
+
 /* ---- expansion ---- */
 
 /* One expansion at work: the source and where what it gives goes. */
@@ -233,21 +244,21 @@ static int add_text(const struct expansion *e, const char *text, int line)
 /* $1, $2 ...; $@ and $* are all of them; $# how many. */
 static int add_arguments(const struct expansion *e, const char *name, int line)
 {
-    const struct scope *s = e->scope;
-    if (*name == '#')
-        return add_text(e, arena_printf(s->arena, "%d", s->argument_count), line);
-    if (*name == '@' || *name == '*') {
-        for (int i = 0; i < s->argument_count; i++)
-            if ((i && add_character(e->scope, ' ', quoted(e) && *name == '@' ? GLYPH_BREAK : 0, line, e->out,
-                                    e->err)) ||
-                add_text(e, s->arguments[i], line))
-                return -1;
-        return 0;
-    }
+    struct scope *s = e->scope;
     if (*name == '0')
         return add_text(e, s->file, line);
+    if (s->argument_count == SHELL_UNKNOWN_ARGUMENTS) {
+        const char *text = arena_printf(s->arena, "$%c", *name);
+        return shell_add_unknown(s, text, text + 2, line,
+                                 "it is an argument of a function that nothing calls", NULL, e->out, e->err);
+    }
+    if (*name == '#')
+        return add_text(e, arena_printf(s->arena, "%d", s->argument_count), line);
+    if (*name == '@' || *name == '*')
+        return add_values(e, s->arguments, s->argument_count, *name == '@', line);
     int number = *name - '1';
-    return number >= 0 && number < s->argument_count ? add_text(e, s->arguments[number], line) : 0;
+    return number >= 0 && number < s->argument_count ? add_values(e, s->arguments + number, 1, false, line)
+                                                     : 0;
 }
 
 static int add_unset(const struct expansion *e, const char *name, size_t length, const char *from,
@@ -349,7 +360,8 @@ static bool is_empty(const struct expansion *e, const struct parameter *p)
     if (p->special)
         return !(*p->name == '#' ||
                  (isdigit((unsigned char)*p->name) ? *p->name - '0' <= e->scope->argument_count
-                                                   : e->scope->argument_count > 0));
+                                                   : e->scope->argument_count > 0) ||
+                 e->scope->argument_count == SHELL_UNKNOWN_ARGUMENTS);
     return p->count == 0 || (p->count == 1 && p->values[0].count == 0);
 }
 

@@ -23,6 +23,8 @@ struct glyphs {
 };
 
 
+enum { SHELL_UNKNOWN_ARGUMENTS = -1 }; /* of a function that nobody calls */
+
 struct variable {
     const char *name;
     struct glyphs *values;
@@ -41,7 +43,7 @@ struct scope {
     int variable_count, variable_room;
     struct unknown *unknowns;
     int unknown_count, unknown_room;
-    const char *const *arguments;
+    const struct glyphs *arguments; /* $1 is the first */
     int argument_count;
     long budget; /* glyphs that may still be made */
 };
@@ -67,6 +69,8 @@ int shell_glyphs_add(struct scope *scope, struct glyphs *out, const struct glyph
 /* Text that stands for something unknown. */
 int shell_add_unknown(struct scope *scope, const char *from, const char *end, int line, const char *why,
                       const char *name, struct glyphs *out, struct error *err);
+/* A word as it is; what is unknown stays so. */
+int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out, struct error *err);
 /* Fields: cut at breaks, and (unless `whole`) at blanks that are not quoted. */
 void shell_split(struct scope *scope, const struct glyphs *text, bool whole, struct words *out, int *room);
 

@@ -1,13 +1,14 @@
 /* A script while it is walked over: what the files of the shell reader share. shell.c reads commands; shell_word.c says where
  * words end; shell_assign.c keeps what is assigned; shell_blocks.c knows the words that open and close blocks; shell_here.c
- * redirections and here-documents; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
+ * redirections and here-documents; shell_function.c functions; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
 #ifndef MEMPLAN_JOBS_SHELL_PARSE_H
 #define MEMPLAN_JOBS_SHELL_PARSE_H
 
 #include "jobs/shell.h"
 #include "jobs/shell_expand.h"
 
-enum { SHELL_MOST_OPEN = 64, SHELL_MOST_HERE = 8, SHELL_MOST_ASSIGNED = 64 };
+enum { SHELL_MOST_OPEN = 64, SHELL_MOST_HERE = 8, SHELL_MOST_ASSIGNED = 64, SHELL_MOST_FUNCTIONS = 64,
+       SHELL_MOST_NESTED = 4 };
 
 struct span {
     const char *from, *end;
@@ -20,6 +21,24 @@ struct here {             /* a here-document whose body has not come yet */
     bool quoted, tabs;
 };
 
+struct shell_function {
+    struct span name;
+    const char *from, *end; /* of its body; end: NULL until it is known */
+    int line;               /* of `from` */
+    int first, last;        /* commands that walking over its body found */
+    /* What stood before its body, and stands again behind it. */
+    struct variable *variables;
+    int variable_count;
+    const struct glyphs *arguments;
+    int argument_count;
+};
+
+struct shell_functions {
+    struct shell_function list[SHELL_MOST_FUNCTIONS];
+    int count;
+    int64_t walked; /* bytes of bodies, call by call */
+};
+
 struct parser {
     struct scope *scope;
     const char *at, *end;
@@ -27,7 +46,13 @@ struct parser {
     struct shell_script *out;
     int *rooms; /* of commands, files, skipped, batch words */
     char open[SHELL_MOST_OPEN];
-    int open_count;
+    struct shell_function *function_of[SHELL_MOST_OPEN]; /* of an open 'f' */
+    int open_count, open_base; /* blocks below open_base are those of a caller */
+    struct shell_functions *functions;
+    struct span function_name; /* of the next one */
+    bool called;               /* it reads the body of a function that is called */
+    struct variable *locals;   /* as they were before `local` */
+    int local_count;
     struct here here[SHELL_MOST_HERE];
     int here_count;
     bool pattern;       /* before a pattern of a case */
@@ -96,6 +121,24 @@ int shell_read_pattern(struct parser *p);
 bool shell_skip_function_name(struct parser *p, const char *stop);
 /* The reserved word up to `stop`, and what belongs to it. 1: it is none. */
 int shell_read_reserved(struct parser *p, const char *stop);
+
+/* ---- shell_function.c ---- */
+
+/* At the first character of a body, whose name is p->function_name. */
+int shell_open_function(struct parser *p);
+/* Before the block that ends at `end` is closed; nothing, where that is no function. */
+void shell_close_function(struct parser *p, const char *end);
+/* A parser of what is read in the middle of another's text, inside the same blocks. */
+struct parser shell_nested(const struct parser *p, const char *from, const char *end, int line);
+/* 1: there is no such function, or no more of them are followed. */
+int shell_call_function(struct parser *p, const struct command *c);
+/* Remembers a variable that `local` is about, until the call ends. */
+int shell_keep_local(struct parser *p, const char *name, size_t length);
+
+/* ---- shell.c ---- */
+
+/* Up to the end. */
+int shell_parse(struct parser *p);
 
 /* ---- shell_here.c ---- */
 
