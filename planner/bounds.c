@@ -156,9 +156,9 @@ double bounds_of_bytes(struct bounds *b, const struct layout *layout, const stru
     struct layout sharded = *layout;
     sharded.zero = layout->dp > 1;
     double layers = (double)equal_layers(b, costs);
-    return layers * (double)stages_part_states(&sharded, costs, COST_LAYER) +
-           (double)(stages_part_states(&sharded, costs, COST_EMBED) +
-                    stages_part_states(&sharded, costs, COST_HEAD)) +
+    return layers * (double)costs_states(costs, &sharded, COST_LAYER) +
+           (double)(costs_states(costs, &sharded, COST_EMBED) +
+                    costs_states(costs, &sharded, COST_HEAD)) +
            layers * (double)costs->piles[COST_SEND].forward;
 }
 
@@ -247,8 +247,8 @@ static struct taker taker_of(const struct layout *l, const struct stage_ground *
                       .in_flight = (double)stages_in_flight(l, stage),
                       .apart = !stage && costs->first_differs};
     int64_t head = max_i64(costs->piles[top].forward, costs->piles[top].backward);
-    t.states = (double)(stages_part_states(l, costs, bottom) + stages_part_states(l, costs, top));
-    t.layer_states = (double)(l->virtual_stages * stages_part_states(l, costs, COST_LAYER));
+    t.states = (double)(costs_states(costs, l, bottom) + costs_states(costs, l, top));
+    t.layer_states = (double)(l->virtual_stages * costs_states(costs, l, COST_LAYER));
     /* With one chunk, the last moment before the head's backward has all in flight. */
     t.fixed = l->virtual_stages == 1
                   ? (t.in_flight - 1) * (double)(costs->piles[bottom].saved + costs->piles[top].saved) +

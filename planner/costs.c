@@ -1,6 +1,7 @@
 #include "planner/costs.h"
 
 #include "base/arena.h"
+#include "model/program_build.h"
 #include "model/recompute.h"
 
 #include <assert.h>
@@ -15,6 +16,15 @@ struct form {
     uint64_t again[2];
 };
 
+/* Bytes of states depend on how many ranks share them, and few numbers of ranks come up. */
+enum { STATE_SLOTS = 64 };
+struct part_states {
+    struct {
+        int64_t sharing; /* 0: empty */
+        int64_t bytes[COST_PARTS];
+    } slots[STATE_SLOTS];
+};
+
 /* Shared by all micro-batches. */
 struct forms {
     struct forms *next;
@@ -23,6 +33,7 @@ struct forms {
     struct form *list; /* NULL until options are wanted */
     int count;
     struct block blocks[COST_PARTS];
+    struct part_states states;
 };
 
 struct entry {
@@ -239,9 +250,33 @@ struct costs *costs_find(struct costs_cache *cache, const struct layout *layout)
                         .micro_batch = layout->micro_batch,
                         .ranks = ranks};
     e->costs.blocks = e->forms->blocks;
+    e->costs.states = &e->forms->states;
     cost_parts(cache, layout, &e->costs);
     cache->entries[hash] = e;
     return &e->costs;
+}
+
+static int64_t states_of(const struct layout *layout, const struct block *block)
+{
+    struct program probe = {.layout = *layout};
+    int64_t bytes = 0;
+    for (int state = 0; state < STATE_COUNT; state++)
+        for (int i = 0; i < block->parameter_count && program_has_state(&probe, (enum state)state); i++)
+            bytes += program_state_elements(&probe, &block->parameters[i], (enum state)state) *
+                     dtype_bytes(program_state_dtype(&probe, (enum state)state));
+    return bytes;
+}
+
+int64_t costs_states(const struct costs *costs, const struct layout *layout, enum cost_part part)
+{
+    int64_t sharing = layout->zero ? layout->dp : 1;
+    int slot = (int)(sharing % STATE_SLOTS);
+    if (costs->states->slots[slot].sharing != sharing) {
+        costs->states->slots[slot].sharing = sharing;
+        for (int i = 0; i < COST_PARTS; i++)
+            costs->states->slots[slot].bytes[i] = states_of(layout, &costs->blocks[i]);
+    }
+    return costs->states->slots[slot].bytes[part];
 }
 
 /* ---------------------------------------------------------------------------------------------------------- options */

@@ -47,6 +47,7 @@ struct costs {
     int *order;                   /* of options, from the top of a stack down; owned */
     struct cost_suffix *suffixes; /* by place in that order; owned. The first has all options */
     const struct block *blocks; /* by part, of a micro-batch of 1: for their parameters */
+    struct part_states *states; /* what costs_states() has found; shared */
 };
 
 struct costs_cache;
@@ -59,6 +60,9 @@ void costs_close(struct costs_cache *cache); /* NULL is fine */
 /* Those of a layout; the cache owns them. Options are there only after costs_open_options(). */
 struct costs *costs_find(struct costs_cache *cache, const struct layout *layout);
 void costs_open_options(struct costs_cache *cache, const struct layout *layout, struct costs *costs);
+
+/* Bytes of the states of a part of a rank: parameters, gradients, what the optimizer keeps. `layout` is one that the costs are for. */
+int64_t costs_states(const struct costs *costs, const struct layout *layout, enum cost_part part);
 
 /* Least seconds of recomputation of a layer, on average, when layers keep at most `saved` bytes on average; infinite when
  * they cannot keep so little. A lower bound, by convexity. */

@@ -198,10 +198,10 @@ static double rough_bytes(struct nearest *n, const struct layout *layout)
     double in_flight = (double)stages_in_flight(layout, 0);
     double head =
         layout->pp == 1
-            ? (double)(stages_part_states(layout, costs, COST_HEAD) + costs->piles[COST_HEAD].backward)
+            ? (double)(costs_states(costs, layout, COST_HEAD) + costs->piles[COST_HEAD].backward)
             : 0;
-    return layers * (double)stages_part_states(layout, costs, COST_LAYER) +
-           (double)stages_part_states(layout, costs, COST_EMBED) + head +
+    return layers * (double)costs_states(costs, layout, COST_LAYER) +
+           (double)costs_states(costs, layout, COST_EMBED) + head +
            in_flight * layers * (double)costs->message_bytes + (double)costs->piles[COST_LAYER].backward;
 }
 

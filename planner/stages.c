@@ -77,22 +77,6 @@ static struct program probe_of(const struct model *model, const struct layout *l
     return (struct program){.model = *model, .layout = *layout};
 }
 
-static int64_t states_of(const struct program *probe, const struct block *block)
-{
-    int64_t bytes = 0;
-    for (int state = 0; state < STATE_COUNT; state++)
-        for (int i = 0; i < block->parameter_count && program_has_state(probe, (enum state)state); i++)
-            bytes += program_state_elements(probe, &block->parameters[i], (enum state)state) *
-                     dtype_bytes(program_state_dtype(probe, (enum state)state));
-    return bytes;
-}
-
-int64_t stages_part_states(const struct layout *layout, const struct costs *costs, enum cost_part part)
-{
-    struct program probe = {.layout = *layout};
-    return states_of(&probe, &costs->blocks[part]);
-}
-
 static int64_t other_states(const struct program *probe, int64_t message_bytes)
 {
     int64_t bytes = 0;
@@ -129,9 +113,9 @@ static void open_stage(const struct stages *stages, int64_t number, int ground, 
     }
     out->state_bytes = other_states(&probe, out->costs->message_bytes);
     for (int kind = 0; kind < out->kinds; kind++)
-        out->state_bytes += out->chunks[kind] * (states_of(&probe, &out->costs->blocks[out->bottom[kind]]) +
-                                                 states_of(&probe, &out->costs->blocks[out->top[kind]]));
-    out->layer_state_bytes = l->virtual_stages * states_of(&probe, &out->costs->blocks[COST_LAYER]);
+        out->state_bytes += out->chunks[kind] * (costs_states(out->costs, l, out->bottom[kind]) +
+                                                 costs_states(out->costs, l, out->top[kind]));
+    out->layer_state_bytes = l->virtual_stages * costs_states(out->costs, l, COST_LAYER);
     list_moments(stages, out);
 }
 

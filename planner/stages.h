@@ -62,8 +62,6 @@ void stages_close(struct stages *stages);
 
 /* Micro-batches that stage `stage` keeps at least, when it keeps most: without going through the schedule. */
 int64_t stages_in_flight(const struct layout *layout, int64_t stage);
-/* Bytes of the states of a part of a rank. */
-int64_t stages_part_states(const struct layout *layout, const struct costs *costs, enum cost_part part);
 
 /* How the layers of a chunk are recomputed: options by layer, from the bottom up. */
 struct stage_choice {
