@@ -1,13 +1,16 @@
 /* memplan env: what this build and this machine can do. */
+#include "base/library.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
 #include "cli/output.h"
+#include "comm/comm_mpi.h"
 #include "device/cuda_library.h"
 #include "planner/cards.h"
 #include "planner/cluster.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +67,17 @@ static json_t *describe_cuda(json_t **gpu)
                         first.capability % 10, first.driver / 1000, first.driver % 1000 / 10);
 }
 
+/* Whether it could be opened, as a run under mpirun would; without MPI's own start. */
+static json_t *describe_mpi(void)
+{
+    void *library = library_open(COMM_MPI_LIBRARY, "MEMPLAN_MPI_LIBRARY", RTLD_LAZY | RTLD_LOCAL);
+    if (!library)
+        return json_sprintf("no: the transport cannot be loaded (%s); ranks are threads of one process",
+                            dlerror());
+    dlclose(library);
+    return json_string("yes: under mpirun or srun, ranks are processes");
+}
+
 static json_t *describe(const struct env_options *o, struct error *err)
 {
     char name[MACHINE_NAME];
@@ -71,12 +85,11 @@ static json_t *describe(const struct env_options *o, struct error *err)
     json_t *gpu;
     if (cluster_read_device("cpu", 1, &cpu, err))
         return NULL;
-    json_t *out =
-        json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:s}", "memplan", MEMPLAN_VERSION, "compiler",
-                  "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores", machine_speed_cores(),
-                  "memory_bytes", (json_int_t)cpu.capacity_bytes, "cpu_back_end",
-                  "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end", describe_cuda(&gpu), "mpi",
-                  "not in this build: ranks are threads of one process");
+    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:o}", "memplan", MEMPLAN_VERSION,
+                            "compiler", "gcc " __VERSION__, "machine", machine_speed_cpu_name(name), "cores",
+                            machine_speed_cores(), "memory_bytes", (json_int_t)cpu.capacity_bytes,
+                            "cpu_back_end", "yes: fp32 and bf16, oneDNN matrix products", "cuda_back_end",
+                            describe_cuda(&gpu), "mpi", describe_mpi());
     if (gpu)
         json_object_set_new(out, "gpu", gpu);
     if (!o->speed)
@@ -106,29 +119,31 @@ static void make_label(const char *key, char label[64])
     label[used] = '\0';
 }
 
-/* One line a field, in the order of the document; `gpu` has its words in the line of its back end. */
-static void print_text(const json_t *document, struct text *out)
+static const char *print_value(const char *key, const json_t *value, char units[UNITS_TEXT])
 {
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (json_is_real(value))
+        return units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units);
+    if (strstr(key, "bytes"))
+        return units_format_bytes(json_integer_value(value), units);
+    return units_format_count(json_integer_value(value), units);
+}
+
+/* A fact a field, in the order of the document; `gpu` has its words in the line of its back end. */
+static struct report *report_of(const json_t *document, struct arena *arena)
+{
+    struct report *report = report_create(arena, "memplan %s", MEMPLAN_VERSION);
     const char *key;
     const json_t *value;
-    char units[UNITS_TEXT];
+    char units[UNITS_TEXT], label[64];
     json_object_foreach((json_t *)document, key, value)
     {
-        char label[64];
         make_label(key, label);
-        if (json_is_object(value))
-            continue;
-        if (json_is_string(value))
-            text_printf(out, "%-18s %s\n", label, json_string_value(value));
-        else if (json_is_real(value))
-            text_printf(
-                out, "%-18s %s\n", label,
-                units_format_rate(json_real_value(value), strstr(key, "flops") ? "FLOP/s" : "B/s", units));
-        else if (strstr(key, "bytes"))
-            text_printf(out, "%-18s %s\n", label, units_format_bytes(json_integer_value(value), units));
-        else
-            text_printf(out, "%-18s %lld\n", label, (long long)json_integer_value(value));
+        if (!json_is_object(value) && strcmp(key, "memplan") != 0)
+            report_fact(report, label, "%s", print_value(key, value, units));
     }
+    return report;
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -144,10 +159,11 @@ static int run(int argc, char **argv, struct error *err)
         return -1;
     if (o.json)
         return output_json(document, "-", err);
-    struct text out = {0};
-    print_text(document, &out);
+    struct arena *arena = arena_create();
+    int status = output_report(report_of(document, arena), "-", err);
+    arena_free(arena);
     json_decref(document);
-    return output_text(&out, "-", err);
+    return status;
 }
 
 const struct command command_env = {&spec, run};

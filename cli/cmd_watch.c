@@ -48,11 +48,16 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
+static struct watch_paper paper_of_terminal(void)
+{
+    enum ink ink = output_ink(STDOUT_FILENO);
+    return (struct watch_paper){.blocks = ink != INK_ASCII, .colours = ink == INK_COLOURS};
+}
+
 static int print_page(const struct watch_state *watch, struct error *err)
 {
     struct text out = {0};
-    bool terminal = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    struct watch_paper paper = {.blocks = terminal, .colours = terminal};
+    struct watch_paper paper = paper_of_terminal();
     int rows;
     terminal_size(&paper.columns, &rows);
     watch_view_page(watch, &paper, &out);
@@ -103,8 +108,7 @@ static int follow_lines(struct watch_state *watch, const struct watch_options *o
 static int draw(const struct watch_state *watch, struct error *err)
 {
     struct text frame = {0};
-    bool plain = getenv("NO_COLOR");
-    struct watch_paper paper = {.blocks = !plain, .colours = !plain};
+    struct watch_paper paper = paper_of_terminal();
     terminal_size(&paper.columns, &paper.rows);
     paper.columns--;
     watch_view_page(watch, &paper, &frame);

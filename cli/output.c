@@ -22,10 +22,29 @@ int output_text(struct text *text, const char *path, struct error *err)
     return status;
 }
 
+/* The first that is set counts. Where none is, as in many containers, the terminal itself will know UTF-8. */
+static bool locale_has_blocks(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *locale = getenv(names[i]);
+        if (locale && *locale)
+            return strcasestr(locale, "utf-8") || strcasestr(locale, "utf8");
+    }
+    return true;
+}
+
+enum ink output_ink(int file)
+{
+    const char *terminal = getenv("TERM"), *plain = getenv("NO_COLOR");
+    if (!isatty(file) || (plain && *plain) || !locale_has_blocks())
+        return INK_ASCII;
+    return terminal && *terminal && strcmp(terminal, "dumb") ? INK_COLOURS : INK_BLOCKS;
+}
+
 static enum ink choose_ink(const char *path)
 {
-    bool terminal = !strcmp(path, "-") && isatty(STDOUT_FILENO);
-    return terminal && !getenv("NO_COLOR") ? INK_BLOCKS : INK_ASCII;
+    return strcmp(path, "-") ? INK_ASCII : output_ink(STDOUT_FILENO);
 }
 
 int output_report(const struct report *report, const char *path, struct error *err)

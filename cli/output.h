@@ -9,11 +9,13 @@
 #include "reports/report.h"
 #include "reports/writers.h"
 
+/* What a file descriptor may be written with: ASCII where it is no terminal, where NO_COLOR is set, and where the locale names
+ * other characters than those of UTF-8; else blocks, and colours unless TERM says that there are none. */
+enum ink output_ink(int file);
 /* Takes the reference. */
 int output_json(json_t *document, const char *path, struct error *err);
 /* Frees the text. */
 int output_text(struct text *text, const char *path, struct error *err);
-/* Blocks and bars fine on a terminal, ASCII elsewhere and where NO_COLOR is set. */
 int output_report(const struct report *report, const char *path, struct error *err);
 
 /* What an answer is written as, and where: -o's suffix, --json, or text. */

@@ -86,15 +86,10 @@ static void go_to(struct page *page, int column)
     text_printf(&page->line, "%*s", spaces > 0 ? spaces : 0, "");
 }
 
-/* "#rrggbb" as the nearest of the 6 x 6 x 6 that terminals have had for decades. */
 static void set_colour(struct page *page, const char *colour)
 {
-    long rgb = strtol(colour + 1, NULL, 16);
-    int level[3];
-    for (int i = 0; i < 3; i++)
-        level[i] = (int)lround((double)(rgb >> (16 - 8 * i) & 0xff) / 255 * 5);
     if (page->paper->colours)
-        text_printf(&page->line, "\033[38;5;%dm", 16 + 36 * level[0] + 6 * level[1] + level[2]);
+        text_printf(&page->line, "\033[38;5;%dm", palette_terminal(colour));
 }
 
 static void set_style(struct page *page, const char *code)

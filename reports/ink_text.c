@@ -2,6 +2,9 @@
  * with the unit in a column of its own: "474.70 MiB" above "512   B". */
 #include "reports/ink_text.h"
 
+#include "base/role.h"
+#include "reports/palette.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,6 +52,13 @@ static void add_spaces(struct text *out, int count)
         text_add(out, " ");
 }
 
+/* An escape for those terminals that have colours; "0" ends all. */
+static void set_style(struct text *out, enum ink ink, const char *code)
+{
+    if (ink == INK_COLOURS)
+        text_printf(out, "\033[%sm", code);
+}
+
 static void end_line(struct text *out)
 {
     while (out->length && out->data[out->length - 1] == ' ')
@@ -72,6 +82,24 @@ static void add_bar(struct text *out, double share, int columns, enum ink ink)
     for (int i = 0; i < parts / 8; i++)
         text_add(out, "█");
     text_add(out, parts ? eighths[parts % 8] : "▏");
+}
+
+/* In the colour of the role that the row is about, if any. */
+static void add_row_bar(struct text *out, const struct table *table, const struct table_row *row,
+                        const struct table_cell *cell, int columns, enum ink ink)
+{
+    int role =
+        table->columns[0].kind == TABLE_TEXT && row->cells[0].filled ? role_find(row->cells[0].text) : -1;
+    char colour[16];
+    if (!cell->filled || !(cell->real > 0) || columns == 0)
+        return;
+    if (role >= 0) {
+        snprintf(colour, sizeof colour, "38;5;%d", palette_terminal(palette_role((enum role)role)));
+        set_style(out, ink, colour);
+    }
+    add_bar(out, cell->real, columns, ink);
+    if (role >= 0)
+        set_style(out, ink, "0");
 }
 
 /* A bar in a trough, so that what is free can be seen too. Only a full one looks full. */
@@ -263,7 +291,7 @@ static void add_row(const struct table *table, const struct table_row *row, cons
     for (int i = 0; i < table->column_count; i++) {
         enum table_kind kind = table->columns[i].kind;
         if (kind == TABLE_BAR)
-            add_bar(out, row->cells[i].filled ? row->cells[i].real : 0, bar_columns(table, measures), ink);
+            add_row_bar(out, table, row, &row->cells[i], bar_columns(table, measures), ink);
         else
             add_aligned(out, kind, measures[i], table_cell_text(kind, &row->cells[i], room));
         add_spaces(out, GAP);
@@ -295,14 +323,21 @@ void ink_text_table(const struct table *table, enum ink ink, struct text *out)
         }
 }
 
+static void add_bold(const char *text, enum ink ink, struct text *out)
+{
+    set_style(out, ink, "1");
+    add_wrapped(out, text, 0);
+    set_style(out, ink, "0");
+}
+
 void ink_text_report(const struct report *report, enum ink ink, struct text *out)
 {
-    add_wrapped(out, report->title, 0);
+    add_bold(report->title, ink, out);
     add_facts(report->facts, ink, out);
     for (const struct report_section *section = report->sections; section; section = section->next) {
         text_add(out, "\n");
         if (section->heading)
-            add_wrapped(out, section->heading, 0);
+            add_bold(section->heading, ink, out);
         if (section->table) {
             ink_text_table(section->table, ink, out);
         } else {

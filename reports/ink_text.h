@@ -8,6 +8,7 @@
 enum ink {
     INK_ASCII,  /* bars of '#': for files, pipes and NO_COLOR */
     INK_BLOCKS, /* bars of Unicode blocks, an eighth of a column fine: for terminals */
+    INK_COLOURS, /* and headings in bold, bars of roles in their colours: for terminals that do more than write */
 };
 
 enum { INK_COLUMNS = 80 };

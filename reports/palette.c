@@ -1,6 +1,8 @@
 #include "reports/palette.h"
 
+#include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 /* What lies over the colour: strokes of white or black at low opacity, so that both remain one colour to the eye. */
 struct paint {
@@ -44,6 +46,15 @@ const char *palette_role(enum role role)
 const char *palette_activity(enum activity activity)
 {
     return activities[activity].colour;
+}
+
+int palette_terminal(const char *colour)
+{
+    long rgb = strtol(colour + 1, NULL, 16);
+    int level[3];
+    for (int i = 0; i < 3; i++)
+        level[i] = (int)lround((double)(rgb >> (16 - 8 * i) & 0xff) / 255 * 5);
+    return 16 + 36 * level[0] + 6 * level[1] + level[2];
 }
 
 static void add_pattern(struct text *out, const char *prefix, const char *scale, const char *name,

@@ -13,6 +13,9 @@
 const char *palette_role(enum role role);
 const char *palette_activity(enum activity activity);
 
+/* The nearest of the 6 x 6 x 6 colours that terminals have had for decades, as the number that ESC[38;5;Nm takes. */
+int palette_terminal(const char *colour);
+
 /* The patterns as SVG definitions, ids "role-parameter" and "work-forward" behind `prefix`, which keeps the ids of several
  * pictures on a page apart. */
 void palette_add_patterns(struct text *out, const char *prefix);

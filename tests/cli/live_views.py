@@ -326,6 +326,32 @@ def measuring_shows_how_far_it_is():
         assert "measuring" not in view.screen.text()
 
 
+WIDTHS = ("describe gpt2-124m --pp 2 --global-batch 4", "predict llama3-8b --device h100-80g --tp 2", "report run.db", "report plan.json",
+          "plan gpt2-355m --cluster 1x8:a100-40g --global-batch 64 --precision bf16", "compare plan.json run.db", "env",
+          "check --device h100-80g -- torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64"
+          " --max-position-embeddings 64 --micro-batch-size 1 --vocab-size 128 --bf16 --attention-dropout 0 --hidden-dropout 0")
+
+
+@test
+def answers_fit_80_columns_in_blocks_and_in_ascii_and_a_wide_terminal_changes_nothing():
+    memplan("plan", "gpt2-tiny", "--cluster", "1x2:cpu(8MiB)", "--global-batch", "8", "--pp", "2", "-q", "-o", "plan.json")
+    memplan("profile", "plan.json", "--data", "corpus.txt", "--steps", "2", "-q", "-o", "run.db")
+    for command in map(str.split, WIDTHS):
+        pages = {}
+        for columns in (80, 200):
+            for setting in ({}, {"LC_ALL": "C"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
+                with terminal(*command, columns=columns, rows=300, **setting) as view:
+                    assert view.end(60) in (0, 1)
+                    page, where = view.screen.text(), (command, columns, setting)
+                    assert view.screen.wrapped == 0 and max(map(len, view.screen.lines())) <= 80, where
+                    assert view.screen.coloured == (not setting), where
+                    assert page.isascii() or not setting or "TERM" in setting, where
+                    pages[columns, str(setting)] = re.sub(r"\d[\d.,]* ?([mu]?s\b|[kMGT]?(FLOP|B)/s)", "", page)
+        for setting in ({}, {"LC_ALL": "C"}, {"NO_COLOR": "1"}):
+            assert pages[80, str(setting)].split() == pages[200, str(setting)].split(), (command, setting)
+        assert pages[80, str({"LC_ALL": "C"})].split() == pages[80, str({"NO_COLOR": "1"})].split(), command
+
+
 LARGE_PLAN = "plan llama3-405b --cluster 2048x8:h100-80g,net=400Gb/s --global-batch 2048 --precision bf16".split()
 
 

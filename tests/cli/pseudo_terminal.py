@@ -127,7 +127,7 @@ class Terminal:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
             for file in range(3):
                 os.dup2(slave, file)
-            os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", **environment})
+            os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment})
         self.file, self.slave = master, slave
         self.status = None
 

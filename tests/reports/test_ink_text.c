@@ -47,6 +47,32 @@ TEST(ink_table_blocks, "blocks are fine to an eighth of a column, and a share th
     arena_free(arena);
 }
 
+/* #2f4b9a, the colour of parameters, is 1, 1 and 3 of 5: 16 + 36 + 6 + 3. */
+TEST(ink_colours,
+     "bars of roles have their colour and headings are bold, and without both a page is as in blocks")
+{
+    struct arena *arena = arena_create();
+    struct text coloured = {0}, plain = {0};
+    struct report *report = report_create(arena, "A title");
+    struct table *table = report_table(report, "A heading", columns, 4);
+    table_add(table,
+              (struct table_cell[]){cell_text("parameter"), cell_whole(3), cell_real(1), cell_real(0.1)});
+    table_add(table, (struct table_cell[]){cell_text("total"), cell_whole(3), cell_real(1), cell_real(0.1)});
+    ink_text_report(report, INK_COLOURS, &coloured);
+    ink_text_report(report, INK_BLOCKS, &plain);
+    ASSERT_STR(plain.data, "A title\n\nA heading\n"
+                           "  name       bytes   share\n"
+                           "  parameter    3 B  100.0%  ███▎\n"
+                           "  total        3 B  100.0%  ███▎\n");
+    ASSERT_STR(coloured.data, "\033[1mA title\n\033[0m\n\033[1mA heading\n\033[0m"
+                              "  name       bytes   share\n"
+                              "  parameter    3 B  100.0%  \033[38;5;61m███▎\033[0m\n"
+                              "  total        3 B  100.0%  ███▎\n");
+    text_free(&coloured);
+    text_free(&plain);
+    arena_free(arena);
+}
+
 TEST(ink_narrow, "a text that does not fit the page is shortened, and numbers never are")
 {
     struct arena *arena = arena_create();
