@@ -301,6 +301,9 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     }
     if (job->framework == JOB_TORCHTITAN) /* nn.RMSNorm, which has a kernel since PyTorch 2.8 */
         w->norm = WORKLOAD_NORM_FUSED;
+    w->expert_capacity = k->pads_experts ? k->expert_capacity : 0;
+    /* torchao's Float8Linear keeps its input and weight as they were (torchao/float8/float8_linear.py). */
+    w->fp8 = k->fp8 && job->framework == JOB_MEGATRON;
     w->compiled = k->compile;
     w->logits_whole = job->switches.whole_loss && w->tp > 1;
 }
@@ -400,8 +403,11 @@ static const char *foreign_feature(const struct training_job *job, const struct 
     const struct job_experts *e = &job->model.experts;
     if (job->beyond)
         return job->beyond;
-    if (job->kernels.fp8)
-        return "fp8";
+    if (job->kernels.fp8 && job->kernels.fp8_gather)
+        return "weights gathered in fp8";
+    if (job->kernels.fp8 && job->framework != JOB_TORCHTITAN &&
+        !(job->framework == JOB_MEGATRON && job->kernels.transformer_engine))
+        return "fp8 other than torchtitan's and Transformer Engine's";
     if (e->count && e->every != 1)
         return "layers of which every so many-th has experts";
     if (is_megatron(job) && job->model.extra_layers)

@@ -19,18 +19,19 @@ const struct layer_rule layer_rules[] = {
     {"norm 1, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
      LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": pow(2) and the product"},
     {"norm 1, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
-     LIFE_KEPT, NORM, MATRIX_NONE, "aten/src/ATen/native/layer_norm.cpp, rms_norm: product with the weight"},
+     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE,
+     "aten/src/ATen/native/layer_norm.cpp, rms_norm: product with the weight"},
     {"norm 1, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": mean() before 2.0"},
     {"norm 1, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, 0, MATRIX_NONE, HOOKS},
     {"norm 1, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": product with the weight"},
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, HOOKS ": product with the weight"},
     {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_PRE_NORM, LIFE_KEPT, EVERY,
      MATRIX_NONE, HOOKS ": native_layer_norm, rsqrt"},
     {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
      MATRIX_NONE, "autocast: layer_norm runs in fp32"},
-    {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
+    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
      PAPER ": input of Q, K and V"},
 
     /* Attention. */
@@ -58,6 +59,8 @@ const struct layer_rule layer_rules[] = {
      PAPER ": V"},
     {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_NOT_EXPANDED, LIFE_KEPT, EVERY | KEEP_SECOND,
      MATRIX_NONE, PAPER ": V; the third product of a layer"},
+    {"keys and values of all ranks", ELEMENT_COMPUTE, WIDTH_RING, SPLIT_PARTS, 0, LIFE_TWO, 0, MATRIX_NONE,
+     "Transformer Engine context_parallel.py: p2p_comm_buffers; PyTorch: an all-gather"},
     {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, 0, MATRIX_NONE,
      "bmm's result"},
     {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
@@ -86,6 +89,12 @@ const struct layer_rule layer_rules[] = {
      "flash_attn_interface.py: q, k, v are padded, and the result is cut out of a padded one"},
     {"attention", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY | KEEP_SECOND, MATRIX_PROJ,
      PAPER ": input of the projection"},
+    {"attention in fp8", ELEMENT_BYTE, WIDTH_FP8_COPY, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "Transformer Engine module/linear.py: the projection's input, which attention keeps in 16 bits"},
+    {"attention, exchanged back", ELEMENT_COMPUTE, WIDTH_EXCHANGED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "DeepSpeed sequence/layer.py, DistributedAttention: the projection's input"},
+    {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+     "PEFT tuners/lora/layer.py: inputs of the second matrices"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
      "Linear's result, a partial sum"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
@@ -108,29 +117,29 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, HOOKS},
     {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER | IF_CAST, LIFE_LAYER, 0,
      MATRIX_NONE, "autocast: layer_norm runs in fp32"},
-    {"norm 1", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
+    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
      HOOKS ": Linear's input"},
     {"norm 2, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
      LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
     {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
-     LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
     {"norm 2, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
     {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
     {"statistics of norm 2", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
      "as norm 1"},
     {"norm 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
      MATRIX_NONE, "as norm 1"},
-    {"norm 2", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
+    {"norm 2", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
      PAPER ": input of the first linear layer"},
 
     /* The feed-forward, plain or gated. */
     {"GELU input", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
      EVERY | KEEP_SECOND, MATRIX_NONE, PAPER},
-    {"GELU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, EVERY, MATRIX_DOWN,
+    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, EVERY, MATRIX_DOWN,
      PAPER ": input of the second linear layer"},
     {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY | KEEP_SECOND,
      MATRIX_NONE, HOOKS ": SiLU's input"},
@@ -138,13 +147,13 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, HOOKS ": input of the product"},
     {"up", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_NONE,
      HOOKS ": input of the product"},
-    {"gated", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_DOWN,
+    {"gated", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_DOWN,
      HOOKS ": Linear's input"},
 
     /* Experts. */
     {"routes", ELEMENT_FP32, WIDTH_ROUTES, SPLIT_SEQUENCE, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
      "Megatron-LM moe/router.py: probabilities in fp32"},
-    {"sent tokens", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"sent tokens", ELEMENT_INPUT, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
      "Megatron-LM moe/token_dispatcher.py: permuted, then exchanged"},
     {"experts' gate", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
      MATRIX_NONE, "as gate"},
@@ -152,7 +161,7 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, "as up"},
     {"experts' SiLU", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED | IF_GATE_WRITTEN,
      LIFE_KEPT, KEEP_CORE, MATRIX_NONE, "as SiLU"},
-    {"experts' gated", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
+    {"experts' gated", ELEMENT_INPUT, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
      MATRIX_DOWN, "as gated"},
     {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, 0, MATRIX_NONE,
      "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept"},
@@ -267,11 +276,18 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     return c;
 }
 
+/* Context parallelism of DeepSpeed and Megatron-DeepSpeed exchanges heads for tokens (Ulysses); that of others sends keys and
+ * values round. */
+static bool exchanges_heads(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
+}
+
 static double width_of(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
     double heads = (double)m->heads, head = (double)m->head_size, kv = (double)(m->kv_heads * m->head_size);
-    double active = (double)m->active_experts;
+    double active = (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
     int64_t padded = w->pads_heads_to ? round_up(m->head_size, w->pads_heads_to) : m->head_size;
     switch (width) {
     case WIDTH_QUERIES:
@@ -306,6 +322,14 @@ static double width_of(const struct workload *w, enum layer_width width)
         return 2 * (double)m->shared_ffn;
     case WIDTH_ROUTES:
         return 2 * (double)m->experts;
+    case WIDTH_ADAPTERS:
+        return (double)(w->lora_rank * w->lora_matrices);
+    case WIDTH_FP8_COPY:
+        return w->fp8 ? width_of(w, WIDTH_QUERIES) : 0;
+    case WIDTH_RING:
+        return w->cp > 1 && !exchanges_heads(w) ? 2 * (double)w->cp * width_of(w, WIDTH_KEYS) : 0;
+    case WIDTH_EXCHANGED:
+        return w->cp > 1 && exchanges_heads(w) ? width_of(w, WIDTH_QUERIES) : 0;
     case WIDTH_LATENT_Q:
         return 2 * (double)m->q_rank;
     case WIDTH_LATENT_KV:
@@ -327,6 +351,8 @@ static int element_bytes(const struct workload *w, enum layer_element element)
         return 4;
     case ELEMENT_BYTE:
         return 1;
+    case ELEMENT_INPUT:
+        return w->fp8 ? 1 : w->compute_bytes;
     case ELEMENT_RESIDUAL:
         return w->autocast ? 4 : w->compute_bytes;
     default:
@@ -350,6 +376,10 @@ static const char *const width_symbols[] = {
     [WIDTH_EXPERT] = "active_experts x expert_ffn",
     [WIDTH_SHARED] = "2 x shared_ffn",
     [WIDTH_ROUTES] = "2 x experts",
+    [WIDTH_ADAPTERS] = "lora_matrices x lora_rank",
+    [WIDTH_FP8_COPY] = "heads x head_size",
+    [WIDTH_RING] = "2 x cp x kv_heads x head_size",
+    [WIDTH_EXCHANGED] = "heads x head_size",
     [WIDTH_LATENT_Q] = "2 x q_rank",
     [WIDTH_LATENT_KV] = "(2 x kv_rank + rope_size)",
     [WIDTH_VOCAB] = "vocab",
@@ -413,6 +443,17 @@ bool layer_remade(const struct workload *w, int64_t layer)
     return !w->remade_layers || layer % chunk < w->remade_layers;
 }
 
+/* A frozen matrix needs no input for a gradient of its own; fused attention keeps its result for itself. */
+bool layer_rule_saved(const struct workload *w, const struct layer_rule *rule)
+{
+    if (rule->life == LIFE_NORM_WEIGHT)
+        return !w->lora_rank;
+    if (rule->life != LIFE_KEPT || !w->lora_rank || rule->matrix == MATRIX_NONE)
+        return rule->life == LIFE_KEPT;
+    return workload_adapted(w, rule->matrix) ||
+           (rule->matrix == MATRIX_PROJ && w->attention == WORKLOAD_FLASH);
+}
+
 bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)
 {
     static const unsigned keeps[] = {
@@ -421,7 +462,7 @@ bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, in
         [WORKLOAD_EXPERTS] = KEEP_EXPERTS, [WORKLOAD_EXPERTS_AND_NORMS] = KEEP_NORMS,
     };
     if (!layer_remade(w, layer))
-        return rule->life == LIFE_KEPT;
+        return layer_rule_saved(w, rule);
     return (rule->kept_by & keeps[w->recompute]) != 0;
 }
 

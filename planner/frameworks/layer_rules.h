@@ -9,6 +9,7 @@
 
 enum layer_element {
     ELEMENT_COMPUTE,
+    ELEMENT_INPUT, /* of a product: as computed, or a byte in fp8 */
     ELEMENT_FP32,
     ELEMENT_BYTE,
     ELEMENT_RESIDUAL /* fp32 under autocast */
@@ -30,6 +31,10 @@ enum layer_width {
     WIDTH_EXPERT,     /* the experts' ffn, likewise */
     WIDTH_SHARED,     /* the shared experts' */
     WIDTH_ROUTES,     /* a number for each expert */
+    WIDTH_ADAPTERS,  /* ranks of all adapters */
+    WIDTH_FP8_COPY,  /* queries, where an input that is kept anyway is kept in fp8 too */
+    WIDTH_RING,      /* keys and values of all context-parallel ranks, where they go round */
+    WIDTH_EXCHANGED, /* queries, where context-parallel ranks exchange heads for tokens */
     WIDTH_LATENT_Q,
     WIDTH_LATENT_KV,
     WIDTH_VOCAB,
@@ -80,7 +85,14 @@ enum {
 };
 
 /* How long it lives. */
-enum { LIFE_KEPT = 0, LIFE_NEXT = 1, LIFE_TWO = 2, LIFE_THREE = 3, LIFE_LAYER = 99 };
+enum {
+    LIFE_NORM_WEIGHT = -1, /* kept for the gradient of a norm's weight, if that is trained */
+    LIFE_KEPT = 0,
+    LIFE_NEXT = 1,
+    LIFE_TWO = 2,
+    LIFE_THREE = 3,
+    LIFE_LAYER = 99
+};
 
 /* Which recomputations keep what is kept. */
 enum {
@@ -91,9 +103,6 @@ enum {
     KEEP_NORMS = 16,
 };
 
-/* Whose input it is: the gradient of that matrix is made when backward comes to this tensor. */
-enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN };
-
 struct layer_rule {
     const char *name;
     enum layer_element element;
@@ -102,7 +111,7 @@ struct layer_rule {
     unsigned conditions;
     int life;
     unsigned kept_by;
-    enum layer_matrix matrix;
+    enum layer_matrix matrix; /* whose input it is: that matrix's gradient is made when backward comes to this tensor */
     const char *source;
 };
 
@@ -135,6 +144,8 @@ double loss_rule_bytes(const struct workload *workload, const struct loss_rule *
 double layer_tokens(const struct workload *workload);
 /* Whether recomputation is about that layer: about all, every second, or the first of each chunk. */
 bool layer_remade(const struct workload *workload, int64_t layer);
+/* Does autograd keep it where nothing is made again? And is it kept in that layer? */
+bool layer_rule_saved(const struct workload *workload, const struct layer_rule *rule);
 bool layer_rule_kept(const struct workload *workload, const struct layer_rule *rule, int64_t layer);
 /* Bytes that a layer keeps of one micro-batch. */
 double layer_kept_bytes(const struct workload *workload, int64_t layer);

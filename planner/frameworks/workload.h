@@ -136,6 +136,9 @@ struct workload {
     int64_t bucket_elements;     /* of each of DeepSpeed's flat buckets */
     bool overlaps_gradients;     /* they are reduced beside backward; or behind it */
 
+    double expert_capacity; /* each expert's tokens are padded to so many times its fair share; 0: as many as are routed */
+    bool fp8; /* Transformer Engine's products: inputs are kept, and weights cached, in 8 bits */
+
     int64_t lora_rank; /* 0: all weights are trained */
     int lora_matrices; /* of a layer that have an adapter: 2 for queries and values, 7 for all of a gated layer */
     int frozen_bits; /* of frozen weights: 4, 8, 16 */
@@ -152,6 +155,13 @@ struct workload workload_default(enum workload_library library, enum workload_sh
 int workload_set_allocator(struct workload *workload, const char *text, struct error *err);
 /* Fails on sizes that make no job; the message names the field. */
 int workload_check(const struct workload *workload, struct error *err);
+
+/* The matrices of a layer, as units of gradients have them. */
+enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN };
+
+/* Whether one of them has an adapter, and the elements of its adapters. */
+bool workload_adapted(const struct workload *workload, enum layer_matrix matrix);
+double workload_adapter_parameters(const struct workload *workload, enum layer_matrix matrix);
 
 /* Parameters of one layer (with all experts or its share of them), of one vocabulary table, of the model. */
 double workload_layer_parameters(const struct workload *workload, int64_t layer);

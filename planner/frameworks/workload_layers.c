@@ -36,22 +36,28 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool ag
     int64_t layer = workload_global_layer(rank, local);
     unsigned holds = layer_holds(rank, layer);
     struct temporaries temporaries = {.count = 0};
+    int dequantized = -1;
     for (int i = 0; i < layer_rule_count; i++) {
         const struct layer_rule *rule = &layer_rules[i];
         if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0)
             continue;
         int tensor =
             replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER + i, REPLAY_COMPUTE);
+        if (tensor < 0)
+            continue; /* the model has none */
         bool stays =
-            again ? rule->life == LIFE_KEPT : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
+            again ? layer_rule_saved(w, rule) : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
+        replay_drop(rank->r, &dequantized);
+        dequantized = workload_dequantize(rank, local, rule->matrix);
         workload_pass_time(rank, &temporaries);
         if (stays) {
             kept[i] = tensor;
-        } else if (tensor >= 0) {
+        } else {
             temporaries.tensors[temporaries.count] = tensor;
-            temporaries.life[temporaries.count++] = rule->life == LIFE_KEPT ? LIFE_TWO : rule->life;
+            temporaries.life[temporaries.count++] = rule->life <= LIFE_KEPT ? LIFE_TWO : rule->life;
         }
     }
+    replay_drop(rank->r, &dequantized);
     workload_drop_all(rank, &temporaries);
 }
 
@@ -82,8 +88,10 @@ void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
             replay_drop(rank->r, &kept[i]);
             continue;
         }
+        int dequantized = workload_dequantize(rank, local, rule->matrix);
         int next = replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER_GRADIENT + i,
                                REPLAY_COMPUTE);
+        replay_release(rank->r, dequantized);
         if (rule->matrix != MATRIX_NONE)
             workload_weight_gradient(rank, local, (int)rule->matrix);
         if (rule->matrix == MATRIX_DOWN)

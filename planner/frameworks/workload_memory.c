@@ -53,10 +53,12 @@ static int hold_against_card(const struct workload *w, struct workload_memory *o
         return -1;
     out->out_of_memory = within.out_of_memory;
     out->retries = within.retries;
-    if (out->out_of_memory || out->reserved_bytes <= room)
+    if (out->reserved_bytes <= room)
         return 0;
     if (replay_within(w, out->stage, room, &within, err))
         return -1;
+    if (within.out_of_memory)
+        return 0;
     out->reserved_bytes = within.reserved_bytes;
     out->first_reserved_bytes = within.first_reserved_bytes;
     out->forward_reserved_bytes = within.forward_reserved_bytes;

@@ -99,6 +99,8 @@ int workload_take(struct rank *rank, enum rank_rule rule, double bytes, int stre
 void workload_gather(struct rank *rank, int64_t u, int64_t next);
 void workload_scatter(struct rank *rank, int64_t u);
 void workload_cast_weights(struct rank *rank, int64_t u);
+/* Of 4-bit weights, for one product; -1: there is none. */
+int workload_dequantize(struct rank *rank, int64_t u, enum layer_matrix matrix);
 void workload_drop_casts(struct rank *rank, int64_t u);
 void workload_weight_gradient(struct rank *rank, int64_t u, int tensor);
 void workload_unit_done(struct rank *rank, int64_t u); /* its backward: gradients go to their ranks */

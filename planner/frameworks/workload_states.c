@@ -55,6 +55,17 @@ static void flatten_units(struct rank *rank)
         flatten(rank, u, u + 1);
 }
 
+/* Transformer Engine keeps each matrix in fp8 and transposed from the first micro-batch on. */
+static void take_fp8_weights(struct rank *rank)
+{
+    for (int64_t u = 0; u < rank->layers; u++)
+        for (int t = MATRIX_QKV; t < UNIT_TENSORS; t++) {
+            struct unit *unit = &rank->units[u];
+            keep_tensor(rank, workload_unit_take(rank, unit, t, RANK_FP8_WEIGHT, 2 * unit->tensors[t],
+                                                 REPLAY_COMPUTE));
+        }
+}
+
 static void take_weights(struct rank *rank)
 {
     const struct workload *w = rank->w;
@@ -158,6 +169,8 @@ void workload_start(struct rank *rank)
     if (w->library == WORKLOAD_MEGATRON && w->pp > 1 && rank->stage == w->pp - 1)
         keep(rank, RANK_HEAD_GRADIENT,
              w->compute_bytes * (double)(w->model.vocab * w->model.hidden) / (double)w->tp);
+    if (w->fp8)
+        take_fp8_weights(rank);
     take_states(rank, RANK_MASTER, w->master_bytes);
     switch (w->sharding) {
     case WORKLOAD_REPLICATED:

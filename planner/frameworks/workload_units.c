@@ -40,10 +40,8 @@ double workload_trained(const struct rank *rank, const struct unit *unit, int t)
     const struct workload *w = rank->w;
     if (workload_trains(w))
         return unit->tensors[t];
-    /* Two thin matrices beside each that has an adapter; all of about hidden's size. */
-    double h = (double)w->model.hidden;
     bool layer = unit < &rank->units[rank->layers];
-    return layer && t == MATRIX_QKV ? 2.0 * h * (double)w->lora_rank * w->lora_matrices / (double)w->tp : 0;
+    return layer && t < MATRICES ? workload_adapter_parameters(w, (enum layer_matrix)t) / (double)w->tp : 0;
 }
 
 /* For each element that is trained. */
@@ -253,6 +251,21 @@ void workload_drop_casts(struct rank *rank, int64_t u)
         replay_drop(rank->r, &rank->units[u].casts[t]);
 }
 
+/* Frozen 4-bit weights are made 16-bit for each product, the largest of a kind counts: of queries, keys and values the first,
+ * of a gated layer one of two. */
+int workload_dequantize(struct rank *rank, int64_t u, enum layer_matrix matrix)
+{
+    const struct workload *w = rank->w;
+    const struct workload_model *m = &w->model;
+    struct unit *unit = &rank->units[u];
+    double q = (double)(m->heads * m->head_size), kv = (double)(m->kv_heads * m->head_size);
+    double share = matrix == MATRIX_QKV ? q / (q + 2 * kv) : matrix == MATRIX_UP && m->gated ? 0.5 : 1;
+    if (workload_trains(w) || w->frozen_bits != 4 || matrix == MATRIX_NONE)
+        return -1;
+    return workload_unit_take(rank, unit, (int)matrix, RANK_DEQUANTIZED,
+                              share * w->compute_bytes * unit->tensors[matrix], REPLAY_COMPUTE);
+}
+
 /* --- Gradients of weights --- */
 
 /* fully_shard() keeps gradients that are not reduced yet in the reduction's type (_fsdp_param.py,
@@ -340,7 +353,8 @@ static void reduce_group(struct rank *rank, int64_t u)
         replay_drop(rank->r, &rank->units[after].reduced);
     int shard = workload_unit_take(rank, unit, MATRIX_NONE, RANK_SHARD_GRADIENT, w->weight_bytes * sharded,
                                    REPLAY_REDUCE);
-    if (unit->shard >= 0 || w->step_in_backward)
+    if (unit->shard >= 0 || w->step_in_backward ||
+        w->offload_weights) /* there or on its way to host memory */
         replay_release(rank->r, shard);
     else
         unit->shard = shard;

@@ -321,6 +321,10 @@ static const struct row rows[] = {
     ROW(overlaps_gradients, 0, ZERO("\"zero_optimization\": {\"stage\": 2}")),
     ROW(overlaps_gradients, 1, ZERO("\"zero_optimization\": {\"stage\": 3}")),
 
+    ROW(fp8, 0, MEGATRON),
+    ROW(fp8, 1, MEGATRON "--fp8-format hybrid"),
+    ROW(fp8, 0, TITAN "--model.converters float8"),
+
     /* adapters */
     ROW(lora_rank, 0, SFT),
     ROW(lora_rank, 16, SFT "--use_peft"),
@@ -379,14 +383,35 @@ TEST(workload_fields, "options of each framework reach the fields of a workload"
     }
 }
 
+TEST(workload_expert_capacity, "a capacity factor counts where experts' inputs are padded to it")
+{
+    static const struct {
+        const char *script;
+        double capacity;
+    } cases[] = {{MEGATRON "--num-experts 8 --moe-expert-capacity-factor 1.5", 0},
+                 {MEGATRON
+                  "--num-experts 8 --moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity",
+                  1.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arena *arena = arena_create();
+        struct error err = {0};
+        struct workload w;
+        ASSERT_MSG(!read_workload(cases[i].script, arena, &w, &err), "%s", err.text);
+        ASSERT_NEAR(w.expert_capacity, cases[i].capacity, 1e-12);
+        arena_free(arena);
+    }
+}
+
 /* ---- that no field is left out ---- */
 
 /* What no launch says: the program's own habits (workload_default()), the card, how old PyTorch is, and what is counted. */
 static const char *const without_option[] = {
-    "classes",    "wraps_ends",    "parameters",     "loss_chunks",  "inputs_whole",        "pads_heads_to",
-    "old_torch",  "context_bytes", "capacity_bytes", "cublas_bytes", "softmax_keeps_input", "model",
-    "wraps_ends", /* by version */
-    "allocator",  /* a struct, whose fields are in the table */
+    "classes",         "wraps_ends",    "parameters",          "loss_chunks",
+    "inputs_whole",    "pads_heads_to", "old_torch",           "context_bytes",
+    "capacity_bytes",  "cublas_bytes",  "softmax_keeps_input", "model",
+    "wraps_ends",      /* by version */
+    "expert_capacity", /* no whole number: the test below */
+    "allocator",       /* a struct, whose fields are in the table */
 };
 
 static bool is_known(const char *name)
@@ -448,7 +473,7 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
     static const struct {
         const char *script, *message;
     } refused[] = {
-        {MEGATRON "--fp8-format hybrid", "fp8"},
+        {MEGATRON "--fp8-format hybrid --transformer-impl local", "fp8 other than"},
         {MEGATRON "--fp32-residual-connection", "residuals in fp32 (--fp32-residual-connection)"},
         {MEGATRON "--enable-cuda-graph", "CUDA graphs"},
         {MEGATRON "--mtp-num-layers 1", "predict further tokens"},
@@ -466,7 +491,7 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
         {HF "--use_dora True --use_peft", "DoRA"},
         {ZERO("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
          "ZeRO++'s second copy of the weights (zero_optimization.zero_hpz_partition_size)"},
-        {TITAN "--model.converters float8", "fp8"},
+        {TITAN "--model.converters float8 --float8.enable_fsdp_float8_all_gather", "gathered in fp8"},
         {TITAN "--activation_checkpoint.mode memory_budget", "a budget of memory"},
         {TITAN "--activation_checkpoint.selective_ac_option 3", "every third layer"},
         {TITAN "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule LoopedBFS",

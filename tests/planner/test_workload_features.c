@@ -1,0 +1,157 @@
+/* Adapters, fp8, padded experts, context parallelism, offload: each rule by its formula, as a difference. */
+#include "tests/test.h"
+
+#include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/workload_memory.h"
+
+#include <string.h>
+
+/* 512 tokens; hidden 1,024, 16 heads of 64, of keys 4, ffn 4,096. */
+static struct workload small(enum workload_library library, enum workload_sharding sharding)
+{
+    struct workload w = workload_default(library, sharding);
+    w.model = (struct workload_model){.layers = 4,
+                                      .hidden = 1024,
+                                      .heads = 16,
+                                      .kv_heads = 4,
+                                      .head_size = 64,
+                                      .ffn = 4096,
+                                      .vocab = 1000,
+                                      .gated = true,
+                                      .rms_norm = true};
+    w.dp = 4;
+    w.sequence = 512;
+    return w;
+}
+
+static const struct layer_rule *rule_of(const struct workload *w, const char *name)
+{
+    unsigned holds = layer_conditions(w, w->model.experts > 0);
+    for (int i = 0; i < layer_rule_count; i++)
+        if (!strcmp(layer_rules[i].name, name) &&
+            (layer_rules[i].conditions & holds) == layer_rules[i].conditions)
+            return &layer_rules[i];
+    return NULL;
+}
+
+static double bytes_of(const struct workload *w, const char *name)
+{
+    const struct layer_rule *rule = rule_of(w, name);
+    ASSERT_MSG(rule, "no rule \"%s\"", name);
+    return layer_rule_kept(w, rule, 0) ? layer_rule_bytes(w, rule) : 0;
+}
+
+static struct workload_memory answer(const struct workload *w)
+{
+    struct error err = {0};
+    struct workload_memory m;
+    ASSERT_OK(workload_memory(w, &m, &err));
+    return m;
+}
+
+/* Queries 1024 + 1024, values 1024 + 256; keys likewise; the projection 1024 + 1024; two of 1024 + 4096, and one. Rank 8. */
+TEST(workload_adapters, "adapters have the elements of their matrices")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.lora_rank = 8;
+    w.lora_matrices = 2;
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV), 8 * (2048 + 1280), 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ), 0, 1e-6);
+    w.lora_matrices = 7;
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV), 8 * (2048 + 2 * 1280), 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ), 8 * 2048, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_UP), 8 * 2 * 5120, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_DOWN), 8 * 5120, 1e-6);
+}
+
+/* A frozen matrix keeps no input: norm 2 (2 x 1024 B a token) and the gated product (2 x 4096 B) go; queries and values have
+ * adapters, so norm 1 stays; fused attention keeps its result; norms' weights are frozen. */
+TEST(workload_adapters_kept, "of a frozen matrix without adapter no input is kept")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.lora_rank = 8;
+    w.lora_matrices = 2;
+    ASSERT_NEAR(bytes_of(&w, "norm 1"), 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "attention"), 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2"), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "gated"), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 1, before its weight"), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "adapters' products"), 2.0 * 2 * 8 * 512, 1e-6);
+    w.attention = WORKLOAD_EAGER;
+    ASSERT_NEAR(bytes_of(&w, "attention"), 0, 1e-6);
+    w.lora_matrices = 7;
+    ASSERT_NEAR(bytes_of(&w, "norm 2"), 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "gated"), 2.0 * 4096 * 512, 1e-6);
+    w.lora_rank = 0;
+    ASSERT_NEAR(bytes_of(&w, "norm 1, before its weight"), 2.0 * 1024 * 512, 1e-6);
+}
+
+/* Inputs of products are a byte an element, and the projection's is kept besides attention's own result; weights of layers are
+ * there in fp8 and transposed. */
+TEST(workload_fp8, "with fp8 inputs are kept in 8 bits, and weights cached twice")
+{
+    struct workload w = small(WORKLOAD_MEGATRON, WORKLOAD_REPLICATED);
+    w.fp8 = true;
+    ASSERT_NEAR(bytes_of(&w, "norm 1"), 1024.0 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2"), 1024.0 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "gated"), 4096.0 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "attention"), 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "attention in fp8"), 1024.0 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "gate"), 2.0 * 4096 * 512, 1e-6);
+    double with = (double)answer(&w).states_bytes, matrices = 4 * (workload_layer_parameters(&w, 0) - 2048);
+    w.fp8 = false;
+    ASSERT_NEAR(with - (double)answer(&w).states_bytes, 2 * matrices, 0.02 * matrices); /* rests of blocks */
+}
+
+/* Two of eight experts for each token: 2 x 1024 elements a token are sent, and with a capacity of 1.5 half as many again. */
+TEST(workload_capacity_factor, "experts' tokens are padded to the capacity")
+{
+    struct workload w = small(WORKLOAD_MEGATRON, WORKLOAD_REPLICATED);
+    w.model.experts = 8;
+    w.model.active_experts = 2;
+    w.model.expert_ffn = 2048;
+    ASSERT_NEAR(bytes_of(&w, "sent tokens"), 2.0 * 2 * 1024 * 512, 1e-6);
+    w.expert_capacity = 1.5;
+    ASSERT_NEAR(bytes_of(&w, "sent tokens"), 1.5 * 2.0 * 2 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "experts' gate"), 1.5 * 2.0 * 2 * 2048 * 512, 1e-6);
+}
+
+/* 128 of 512 tokens a rank. Ring: keys and values of all, 2 x 256 elements each, while attention runs. Heads exchanged: the
+ * projection's input besides attention's result. */
+TEST(workload_context_parallel, "context parallelism sends keys and values round, or exchanges heads")
+{
+    struct workload w = small(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    w.cp = 4;
+    ASSERT_NEAR(layer_rule_bytes(&w, rule_of(&w, "keys and values of all ranks")), 2.0 * 2 * 256 * 512, 1e-6);
+    ASSERT_NEAR(layer_rule_bytes(&w, rule_of(&w, "attention, exchanged back")), 0, 1e-6);
+    w.sharding = WORKLOAD_ZERO3;
+    ASSERT_NEAR(layer_rule_bytes(&w, rule_of(&w, "keys and values of all ranks")), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "attention, exchanged back"), 2.0 * 1024 * 128, 1e-6);
+}
+
+/* Between steps nothing is on the card but cuBLAS's workspace: shards of weights, gradients and states are in host memory. */
+TEST(workload_fsdp_offload, "FSDP2's offload leaves no shard on the card")
+{
+    struct workload w = small(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    w.offload_weights = w.offload_optimizer = true;
+    ASSERT_INT(answer(&w).states_bytes, w.cublas_bytes);
+}
+
+/* Before the first use of a 4-bit matrix it is made 16-bit: the largest, 1024 x 4096 x 2 B, comes and goes. */
+TEST(workload_dequantized, "4-bit weights are made 16-bit while they are used")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.dp = 1;
+    w.sequence = 8; /* so that nothing else is as large */
+    w.loss = WORKLOAD_LOSS_CLASSES;
+    w.lora_rank = 8;
+    w.lora_matrices = 2;
+    w.frozen_bits = 8;
+    w.optimizer = WORKLOAD_NO_OPTIMIZER;
+    struct workload_memory eight = answer(&w);
+    w.frozen_bits = 4;
+    struct workload_memory four = answer(&w);
+    double above =
+        (double)(four.peak.bytes - four.states_bytes) - (double)(eight.peak.bytes - eight.states_bytes);
+    ASSERT_NEAR(above, 1024.0 * 4096 * 2, 0.1 * 1024 * 4096);
+}
