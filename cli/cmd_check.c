@@ -48,7 +48,7 @@ static const struct option_spec options[] = {
 
 static const struct command_spec spec = {
     .name = "check",
-    .summary = "will this Megatron-LM, DeepSpeed, Hugging Face or torchtitan launch fit?",
+    .summary = "will a Megatron, DeepSpeed, Hugging Face or torchtitan launch fit?",
     .usage = "check FILE.sh [ARGUMENTS] --device D | check [options] -- LAUNCH COMMAND",
     .about =
         "Reads a launch line, or a script with one, as it stands: torchrun, srun, mpirun, deepspeed, "

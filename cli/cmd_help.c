@@ -4,8 +4,11 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 
-#define SUMMARY     "will a training step fit in memory, and what is the fastest way to make it fit?"
-#define EXIT_STATUS "0 yes or done; 1 ran well, the answer is no; 2 could not run."
+/* One line of a man page, and two of the list, which is 80 columns wide. */
+#define SUMMARY_BEGIN "will a training step fit in memory, and what is the fastest way"
+#define SUMMARY_END   "to make it fit?"
+#define SUMMARY       SUMMARY_BEGIN " " SUMMARY_END
+#define EXIT_STATUS   "0 yes or done; 1 ran well, the answer is no; 2 could not run."
 
 enum { MOST_COMMANDS = 64 };
 
@@ -36,7 +39,7 @@ static const struct command_spec spec = {
 
 static void add_list(struct text *out)
 {
-    text_add(out, "memplan: " SUMMARY "\n\nUsage: memplan COMMAND [arguments]\n\n");
+    text_add(out, "memplan: " SUMMARY_BEGIN "\n" SUMMARY_END "\n\nUsage: memplan COMMAND [arguments]\n\n");
     for (int i = 0; commands_all[i]; i++)
         text_printf(out, "  %-10s %s\n", commands_all[i]->spec->name, commands_all[i]->spec->summary);
     text_add(out, "\n`memplan COMMAND --help` shows a command's options, with examples.\n\n"

@@ -120,13 +120,27 @@ def pages_of(docs):
 def missing_pages(docs):
     """Every command has a page, every page a command, and the index names both."""
     listed = subprocess.run([os.environ["MEMPLAN"], "help"], capture_output=True, text=True, check=True).stdout
-    names = set(re.findall(r"^  ([a-z]+) ", listed, re.M)) - {"help"}
+    names = set(re.findall(r"^  ([a-z]+) ", listed, re.M))
     pages = {name[:-3] for name in os.listdir(os.path.join(docs, "commands"))}
     with open(os.path.join(docs, "README.md"), encoding="utf-8") as file:
         index = file.read()
     return [f"no page docs/commands/{name}.md" for name in sorted(names - pages)] + \
            [f"no command {name}, but a page" for name in sorted(pages - names)] + \
            [f"docs/README.md does not name commands/{name}.md" for name in sorted(names) if f"commands/{name}.md" not in index]
+
+
+def unknown_options(docs):
+    """Options that the pages of commands name in their text, and no command has. Those of launches belong to others."""
+    def memplan(*arguments):
+        return subprocess.run([os.environ["MEMPLAN"], *arguments], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^  ([a-z]+) ", memplan("help"), re.M)
+    known = {option for name in names for option in re.findall(r"^ {2,6}(?:-., )?(--[a-z0-9-]+)", memplan("help", name), re.M)}
+    complaints = []
+    for name in sorted(set(names) - {"check", "export"}):
+        with open(os.path.join(docs, "commands", f"{name}.md"), encoding="utf-8") as file:
+            named = set(re.findall(r"`(--[a-z0-9-]+)[^`]*`", file.read()))
+        complaints += [f"commands/{name}.md: no command has {option}" for option in sorted(named - known)]
+    return complaints
 
 
 def broken_links(docs):
@@ -154,6 +168,7 @@ def main():
             print(f"      {line}")
 
     verdict("every command has a page, and the index names it", missing_pages(docs))
+    verdict("every option that the text of a page names exists", unknown_options(docs))
     verdict("links between pages lead somewhere", broken_links(docs))
     with tempfile.TemporaryDirectory(prefix="memplan-docs.") as scratch:
         start = os.path.join(scratch, "start")
