@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { LEFT = 76, RIGHT = 16, TOP = 22, BOTTOM = 44, HEIGHT = 280, WIDEST = 56 };
+enum { LEFT = 76, RIGHT = 16, TOP = 22, BOTTOM = 44, HEIGHT = 280, WIDEST = 64, FARTHEST = 220 };
 
 /* Columns and the gaps between stages, in units of a column's step. */
 static const double stage_gap = 0.6;
@@ -44,7 +44,7 @@ static void choose_step(struct plot *p)
     for (int64_t i = 1; i < p->count; i++)
         gaps += begins_stage(p, i) ? stage_gap : 0;
     p->step = (p->sheet->width - LEFT - RIGHT) / ((double)p->count + gaps);
-    p->step = p->step > 2 * WIDEST ? 2 * WIDEST : p->step;
+    p->step = p->step > FARTHEST ? FARTHEST : p->step;
     p->width = p->step * 0.8 > WIDEST ? WIDEST : p->step * 0.8;
 }
 

@@ -94,6 +94,16 @@ static void add_main(struct stack *stack, const struct document *d)
         add_role_legend(stack, d->memory[0]);
 }
 
+/* A stage beside the others, under the same legend. */
+static void add_stages(struct stack *stack, const struct document *d)
+{
+    if (d->comparison || d->breakdown.stages < 2)
+        return;
+    stack->y += MARGIN;
+    begin_picture(stack);
+    end_picture(stack, draw_stages(&stack->sheet, &d->breakdown));
+}
+
 static void add_timeline(struct stack *stack, const struct timeline *timeline)
 {
     if (!timeline || timeline->lane_count == 1)
@@ -111,6 +121,7 @@ static int write_svg(const struct document *d, enum ink ink, struct text *out, s
     struct stack stack = {{&drawn, WIDTH - MARGIN, ""}, 0, HEAD};
     struct sheet sheet = {out, WIDTH, ""};
     add_main(&stack, d);
+    add_stages(&stack, d);
     add_timeline(&stack, d->timeline);
     int height = stack.y + MARGIN;
     draw_begin(&sheet, height, "file", d->page->title, "");
