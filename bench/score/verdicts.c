@@ -8,7 +8,7 @@
 static const double tie_share = 0.02;
 
 /* A plan that is picked should fit with so much of its activations to spare. */
-static const double spare_share = 0.03;
+static const double spare_share = 0.02;
 
 static struct machine_speed machine(struct error *err)
 {
