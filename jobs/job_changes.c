@@ -122,10 +122,35 @@ static void propose_allocator(struct proposals *p)
                                    : "expandable_segments:True"});
 }
 
+/* Sizes that make a job, so that products of two of them are numbers. */
+static bool is_sound(const struct training_job *job)
+{
+    const struct job_layout *l = &job->layout;
+    const struct job_batch *b = &job->batch;
+    const int64_t sizes[] = {l->dp,
+                             l->tp,
+                             l->pp,
+                             l->cp,
+                             l->virtual_stages ? l->virtual_stages : 1,
+                             b->micro,
+                             b->accumulation ? b->accumulation : 1,
+                             b->global ? b->global : 1,
+                             b->sequence,
+                             job->model.layers,
+                             job->model.heads,
+                             job->model.kv_heads};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < 1 || sizes[i] > 1 << 28)
+            return false;
+    return job->model_known;
+}
+
 void job_changes_find(const struct training_job *job, bool larger, struct job_changes *out)
 {
     struct proposals p = {.job = job, .out = out};
     out->count = 0;
+    if (!is_sound(job))
+        return;
     if (!larger)
         propose_allocator(&p);
     switch (job->framework) {

@@ -47,22 +47,34 @@ static void larger_micro_batches(struct proposals *p)
 
 /* ---- recomputation ---- */
 
-static void drop_recomputation(struct proposals *p, struct job_change *change)
+/* Options of recomputation as they are to be; NULL: not given. */
+struct wanted {
+    const char *granularity, *method, *layers, *modules;
+};
+
+static void set_recomputation(struct proposals *p, struct job_change *change, struct wanted wanted)
 {
-    static const char *const names[] = {"--recompute-activations", "--recompute-method",
-                                        "--recompute-num-layers", "--recompute-modules"};
-    for (int i = 0; i < 4; i++)
-        changes_drop(p, change, names[i]);
+    const struct {
+        const char *name, *value;
+    } options[] = {{"--recompute-activations", NULL},
+                   {"--recompute-granularity", wanted.granularity},
+                   {"--recompute-method", wanted.method},
+                   {"--recompute-num-layers", wanted.layers},
+                   {"--recompute-modules", wanted.modules}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const struct fact *now = changes_read(p->job, options[i].name);
+        if (!options[i].value)
+            changes_drop(p, change, options[i].name);
+        else if (!now || strcmp(now->value, options[i].value))
+            changes_option(p, change, options[i].name, options[i].value);
+    }
 }
 
-static void propose_selective(struct proposals *p, const char *modules)
+static void propose_selective(struct proposals *p, bool experts)
 {
-    struct job_change *change =
-        changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s made again", modules ? modules : "attention");
-    drop_recomputation(p, change);
-    changes_option(p, change, "--recompute-granularity", "selective");
-    if (modules)
-        changes_option(p, change, "--recompute-modules", "moe");
+    set_recomputation(
+        p, changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s made again", experts ? "experts" : "attention"),
+        (struct wanted){.granularity = "selective", .modules = experts ? "moe" : NULL});
 }
 
 static void propose_full(struct proposals *p)
@@ -73,28 +85,49 @@ static void propose_full(struct proposals *p)
         changes_option(p, change, "--deepspeed-activation-checkpointing", "");
         return;
     }
-    drop_recomputation(p, change);
-    changes_option(p, change, "--recompute-granularity", "full");
-    changes_option(p, change, "--recompute-method", "uniform");
-    changes_option(p, change, "--recompute-num-layers", "1");
+    set_recomputation(p, change, (struct wanted){"full", "uniform", "1", NULL});
 }
 
 static void propose_none(struct proposals *p)
 {
     struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "nothing made again");
-    drop_recomputation(p, change);
-    changes_drop(p, change, "--recompute-granularity");
+    set_recomputation(p, change, (struct wanted){NULL, NULL, NULL, NULL});
     changes_drop(p, change, "--checkpoint-activations");
     changes_drop(p, change, "--deepspeed-activation-checkpointing");
+}
+
+/* The first layers of each chunk, so many; the others keep all. */
+static void propose_block(struct proposals *p, int64_t layers, int64_t of)
+{
+    const char *count = arena_printf(p->job->facts.arena, "%lld", (long long)layers);
+    set_recomputation(p,
+                      changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s of %lld layers%s made again", count,
+                                      (long long)of, of < p->job->model.layers ? " of a chunk" : ""),
+                      (struct wanted){"full", "block", count, NULL});
+}
+
+/* In quarters of a chunk's layers, beyond what is made again now, or below it. */
+static void propose_blocks(struct proposals *p, bool fewer)
+{
+    const struct job_layout *l = &p->job->layout;
+    const struct job_recompute_choice *r = &p->job->recompute;
+    int64_t of = p->job->model.layers / (l->pp * l->virtual_stages);
+    int64_t now = r->granularity != JOB_RECOMPUTE_FULL ? 0 : r->method == JOB_METHOD_BLOCK ? r->layers : of;
+    for (int quarter = 1; quarter < 4 && of >= 4 && !is_fork(p); quarter++) {
+        int64_t layers = of * (fewer ? 4 - quarter : quarter) / 4;
+        if (fewer ? layers < now : layers > now)
+            propose_block(p, layers, of);
+    }
 }
 
 static void more_recomputation(struct proposals *p)
 {
     const struct job_recompute_choice *r = &p->job->recompute;
     if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_NONE)
-        propose_selective(p, NULL);
+        propose_selective(p, false);
     if (!is_fork(p) && r->granularity != JOB_RECOMPUTE_FULL && p->job->model.experts.count)
-        propose_selective(p, "experts");
+        propose_selective(p, true);
+    propose_blocks(p, false);
     if (r->granularity != JOB_RECOMPUTE_FULL || r->method == JOB_METHOD_BLOCK)
         propose_full(p);
 }
@@ -103,7 +136,8 @@ static void less_recomputation(struct proposals *p)
 {
     const struct job_recompute_choice *r = &p->job->recompute;
     if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_FULL)
-        propose_selective(p, NULL);
+        propose_selective(p, false);
+    propose_blocks(p, true);
     if (r->granularity != JOB_RECOMPUTE_NONE)
         propose_none(p);
 }

@@ -85,6 +85,22 @@ TEST(proposed_larger, "larger micro-batches leave each stage of a pipeline one, 
     arena_free(arena);
 }
 
+TEST(proposed_blocks,
+     "layers are made again in quarters of a chunk, and options that change nothing are not written")
+{
+    propose("torchrun " MEGATRON
+            " --micro-batch-size 1 --recompute-granularity full --recompute-method uniform "
+            "--recompute-num-layers 1",
+            true);
+    assert_proposes("--recompute-method block --recompute-num-layers 4");
+    assert_proposes("--recompute-granularity selective ---recompute-method ---recompute-num-layers");
+    arena_free(arena);
+    propose("torchrun " MEGATRON " --micro-batch-size 1 --recompute-activations", false);
+    assert_proposes("---recompute-activations --recompute-granularity full --recompute-method block "
+                    "--recompute-num-layers 2");
+    arena_free(arena);
+}
+
 TEST(proposed_ranks, "tensor parallelism grows as far as heads, ranks and machines divide")
 {
     propose("torchrun --nproc-per-node 4 " MEGATRON " --micro-batch-size 1 --global-batch-size 8", false);

@@ -114,6 +114,18 @@ static void dump_changes(const struct training_job *job, bool larger, struct tex
     }
 }
 
+/* Line by line, so that the first that differs is shown. */
+static void assert_pages(const char *name, const char *got, const char *wanted)
+{
+    for (int line = 1; *got || *wanted; line++) {
+        size_t ours = strcspn(got, "\n"), theirs = strcspn(wanted, "\n");
+        ASSERT_MSG(ours == theirs && !strncmp(got, wanted, ours), "%s, line %d is\n  %.*s\nand not\n  %.*s",
+                   name, line, (int)ours, got, (int)theirs, wanted);
+        got += ours + (got[ours] == '\n');
+        wanted += theirs + (wanted[theirs] == '\n');
+    }
+}
+
 static void check_example(const char *name)
 {
     struct arena *arena = arena_create();
@@ -132,7 +144,7 @@ static void check_example(const char *name)
     if (getenv("GOLDEN_UPDATE"))
         ASSERT_OK(text_write(&page, golden, &err));
     ASSERT_OK(text_read_file(golden, 1 << 20, &wanted, &length, &err));
-    ASSERT_STR(page.data, wanted);
+    assert_pages(golden, page.data, wanted);
     free(wanted);
     text_free(&page);
     arena_free(arena);

@@ -288,3 +288,17 @@ TEST(workload_time_refusals, "what no rule prices is refused by name")
     ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);
     ASSERT(strstr(err.text, "8388608 micro-batches"));
 }
+
+TEST(workload_time_remade,
+     "a step with half of its layers made again stands half way between none and all of them")
+{
+    struct machine_speed speed = machine("1x8:a100-80g");
+    struct workload w = megatron();
+    double none = timed(&w, NULL, &speed).seconds;
+    w.recompute = WORKLOAD_FULL;
+    double all = timed(&w, NULL, &speed).seconds;
+    w.remade_layers = w.model.layers / 2;
+    double half = timed(&w, NULL, &speed).seconds;
+    ASSERT(all > none);
+    ASSERT_MSG(fabs(half - (none + all) / 2) < 0.01 * none, "%g, between %g and %g", half, none, all);
+}
