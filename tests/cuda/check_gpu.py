@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What only a GPU can show, part by part, into one JSON file: bench/results/DEVICE.json. It is `make check-gpu`.
 
-Each part writes its result as soon as it has one, and one that fails does not stop the others. A part that passed before, on the
-same GPU, driver and commit, is kept: a run that was cut short goes on where it was. Settings, in the environment:
+Each figure is written as soon as it is known, so that a run that is cut short, by whatever, loses the part at work at most; each
+part has a time of its own, after which it fails alone. One that fails does not stop the others. A part that passed before, on the
+same GPU, driver and commit, is kept: the next run goes on where this one was. The first tell whether anything works, the next what
+it is worth. Settings, in the environment:
 
     BUILD=build     where things are built
     BUDGET=340      seconds for everything; parts for which no time is left are skipped, and done by the next run
@@ -14,11 +16,13 @@ same GPU, driver and commit, is kept: a run that was cut short goes on where it 
     EMULATED=1      over the doubles of tests/cuda, with tiny models: that the script runs, and nothing of a GPU
 """
 import datetime
+import functools
 import json
 import os
 import platform
 import re
 import shutil
+import signal
 import sqlite3
 import statistics
 import subprocess
@@ -44,12 +48,19 @@ class Failed(Exception):
     """A part's answer is no."""
 
 
+class Ended(BaseException):
+    """Somebody ends the whole run: no part's own affair."""
+
+
 class Skipped(Exception):
     """A part cannot run here."""
 
 
+part_end = float("inf")  # when the part at work has had its time
+
+
 def remaining_s():
-    return BUDGET_S - (time.monotonic() - START)
+    return min(BUDGET_S, part_end - START) - (time.monotonic() - START)
 
 
 # ---------------------------------------------------------------------------------------------------------- commands
@@ -92,12 +103,15 @@ def ask_json(*arguments, statuses=(0,)):
 
 
 def train(model, *arguments):
-    """Its steps, and the line that closes."""
-    lines = memplan("train", model, "--data", "random", "--json", "--quiet", *arguments).stdout.splitlines()
-    parsed = [json.loads(line) for line in lines]
+    """Its steps, and the line that closes. A step that was to be recorded as a graph and was not is a failure."""
+    done = memplan("train", model, "--data", "random", "--json", *arguments)
+    unrecorded = [line for line in done.stderr.splitlines() if "steps are not recorded" in line]
+    ensure(not unrecorded, "; ".join(unrecorded))
+    parsed = [json.loads(line) for line in done.stdout.splitlines()]
     return parsed[:-1], parsed[-1]
 
 
+@functools.lru_cache(maxsize=None)
 def predict(model, *arguments):
     return ask_json("predict", model, "--device", "cuda", *arguments, statuses=(0, 1))
 
@@ -105,6 +119,12 @@ def predict(model, *arguments):
 def query(database, sql):
     with sqlite3.connect(database) as connection:
         return connection.execute(sql).fetchall()
+
+
+@functools.lru_cache(maxsize=None)
+def torch_version():
+    """Where PyTorch sees a GPU; asking takes seconds."""
+    return tool(TORCH_PYTHON, "-c", "import torch; assert torch.cuda.is_available(); print(torch.__version__)")
 
 
 def tool(*argv):
@@ -164,7 +184,6 @@ def commit():
 def machine():
     """Of the GPU and all that has a version; after the build, which makes memplan able to say it."""
     told = ask_json("env")
-    torch = tool(TORCH_PYTHON, "-c", "import torch; print(torch.__version__)")
     release = re.search(r"release ([\d.]+)", tool(nvcc() or "nvcc", "--version") or "")
     return {
         "device": told.get("gpu", {}).get("name"),
@@ -173,7 +192,7 @@ def machine():
         "nvcc": release.group(1) if release else None,
         "memplan": told["memplan"],
         "commit": commit(),
-        "torch": torch,
+        "torch": torch_version(),
         "cpu": told["machine"],
         "system": platform.platform(),
     }
@@ -214,7 +233,7 @@ else:
     # Sequence length, steps, and batches with their recomputation, of which the first that fits well is taken.
     SPEED = {
         "gpt2-124m": (1024, 40, [(batch, "none") for batch in (32, 16, 8, 4, 2, 1)]),
-        "gpt2-1558m": (1024, 20, [(8, "none"), (4, "none"), (8, "full"), (4, "full"), (2, "full"), (1, "full")]),
+        "gpt2-1558m": (1024, 15, [(16, "none"), (8, "none"), (4, "none"), (8, "full"), (4, "full"), (2, "full"), (1, "full")]),
     }
     WHOLE = "gpt2-1558m"
     LOSS_STEPS, LOSS_BATCH = 20, 2
@@ -252,35 +271,46 @@ def seconds_of(steps):
 
 # -------------------------------------------------------------------------------------------------------------- parts
 
-parts = []  # name, sentence, seconds that it needs at least, function
+class Figures(dict):
+    """Of the part at work; in the file as soon as they are set."""
+
+    save = staticmethod(lambda: None)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.save()
 
 
-def part(name, sentence, least_s):
+parts = []  # name, sentence, seconds that it needs at least and may take at most, a function that sets figures
+
+
+def part(name, sentence, least_s, most_s):
     def add(function):
-        parts.append((name, sentence, least_s, function))
+        parts.append((name, sentence, least_s, most_s, function))
         return function
     return add
 
 
-@part("build", "everything is built" + ("" if PREBUILT else ", kernels for this GPU's architecture"), 5)
-def build():
+@part("build", "everything is built" + ("" if PREBUILT else ", kernels for this GPU's architecture"), 5, 300)
+def build(figures):
     if PREBUILT:
         for name in ("memplan", "run-cuda-tests" if EMULATED else "run-gpu-tests"):
             ensure(os.path.exists(os.path.join(BUILD, name)), f"{name} is not in {BUILD}")
-        return {}
+        return
     make("all", "cuda", "gpu-tests")
-    return {"architecture": capability()}
+    figures["architecture"] = capability()
 
 
-@part("tests", "the tests of kernels, products, attention and the device pass", 10)
-def tests():
+@part("tests", "the tests of kernels, products, attention and the device pass", 10, 120)
+def tests(figures):
     program = "run-cuda-tests" if EMULATED else "run-gpu-tests"
     filters = ["cuda_scratch_in_ledger", "cuda_device_recording"] if EMULATED else []
     done = run([os.path.join(BUILD, program), "--jobs", str(min(8, os.cpu_count())), *filters], statuses=(0, 1))
     print("\n".join(f"      {line}" for line in done.stdout.splitlines() if not line.startswith("ok")))
     passed, failed, skipped = map(int, re.findall(r"\d+", last_line(done.stdout))[:3])
+    figures["passed"], figures["failed"], figures["skipped"] = passed, failed, skipped
+    figures["failures"] = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     ensure(failed == 0 and done.returncode == 0, f"{failed} of {passed + failed} failed")
-    return {"passed": passed, "skipped": skipped}
 
 
 def largest_difference(one, other):
@@ -288,51 +318,75 @@ def largest_difference(one, other):
     return max(abs(a["loss"] - b["loss"]) for a, b in zip(one, other))
 
 
-@part("losses", "20 steps on the GPU have the CPU's losses; recorded steps have the very bits of steps one by one", 10)
-def losses():
-    figures, failures = {}, []
+@part("losses", "20 steps on the GPU have the CPU's losses; recorded steps have the very bits of steps one by one", 10, 90)
+def losses(figures):
+    failures = []
     for model in SMALL_MODELS:
         for precision, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):
             options = ["--precision", precision, "--seq-len", 32, "--global-batch", LOSS_BATCH, "--steps", LOSS_STEPS]
             cpu, _ = train(model, *options, "--device", "cpu")
-            cuda, _ = train(model, *options, "--device", "cuda")
-            eager, _ = train(model, *options, "--device", "cuda", "--no-graph")
-            difference = largest_difference(cpu, cuda)
-            same = largest_difference(cuda, eager) == 0
-            figures[f"{model} {precision}"] = {"largest_difference": difference, "tolerance": tolerance,
-                                               "graph_has_same_bits": same}
-            if difference > tolerance or not same:
-                failures.append(f"{model} {precision}: {difference:g} from the CPU's, graph the same: {same}")
-    if failures:
-        raise Failed("; ".join(failures), figures)
-    return figures
+            try:
+                eager, _ = train(model, *options, "--device", "cuda", "--no-graph")
+                difference = largest_difference(cpu, eager)
+                figures[f"{model} {precision}"] = {"largest_difference": difference, "tolerance": tolerance}
+                ensure(difference <= tolerance, f"{difference:g} from the CPU's")
+                graph, _ = train(model, *options, "--device", "cuda")
+                ensure(largest_difference(graph, eager) == 0, "a graph gives other bits")
+            except Failed as failed:
+                failures.append(f"{model} {precision}: {failed}")
+    ensure(not failures, "; ".join(failures))
 
 
-@part("ledger", "predicted bytes are those of the ledger and of the driver's calls, in every role", 10)
-def ledger():
+def speed(figures, model):
+    setting = setting_of(model)
+    figures.update(batch=setting["batch"], seq_len=setting["length"], precision="bf16", recompute=setting["recompute"],
+                   predicted_peak_bytes=setting["predicted"]["peak_bytes"])
+    common = [*setting["options"], "--device", "cuda", "--steps", setting["steps"]]
+    figures["peak_flops_per_s"] = (ask_json("env").get("gpu") or {}).get("bf16_flops_per_second")
+    flops = flops_per_token(model, setting["length"])
+    # The simpler way first: whatever comes of graphs, there is a figure.
+    for kind, options in (("no_graph", ["--no-graph"]), ("graph", [])):
+        steps, closing = train(model, *common, *options)
+        figures[kind] = spread(seconds_of(steps)[WARM_STEPS:])
+        rate = setting["batch"] * setting["length"] / figures[kind]["median_s"]
+        figures.update(peak_bytes=closing["peak_bytes"][0], last_loss=steps[-1]["loss"], flops_per_s=flops * rate,
+                       mfu=flops * rate / figures["peak_flops_per_s"] if figures["peak_flops_per_s"] else None)
+        figures["tokens_per_s"] = rate
+
+
+def add_speed(model, least_s, most_s):
+    part(f"speed {model}", f"tokens/s, MFU and peak of {model} in bf16; with and without a graph",
+         least_s, most_s)(lambda figures: speed(figures, model))
+
+
+for number, name_of_model in enumerate(SPEED):
+    add_speed(name_of_model, (15, 25)[number], (80, 150)[number])
+
+
+@part("ledger", "predicted bytes are those of the ledger and of the driver's calls, in every role", 10, 60)
+def ledger(figures):
     options = [*LEDGER, "--micro-batch", 2, "--global-batch", 2]
     told = predict(*options)
     predicted = told["peak_bytes"] + told["stages"][0]["runtime"]
-    _, closing = train(*options, "--device", "cuda", "--steps", 3)
+    _, closing = train(*options, "--device", "cuda", "--steps", 3, "--no-graph")
+    figures["predicted_bytes"], figures["peak_bytes"] = predicted, closing["peak_bytes"]
     ensure(closing["peak_bytes"] == [predicted], f"{closing['peak_bytes']} bytes measured, {predicted} predicted")
     database = os.path.join(FOLDER, "ledger.db")
     memplan("profile", LEDGER[0], "--data", "random", "--device", "cuda", "--steps", 3, "-o", database, "--quiet",
             *options[1:])
     rows = query(database, "SELECT role, predicted_bytes, measured_bytes FROM predicted_vs_measured")
+    figures["roles"] = {role: {"predicted": told, "measured": measured} for role, told, measured in rows}
+    figures["runtime"] = dict(query(database, "SELECT name, bytes FROM runtime_memory"))
+    figures["notes"] = [note for note, in query(database, "SELECT note FROM notes")]
+    left, events = query(database, "SELECT COALESCE(SUM(bytes), 0), COUNT(*) FROM driver_events")[0]
+    figures["driver_events"], figures["driver_bytes_left"] = events, left
     wrong = [row for row in rows if row[1] != row[2]]
     ensure(len(rows) == 8 and not wrong, f"roles whose bytes are not as predicted: {wrong or rows}")
-    left, = query(database, "SELECT COALESCE(SUM(bytes), 0), COUNT(*) FROM driver_events")
-    notes = [note for note, in query(database, "SELECT note FROM notes")]
-    figures = {"peak_bytes": predicted, "roles": {role: measured for role, _, measured in rows}, "notes": notes,
-               "driver_events": left[1], "driver_bytes_left": left[0],
-               "runtime": dict(query(database, "SELECT name, bytes FROM runtime_memory"))}
-    if any("misses some" in note for note in notes):
-        raise Failed("the driver's ledger and the device's differ", figures)
-    return figures
+    ensure(not any("misses some" in note for note in figures["notes"]), "the driver's ledger and the device's differ")
 
 
-@part("whole", "predicted use of the whole GPU is within 2% of the driver's figure", 15)
-def whole():
+@part("whole", "predicted use of the whole GPU is within 2% of the driver's figure", 15, 90)
+def whole(figures):
     setting = setting_of(WHOLE)
     told = setting["predicted"]
     total = ask_json("env")["gpu"]["total_bytes"]
@@ -344,29 +398,30 @@ def whole():
     beside, = query(database, "SELECT SUM(bytes) FROM runtime_memory")[0]
     tensors, = query(database, "SELECT MAX(reserved_peak_bytes) FROM ranks")[0]
     predicted, measured = before + told["needed_bytes"], beside + tensors
-    figures = {"model": WHOLE, "batch": setting["batch"], "predicted_bytes": predicted, "measured_bytes": measured,
-               "error": predicted / measured - 1, "in_use_before_bytes": before, "nvidia_smi_bytes": polled.most_bytes,
-               "runtime": dict(query(database, "SELECT name, bytes FROM runtime_memory"))}
-    if abs(figures["error"]) > 0.02 and not EMULATED:
-        raise Failed(f"{predicted} predicted, {measured} measured: {100 * figures['error']:.2f}%", figures)
-    return figures
+    error = predicted / measured - 1
+    figures.update(model=WHOLE, batch=setting["batch"], predicted_bytes=predicted, measured_bytes=measured, error=error,
+                   in_use_before_bytes=before, nvidia_smi_bytes=polled.most_bytes)
+    figures["runtime"] = dict(query(database, "SELECT name, bytes FROM runtime_memory"))
+    ensure(abs(error) <= 0.02 or EMULATED, f"{predicted} predicted, {measured} measured: {100 * error:.2f}%")
 
 
 def fits(batch):
     return predict(*LEDGER, "--micro-batch", batch, "--global-batch", batch)["fits"]
 
 
-@part("boundary", "the largest batch that is predicted to fit runs, and the next is refused at launch", 15)
-def boundary():
+@part("boundary", "the largest batch that is predicted to fit runs, and the next is refused at launch", 15, 90)
+def boundary(figures):
     if EMULATED:  # room for a few sequences: 440 MiB are the context's, 512 the margin
         os.environ["DOUBLE_CUDA_MEMORY"] = "985MiB"
+    predict.cache_clear()
     try:
-        return find_boundary()
+        find_boundary(figures)
     finally:
+        predict.cache_clear()
         os.environ.pop("DOUBLE_CUDA_MEMORY", None)
 
 
-def find_boundary():
+def find_boundary(figures):
     ensure(fits(1), f"not even one sequence of {LEDGER[0]} fits")
     batch = 1
     while fits(2 * batch):
@@ -375,14 +430,15 @@ def find_boundary():
     while step:
         batch += step if fits(batch + step) else 0
         step //= 2
+    figures["model"], figures["largest_batch"] = LEDGER[0], batch
     options = [*LEDGER, "--data", "random", "--device", "cuda", "--steps", 3, "--json"]
     with Polled() as polled:
         memplan("train", *options, "--quiet", "--micro-batch", batch, "--global-batch", batch)
+    figures["nvidia_smi_bytes"] = polled.most_bytes
     refused = memplan("train", *options, "--micro-batch", batch + 1, "--global-batch", batch + 1, statuses=(0, 1, 2))
     ensure(refused.returncode == 1 and not refused.stdout and "does not fit" in refused.stderr,
            f"a batch of {batch + 1} ended with status {refused.returncode}: {last_line(refused.stderr)}")
-    return {"model": LEDGER[0], "largest_batch": batch, "nvidia_smi_bytes": polled.most_bytes,
-            "refusal": last_line(refused.stderr)}
+    figures["refusal"] = last_line(refused.stderr)
 
 
 def recording_cost(model, setting, policy):
@@ -397,49 +453,37 @@ def recording_cost(model, setting, policy):
             "cost": statistics.median(recorded) / statistics.median(plain) - 1}
 
 
-def speed(model):
+def recording(figures, model):
     setting = setting_of(model)
-    common = [*setting["options"], "--device", "cuda", "--steps", setting["steps"]]
-    graph, closing = train(model, *common)
-    eager, _ = train(model, *common, "--no-graph")
-    with_graph, without = spread(seconds_of(graph)[WARM_STEPS:]), spread(seconds_of(eager)[WARM_STEPS:])
-    tokens_per_s = setting["batch"] * setting["length"] / with_graph["median_s"]
-    rate = (ask_json("env").get("gpu") or {}).get("bf16_flops_per_second")
-    flops = flops_per_token(model, setting["length"]) * tokens_per_s
-    figures = {"batch": setting["batch"], "seq_len": setting["length"], "precision": "bf16",
-               "recompute": setting["recompute"], "graph": with_graph, "no_graph": without,
-               "tokens_per_s": tokens_per_s, "flops_per_s": flops, "mfu": flops / rate if rate else None,
-               "peak_flops_per_s": rate, "peak_bytes": closing["peak_bytes"][0]}
     for policy in ("arena", "tensor"):
-        figures[f"recording_{policy}"] = recording_cost(model, setting, policy)
-    return figures
+        figures[policy] = recording_cost(model, setting, policy)
 
 
-def add_speed(model, least_s):
-    part(f"speed {model}", f"tokens/s, MFU and peak of {model} in bf16; recording; with and without a graph",
-         least_s)(lambda: speed(model))
+def add_recording(model, least_s, most_s):
+    part(f"recording {model}", f"what recording costs a step of {model}, in one arena and tensor by tensor",
+         least_s, most_s)(lambda figures: recording(figures, model))
 
 
-def torch_part(model, compiled):
-    if tool(TORCH_PYTHON, "-c", "import torch; assert torch.cuda.is_available()") is None:
+def torch_part(figures, model, compiled):
+    if not torch_version():
         raise Skipped(f"{TORCH_PYTHON} has no PyTorch that sees a GPU")
     setting = setting_of(model)
     argv = [TORCH_PYTHON, "bench/bench_torch.py", "--device", "cuda", "--model", model, "--batch", str(setting["batch"]),
             "--seq-len", str(setting["length"]), "--steps", str(setting["steps"]), "--json"]
-    return json.loads(last_line(run(argv + (["--compile"] if compiled else [])).stdout))
+    figures.update(json.loads(last_line(run(argv + (["--compile"] if compiled else [])).stdout)))
 
 
-def add_torch(model, compiled, least_s):
+def add_torch(model, compiled, least_s, most_s):
     kind = "compiled" if compiled else "eager"
     part(f"torch {kind} {model}", f"PyTorch's tokens/s and peak for the same step of {model}, {kind}",
-         least_s)(lambda: torch_part(model, compiled))
+         least_s, most_s)(lambda figures: torch_part(figures, model, compiled))
 
 
+# Small models first: they say most in least time.
 for number, name_of_model in enumerate(SPEED):
-    add_speed(name_of_model, (20, 40)[number])
-for number, name_of_model in enumerate(SPEED):
-    add_torch(name_of_model, False, (15, 25)[number])
-    add_torch(name_of_model, True, (40, 80)[number])
+    add_recording(name_of_model, (15, 25)[number], (60, 100)[number])
+    add_torch(name_of_model, False, (15, 25)[number], (60, 100)[number])
+    add_torch(name_of_model, True, (40, 80)[number], (120, 180)[number])
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -465,7 +509,7 @@ class Results:
                 earlier = json.load(file)
         except (OSError, ValueError):
             return
-        if all(earlier["about"].get(key) == self.about[key] for key in ("device", "driver", "commit", "torch")):
+        if all(earlier["about"].get(key) == self.about.get(key) for key in ("device", "driver", "commit", "torch")):
             kept = {name: row for name, row in earlier["parts"].items() if row["status"] == "passed"}
             self.document["parts"] = kept
 
@@ -473,6 +517,7 @@ class Results:
         return name in self.document["parts"] and name != "build"
 
     def write(self, name, row):
+        """Of a part that is done, or is being done."""
         self.document["parts"][name] = row
         self.document["about"]["seconds"] = round(time.monotonic() - START, 1)
         beside = self.path + ".part"
@@ -482,26 +527,43 @@ class Results:
         os.replace(beside, self.path)
 
 
-def run_part(sentence, least_s, function):
-    """Its row for the file, and the line that says how it went."""
-    commands.clear()
-    begin = time.monotonic()
-    row = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+def verdict_of(sentence, least_s, function, row):
+    """Runs the part; completes its row, and returns the line that says how it went."""
     try:
         if remaining_s() < (0 if EMULATED else least_s):
             raise Skipped(f"no time is left of {BUDGET_S:.0f} s; run it again to go on")
-        row.update(status="passed", figures=function())
-        line = f"ok    {sentence}"
+        function(row["figures"])
+        row["status"] = "passed"
+        return f"ok    {sentence}"
     except Skipped as skipped:
         row.update(status="skipped", reason=str(skipped))
-        line = f"skip  {sentence}: {skipped}"
+        return f"skip  {sentence}: {skipped}"
     except Failed as failed:
-        row.update(status="failed", reason=failed.args[0], figures=failed.args[1] if len(failed.args) > 1 else None)
-        line = f"FAIL  {sentence}: {failed.args[0]}"
+        row.update(status="failed", reason=failed.args[0])
+        return f"FAIL  {sentence}: {failed.args[0]}"
     except Exception as error:  # an answer that has not the form expected: this part's failure, not the others'
         row.update(status="failed", reason=repr(error))
-        line = f"FAIL  {sentence}: {error!r}"
-    row.update(seconds=round(time.monotonic() - begin, 1), commands=list(commands))
+        return f"FAIL  {sentence}: {error!r}"
+
+
+def run_part(results, name, sentence, least_s, most_s, function):
+    """Its row, in the file as it grows where there is one already."""
+    global part_end
+    commands.clear()
+    begin = time.monotonic()
+    part_end = begin + most_s
+    row = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "status": "begun",
+           "figures": Figures(), "commands": commands}
+    if results:
+        row["figures"].save = lambda: results.write(name, row)
+        results.write(name, row)
+    try:
+        line = verdict_of(sentence, least_s, function, row)
+    finally:
+        part_end = float("inf")
+        row.update(seconds=round(time.monotonic() - begin, 1), commands=list(commands))
+        if results:
+            results.write(name, row)
     print(f"{line} ({row['seconds']} s)", flush=True)
     return row
 
@@ -515,8 +577,11 @@ def print_aims(document):
             continue
         mfu = f"{100 * ours['mfu']:.1f}%" if ours["mfu"] else "unknown, as the GPU's rate is"
         print(f"note  {model}: {ours['tokens_per_s']:.0f} tokens/s, MFU {mfu}; {ours['peak_bytes'] / 2**30:.2f} GiB; step"
-              f" {1e3 * ours['graph']['median_s']:.2f} ms, {1e3 * ours['no_graph']['median_s']:.2f} without a graph; recording"
-              f" {100 * ours['recording_arena']['cost']:+.1f}%, tensor by tensor {100 * ours['recording_tensor']['cost']:+.1f}%")
+              f" {1e3 * ours['graph']['median_s']:.2f} ms, {1e3 * ours['no_graph']['median_s']:.2f} without a graph")
+        cost = rows.get(f"recording {model}")
+        if cost:
+            print(f"note  {model}: recording {100 * cost['arena']['cost']:+.1f}%, tensor by tensor"
+                  f" {100 * cost['tensor']['cost']:+.1f}%")
         for kind in ("eager", "compiled"):
             torch = rows.get(f"torch {kind} {model}")
             if torch:
@@ -531,6 +596,10 @@ def close(statuses):
     sys.exit(1 if counts[1] else 0)
 
 
+def end(number, _):
+    raise Ended(f"signal {number}")
+
+
 def main():
     only = os.environ.get("ONLY", "")
     reason = reason_to_skip()
@@ -540,24 +609,28 @@ def main():
     if EMULATED:
         os.environ["MEMPLAN_CUDA_LIBRARY"] = os.path.join(BUILD, "libmemplan_cuda_emulated.so")
         os.environ.update(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1")
-    (_, sentence, least_s, function), *others = parts
-    built = run_part(sentence, least_s, function)
+    signal.signal(signal.SIGTERM, end)
+    first, *others = parts
+    built = run_part(None, *first)
     statuses = [built["status"]]
-    if built["status"] != "passed":
-        close(statuses)
+    about = {"emulated": EMULATED, "command": "make check-gpu", "budget_s": BUDGET_S}
     try:
-        results = Results({**machine(), "emulated": EMULATED, "command": "make check-gpu", "budget_s": BUDGET_S})
+        ensure(built["status"] == "passed", "what was built cannot be asked")
+        about = {**machine(), **about}
     except Failed as failed:
         print(f"FAIL  check-gpu: {failed}")
+        name = tool("nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", "0")
+        Results({"device": name, "commit": commit(), **about}).write("build", built)
         close(statuses + ["failed"])
+    results = Results(about)
     results.write("build", built)
-    for name, sentence, least_s, function in others:
+    for name, sentence, *rest in others:
         if only not in name:
             continue
         if results.is_done(name):
             print(f"ok    {sentence} (kept from an earlier run)")
         else:
-            results.write(name, run_part(sentence, least_s, function))
+            run_part(results, name, sentence, *rest)
         statuses.append(results.document["parts"][name]["status"])
     print_aims(results.document)
     print("note  emulated: no figure here is a GPU's" if EMULATED else f"note  figures are in {results.path}")
@@ -567,5 +640,8 @@ def main():
 if __name__ == "__main__":
     try:
         main()
+    except Ended as why:
+        print(f"FAIL  check-gpu: ended by {why}; what it had measured is in its file")
+        sys.exit(1)
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
