@@ -34,11 +34,11 @@ LDLIBS   := -lsqlite3 -ljansson -ldnnl -lm -lpthread -ldl
 
 FOLDERS  := base model device kernels/reference kernels/cpu comm trainer profiler planner planner/frameworks jobs reports
 # The MPI transport is a library of its own, opened by the program where mpirun started it.
-MPI_SRC  := comm/comm_mpi.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
+MPI_SRC  := comm/comm_mpi.c comm/mpi_carry.c comm/mpi_notices.c comm/exchange.c comm/family.c comm/reduce.c comm/cursor.c base/arena.c base/error.c
 MPI_LIB  := $(if $(and $(wildcard comm/comm_mpi.c),$(shell command -v mpicc)),$(BUILD)/libmemplan_mpi.so)
 # What needs CUDA is in a library of its own too (make/cuda.mk).
 CUDA_C   := cli/cuda_exports.c $(sort $(wildcard device/device_cuda*.c kernels/cuda/*.c comm/comm_nccl*.c profiler/cupti*.c))
-LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
+LIB_SRC  := $(sort $(filter-out comm/comm_mpi.c comm/mpi_%.c $(CUDA_C),$(wildcard $(addsuffix /*.c,$(FOLDERS)))))
 PAGE_PARTS := $(sort $(wildcard reports/html/*))
 PAGE_OBJ := $(if $(PAGE_PARTS),$(BUILD)/reports/html_assets.o)
 CLI_SRC  := $(sort $(filter-out $(CUDA_C),$(wildcard cli/*.c)))

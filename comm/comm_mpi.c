@@ -1,4 +1,5 @@
-/* Ranks as processes, over MPI. The only file that knows MPI; built into a library of its own (comm_mpi.h).
+/* Ranks as processes, over MPI; built into a library of its own (comm_mpi.h). Here is the worker, and the transport that it is to
+ * the rest; beside it mpi_carry.c and mpi_notices.c, and what all three share in mpi_family.h.
  *
  * One worker per process makes all calls of MPI, from start to end: for every group it carries one collective at a time
  * through its rounds (exchange.h), and beside them all messages, by asking what has arrived and never by waiting inside MPI.
@@ -17,10 +18,8 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "comm/exchange.h"
-#include "comm/transport.h"
+#include "comm/mpi_family.h"
 
-#include <mpi.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,85 +27,13 @@
 #include <time.h>
 
 enum {
-    NOTICE_TAG = 1,
-    TAG_ROOM = COMM_TAG_MAX + 1, /* messages of group g have the tags from g * TAG_ROOM on */
-    MOST_BYTES = 1 << 30,        /* in one call, which counts in int */
     IDLE_NS = 20 * 1000 * 1000,
     MOST_PAUSE_NS = 1000 * 1000,
     YIELD_NS = 200 * 1000, /* since the last progress, before the first pause */
-    LEAVE_S = 5,
     SETTLE_S = 2,
 };
 
-static const int64_t second_ns = 1000000000;
-
-/* What ranks tell each other besides their data. */
-struct notice {
-    enum { NOTICE_STOP, NOTICE_CLOSED } kind;
-    int rank; /* of the world: who stopped, or closed */
-    int stopper; /* of a stop: the rank whose error it is in the view of `rank`; to all others it is ERROR_STOPPED */
-    int context; /* of the group that was closed */
-    char text[sizeof((struct error *)0)->text];
-};
-
-/* A rank that closed a group. What it sent before may still be on its way. */
-struct departure {
-    struct departure *next;
-    int rank, context;
-    int64_t heard_ns;
-};
-
-struct mpi_rank {
-    struct comm comm;
-    struct exchange exchange;
-    struct mpi_rank *next_active;
-    struct job *job; /* the collective under way */
-    bool has_begun;
-    int64_t start_ns;
-    MPI_Request *requests; /* one in and one out for every other rank */
-    int request_count;
-    bool closing, closed; /* asked of the worker; done */
-};
-
-/* A message under way, in pieces that MPI can count. */
-struct transfer {
-    struct transfer *next;
-    struct mpi_rank *owner;
-    struct job *job;
-    bool has_begun;
-    int64_t arrived; /* bytes of a receive */
-    int request_count;
-    MPI_Request requests[];
-};
-
-struct mpi_family {
-    struct family family;
-    pthread_t worker;
-    pthread_cond_t work, changed; /* for the worker; for who waits for `state` or `settled` */
-    enum { OPENING, OPENED, FAILED } state;
-    struct error why_failed;
-    struct comm *world;
-    int open;  /* groups that are not closed */
-    bool news; /* the worker has not seen everything */
-    int next_context, most_contexts;
-    bool settled; /* all have said who stopped, or had the time to */
-
-    /* The worker's own. */
-    int rank, size;
-    MPI_Comm collectives, messages, notices;
-    struct mpi_rank *active;
-    struct transfer *transfers;
-    struct notice heard;
-    MPI_Request hearing;
-    struct departure *departures;
-    int stops_heard;
-    int first; /* the lowest rank known to have stopped by itself; -1: none */
-    bool stop_handled;
-    int64_t stop_ns;  /* when that was */
-    int64_t moved_ns; /* when there was progress */
-};
-
-static void stop_with(struct mpi_family *mpi, int stopper, struct error *why)
+void mpi_stop_with(struct mpi_family *mpi, int stopper, struct error *why)
 {
     pthread_mutex_lock(&mpi->family.lock);
     if (stopper != mpi->rank)
@@ -115,7 +42,7 @@ static void stop_with(struct mpi_family *mpi, int stopper, struct error *why)
     pthread_mutex_unlock(&mpi->family.lock);
 }
 
-static void stop_by_mpi(struct mpi_family *mpi, int code, const char *doing)
+void mpi_stop_by_code(struct mpi_family *mpi, int code, const char *doing)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length;
@@ -123,20 +50,18 @@ static void stop_by_mpi(struct mpi_family *mpi, int code, const char *doing)
     struct error why;
     error_set(&why, "rank %d: MPI failed to %s: %.200s; see what the launcher printed", mpi->rank, doing,
               text);
-    stop_with(mpi, mpi->rank, &why);
+    mpi_stop_with(mpi, mpi->rank, &why);
 }
 
-/* Are all done? Null requests are. A failure ends the family, and counts as not done. With `arrived`, adds to it the bytes
- * of the receives that ended now. */
-static bool are_done(struct mpi_family *mpi, MPI_Request *requests, int count, int64_t *arrived,
-                     const char *doing)
+bool mpi_are_done(struct mpi_family *mpi, MPI_Request *requests, int count, int64_t *arrived,
+                  const char *doing)
 {
     for (int i = 0; i < count; i++) {
         int done = 0, bytes = 0;
         MPI_Status status;
         int code = MPI_Test(&requests[i], &done, &status);
         if (code != MPI_SUCCESS)
-            stop_by_mpi(mpi, code, doing);
+            mpi_stop_by_code(mpi, code, doing);
         if (code != MPI_SUCCESS || !done)
             return false;
         if (arrived && MPI_Get_count(&status, MPI_BYTE, &bytes) == MPI_SUCCESS)
@@ -145,9 +70,7 @@ static bool are_done(struct mpi_family *mpi, MPI_Request *requests, int count, i
     return true;
 }
 
-/* Ends requests that nobody needs any more. After a second without an answer they are left to MPI, and false says that it
- * may still use their memory: this happens only to a program that is about to end. */
-static bool drop(MPI_Request *requests, int count)
+bool mpi_drop(MPI_Request *requests, int count)
 {
     int64_t start_ns = clock_ns();
     int done = 0;
@@ -161,258 +84,6 @@ static bool drop(MPI_Request *requests, int count)
             MPI_Request_free(&requests[i]);
     return done;
 }
-
-/* Notices. */
-
-static void tell(struct mpi_family *mpi, int rank, const struct notice *notice)
-{
-    if (rank == mpi->rank)
-        return;
-    MPI_Request request;
-    int64_t start_ns = clock_ns();
-    int done = 0;
-    MPI_Isend(notice, sizeof *notice, MPI_BYTE, rank, NOTICE_TAG, mpi->notices, &request);
-    while (!done && clock_ns() - start_ns < second_ns)
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (!done)
-        MPI_Request_free(&request);
-}
-
-static void tell_stop(struct mpi_family *mpi)
-{
-    struct notice notice = {.kind = NOTICE_STOP, .rank = mpi->rank, .stopper = mpi->family.stopper};
-    memcpy(notice.text, mpi->family.why.text, sizeof notice.text);
-    for (int rank = 0; rank < mpi->size; rank++)
-        tell(mpi, rank, &notice);
-}
-
-static void tell_closed(struct mpi_family *mpi, const struct comm *comm)
-{
-    struct notice notice = {.kind = NOTICE_CLOSED, .rank = mpi->rank, .context = comm->context};
-    for (int rank = 0; rank < comm->size; rank++)
-        tell(mpi, comm->world_ranks[rank], &notice);
-}
-
-static void listen(struct mpi_family *mpi)
-{
-    MPI_Irecv(&mpi->heard, sizeof mpi->heard, MPI_BYTE, MPI_ANY_SOURCE, NOTICE_TAG, mpi->notices,
-              &mpi->hearing);
-}
-
-/* Who stopped because another did has nothing to say. */
-static void note_stopper(struct mpi_family *mpi, int rank, int stopper)
-{
-    if (rank == stopper && (mpi->first < 0 || rank < mpi->first))
-        mpi->first = rank;
-}
-
-static void hear_stop(struct mpi_family *mpi)
-{
-    struct error why;
-    error_set(&why, "%s", mpi->heard.text);
-    mpi->stops_heard++;
-    note_stopper(mpi, mpi->heard.rank, mpi->heard.stopper);
-    stop_with(mpi, mpi->heard.stopper, &why);
-}
-
-static void hear_closed(struct mpi_family *mpi)
-{
-    struct departure *departure = host_alloc(sizeof *departure);
-    *departure = (struct departure){mpi->departures, mpi->heard.rank, mpi->heard.context, clock_ns()};
-    mpi->departures = departure;
-}
-
-static bool hear(struct mpi_family *mpi)
-{
-    if (!are_done(mpi, &mpi->hearing, 1, NULL, "listen to other ranks"))
-        return false;
-    if (mpi->heard.kind == NOTICE_STOP)
-        hear_stop(mpi);
-    else
-        hear_closed(mpi);
-    listen(mpi);
-    return true;
-}
-
-static bool has_left(const struct mpi_family *mpi, const struct comm *comm, int world_rank)
-{
-    const struct departure *left = mpi->departures;
-    while (left && (left->context != comm->context || left->rank != world_rank))
-        left = left->next;
-    return left != NULL;
-}
-
-/* The rank of the world that reports what the whole group found out. */
-static int choose_stopper(const struct mpi_family *mpi, const struct comm *comm)
-{
-    int rank = 0;
-    while (has_left(mpi, comm, comm->world_ranks[rank]))
-        rank++;
-    return comm->world_ranks[rank];
-}
-
-/* Does this call wait for a rank that left? A second later all that it sent must have arrived. */
-static void check_departures(struct mpi_family *mpi, const struct comm *comm, const struct job *job)
-{
-    for (const struct departure *left = mpi->departures; left; left = left->next) {
-        if (left->context != comm->context || clock_ns() - left->heard_ns < second_ns)
-            continue;
-        if (job_is_message(job) && comm->world_ranks[job->peer] != left->rank)
-            continue;
-        struct error why;
-        error_set(&why, "rank %d stopped: closed while other ranks went on; call the same on every rank",
-                  left->rank);
-        stop_with(mpi, choose_stopper(mpi, comm), &why);
-        return;
-    }
-}
-
-/* Collectives. */
-
-static void post_round(struct mpi_family *mpi, struct mpi_rank *self)
-{
-    self->request_count = 0;
-    int code = MPI_SUCCESS;
-    for (int rank = 0; rank < self->comm.size && code == MPI_SUCCESS; rank++) {
-        if (rank == self->comm.rank)
-            continue;
-        int peer = self->comm.world_ranks[rank], tag = self->comm.context;
-        int64_t bytes;
-        const void *outgoing = exchange_outgoing(&self->exchange, rank, &bytes);
-        MPI_Request *requests = self->requests + self->request_count;
-        requests[0] = requests[1] = MPI_REQUEST_NULL;
-        code = MPI_Irecv(exchange_incoming(&self->exchange, rank), (int)self->exchange.slot_bytes, MPI_BYTE,
-                         peer, tag, mpi->collectives, &requests[0]);
-        if (code == MPI_SUCCESS)
-            code = MPI_Isend(outgoing, (int)bytes, MPI_BYTE, peer, tag, mpi->collectives, &requests[1]);
-        self->request_count += 2;
-    }
-    if (code != MPI_SUCCESS)
-        stop_by_mpi(mpi, code, "start a collective");
-}
-
-static void finish_collective(struct mpi_rank *self)
-{
-    pthread_mutex_lock(&self->comm.family->lock);
-    self->comm.busy_ns += clock_ns() - self->start_ns;
-    job_finish(&self->comm, self->job);
-    self->job = NULL;
-    pthread_mutex_unlock(&self->comm.family->lock);
-}
-
-/* True when something happened. */
-static bool advance_collective(struct mpi_family *mpi, struct mpi_rank *self)
-{
-    if (!self->has_begun) {
-        self->has_begun = true;
-        exchange_begin(&self->exchange, self->job);
-        post_round(mpi, self);
-        return true;
-    }
-    if (!are_done(mpi, self->requests, self->request_count, NULL, "carry out a collective")) {
-        check_departures(mpi, &self->comm, self->job);
-        return false;
-    }
-    struct error why;
-    int more = exchange_advance(&self->exchange, &why);
-    if (more > 0)
-        post_round(mpi, self);
-    else if (more < 0)
-        stop_with(mpi, choose_stopper(mpi, &self->comm), &why);
-    else
-        finish_collective(self);
-    return true;
-}
-
-static bool advance_collectives(struct mpi_family *mpi)
-{
-    bool moved = false;
-    struct mpi_rank **link = &mpi->active;
-    while (*link) {
-        moved |= advance_collective(mpi, *link);
-        if ((*link)->job)
-            link = &(*link)->next_active;
-        else
-            *link = (*link)->next_active;
-    }
-    return moved;
-}
-
-/* Messages. */
-
-static void post_transfer(struct mpi_family *mpi, struct transfer *transfer)
-{
-    const struct job *job = transfer->job;
-    const struct comm *comm = &transfer->owner->comm;
-    unsigned char *data = job->spans[0].data;
-    int64_t bytes = job->count * dtype_bytes(job->dtype);
-    int peer = comm->world_ranks[job->peer], tag = comm->context * TAG_ROOM + job->tag;
-    int code = MPI_SUCCESS;
-    for (int i = 0; i < transfer->request_count && code == MPI_SUCCESS; i++) {
-        int64_t at = (int64_t)i * MOST_BYTES;
-        int count = (int)min_i64(bytes - at, MOST_BYTES);
-        MPI_Request *request = &transfer->requests[i];
-        if (job->kind == JOB_SEND)
-            code = MPI_Isend(data + at, count, MPI_BYTE, peer, tag, mpi->messages, request);
-        else
-            code = MPI_Irecv(data + at, count, MPI_BYTE, peer, tag, mpi->messages, request);
-    }
-    if (code != MPI_SUCCESS)
-        stop_by_mpi(mpi, code, "start a message");
-}
-
-/* A message that is too long is an error of MPI's. */
-static void check_length(struct mpi_family *mpi, const struct transfer *transfer)
-{
-    const struct job *job = transfer->job;
-    const int *world_ranks = transfer->owner->comm.world_ranks;
-    int64_t expected = job->count * dtype_bytes(job->dtype);
-    if (job->kind == JOB_SEND || transfer->arrived == expected)
-        return;
-    struct error why;
-    error_set(&why,
-              "rank %d receives %lld bytes from rank %d, which sends %lld with tag %d; make the two agree",
-              mpi->rank, (long long)expected, world_ranks[job->peer], (long long)transfer->arrived, job->tag);
-    stop_with(mpi, mpi->rank, &why);
-}
-
-static bool advance_transfer(struct mpi_family *mpi, struct transfer *transfer)
-{
-    if (!transfer->has_begun) {
-        transfer->has_begun = true;
-        post_transfer(mpi, transfer);
-        return false;
-    }
-    int64_t *arrived = transfer->job->kind == JOB_RECEIVE ? &transfer->arrived : NULL;
-    if (!are_done(mpi, transfer->requests, transfer->request_count, arrived, "carry a message")) {
-        check_departures(mpi, &transfer->owner->comm, transfer->job);
-        return false;
-    }
-    check_length(mpi, transfer);
-    pthread_mutex_lock(&mpi->family.lock);
-    job_finish(&transfer->owner->comm, transfer->job);
-    pthread_mutex_unlock(&mpi->family.lock);
-    return true;
-}
-
-static bool advance_transfers(struct mpi_family *mpi)
-{
-    bool moved = false;
-    struct transfer **link = &mpi->transfers;
-    while (*link) {
-        struct transfer *transfer = *link;
-        if (!advance_transfer(mpi, transfer)) {
-            link = &transfer->next;
-            continue;
-        }
-        moved = true;
-        *link = transfer->next;
-        free(transfer);
-    }
-    return moved;
-}
-
-/* The worker. */
 
 /* Those that have begun are finished by what carries them. All with the lock held, up to handle_stop(). */
 static struct job *take_job(struct mpi_rank *self)
@@ -513,15 +184,15 @@ static void handle_stop(struct mpi_family *mpi)
         return;
     mpi->stop_handled = true;
     mpi->stop_ns = clock_ns();
-    note_stopper(mpi, mpi->rank, mpi->family.stopper);
-    tell_stop(mpi);
+    mpi_note_stopper(mpi, mpi->rank, mpi->family.stopper);
+    mpi_tell_stop(mpi);
     for (struct mpi_rank *self = mpi->active; self; self = self->next_active)
-        if (!drop(self->requests, self->request_count))
+        if (!mpi_drop(self->requests, self->request_count))
             exchange_open(&self->exchange, self->comm.rank, self->comm.size, 0); /* MPI keeps its memory */
     mpi->active = NULL;
     for (struct transfer *transfer = mpi->transfers, *next; transfer; transfer = next) {
         next = transfer->next;
-        drop(transfer->requests, transfer->request_count);
+        mpi_drop(transfer->requests, transfer->request_count);
         free(transfer);
     }
     mpi->transfers = NULL;
@@ -547,7 +218,7 @@ static void check_settled(struct mpi_family *mpi)
 
 static void let_go(struct mpi_family *mpi, struct mpi_rank *self)
 {
-    tell_closed(mpi, &self->comm);
+    mpi_tell_closed(mpi, &self->comm);
     pthread_mutex_lock(&mpi->family.lock);
     self->closed = true;
     mpi->open--;
@@ -581,7 +252,7 @@ static int open_mpi(struct mpi_family *mpi, struct error *err)
     if (mpi->most_contexts < 1)
         return error_set(err, "this MPI has tags up to %d; at least %d are needed",
                          has_limit ? *largest_tag : 0, COMM_TAG_MAX);
-    listen(mpi);
+    mpi_listen(mpi);
     return 0;
 }
 
@@ -590,38 +261,19 @@ static void abort_all(void)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* After a failure: has everybody closed the world, within some seconds? */
-static bool have_all_left(struct mpi_family *mpi)
-{
-    int64_t start_ns = clock_ns();
-    while (clock_ns() - start_ns < LEAVE_S * second_ns) {
-        int left = 0;
-        for (const struct departure *departure = mpi->departures; departure; departure = departure->next)
-            left += departure->context == 0;
-        if (left == mpi->size - 1)
-            return true;
-        if (!hear(mpi))
-            nanosleep(&(struct timespec){.tv_nsec = MOST_PAUSE_NS}, NULL);
-    }
-    return false;
-}
-
 /* MPI_Finalize() waits for all ranks. Where some may never come, the end of this program ends theirs. After a failure the
  * launcher kills the others as soon as one has ended, so the rank that has something to say is given the time. */
 static void close_mpi(struct mpi_family *mpi)
 {
-    if (mpi->family.stopped && !have_all_left(mpi)) {
+    if (mpi->family.stopped && !mpi_have_all_left(mpi)) {
         atexit(abort_all);
     } else {
-        drop(&mpi->hearing, 1);
+        mpi_drop(&mpi->hearing, 1);
         MPI_Finalize();
     }
     if (mpi->family.stopped && mpi->first != mpi->rank)
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    for (struct departure *departure = mpi->departures, *next; departure; departure = next) {
-        next = departure->next;
-        free(departure);
-    }
+    mpi_forget_departures(mpi);
 }
 
 static void run(struct mpi_family *mpi)
@@ -632,11 +284,11 @@ static void run(struct mpi_family *mpi)
         bool stopped = mpi->family.stopped;
         struct mpi_rank *closing = find_closing(mpi);
         pthread_mutex_unlock(&mpi->family.lock);
-        bool moved = hear(mpi);
+        bool moved = mpi_hear(mpi);
         if (stopped)
             handle_stop(mpi);
-        moved |= advance_collectives(mpi);
-        moved |= advance_transfers(mpi);
+        moved |= mpi_advance_collectives(mpi);
+        moved |= mpi_advance_transfers(mpi);
         if (closing)
             let_go(mpi, closing);
         pthread_mutex_lock(&mpi->family.lock);

@@ -10,7 +10,7 @@ all_same() { [ "$status" -eq 0 ] && [ "$(grep -c 'are the same' out)" -eq "$1" ]
 
 # In time, not as a success, with COUNT lines of ours, which all hold TEXT.
 ended() {
-    [ "$status" -ne 0 ] && [ "$seconds" -lt 10 ] && [ "$(grep -c '^launched_ranks:' err)" -eq "$1" ] &&
+    [ "$status" -ne 0 ] && in_time && [ "$(grep -c '^launched_ranks:' err)" -eq "$1" ] &&
         [ "$(grep -c "^launched_ranks:.*$2" err)" -eq "$1" ]
 }
 

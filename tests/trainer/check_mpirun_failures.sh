@@ -7,6 +7,10 @@ data=$(realpath docs/design.md)
 
 tiny=(gpt2-tiny --data "$data" --seq-len 16 --micro-batch 1)
 
+well() { [ "$status" -eq 0 ]; }
+launch 2 train "${tiny[@]}" --dp 2 --steps 50
+verdict "a run to which nothing happens ends well" well
+
 for layout in --dp --tp --pp; do
     launch 2 train "${tiny[@]}" $layout 2 --lr 900 --clip 0 --steps 50
     verdict "a run that diverges ends with one message: $layout 2" \

@@ -18,6 +18,6 @@ same_checkpoint() { cmp "$(tensors "$1")" "$(tensors "$2")" && cmp "$1/checkpoin
 
 # Did it end in time, not as a success, and with one line of ours, which holds the text?
 refused() {
-    [ "$status" -ne 0 ] && [ "$seconds" -lt 10 ] && [ "$(grep -c '^memplan:' err)" -eq 1 ] &&
+    [ "$status" -ne 0 ] && in_time && [ "$(grep -c '^memplan:' err)" -eq 1 ] &&
         grep -q "^memplan:.*$1" err
 }
