@@ -108,6 +108,23 @@ static void note_parameters(struct training_job *job)
                  "not as many as the description has: the file may hold other layers too");
 }
 
+/* NAME=value, or --export=ALL,NAME=value of srun, where a comma ends the value. */
+static bool sets_allocator(const struct word *word, struct arena *arena, struct word *out)
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="};
+    bool exports = !strncmp(word->text, "--export=", 9);
+    for (int i = 0; i < 2; i++) {
+        const char *at = exports ? strstr(word->text, names[i]) : word->text;
+        if (!at || strncmp(at, names[i], strlen(names[i])))
+            continue;
+        at += strlen(names[i]);
+        *out = *word;
+        out->text = arena_printf(arena, "%.*s", (int)(exports ? strcspn(at, ",") : strlen(at)), at);
+        return true;
+    }
+    return false;
+}
+
 /* Set in the script, or before the launch on its line. */
 static void note_allocator(struct training_job *job, const struct words *command,
                            const struct job_files *files)
@@ -117,11 +134,7 @@ static void note_allocator(struct training_job *job, const struct words *command
     if (files->script && files->script->allocator.count)
         found = files->script->allocator.list[0];
     for (int i = 0; i < command->count; i++)
-        if (!strncmp(command->list[i].text, name, sizeof name - 1) &&
-            command->list[i].text[sizeof name - 1] == '=') {
-            found = command->list[i];
-            found.text += sizeof name;
-        }
+        sets_allocator(&command->list[i], job->facts.arena, &found);
     const char *edited = job_edit_variable(&files->edits, name);
     if (edited)
         found = (struct word){.text = edited};

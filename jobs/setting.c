@@ -276,6 +276,28 @@ static struct word joined(struct training_job *job, const struct words *words, i
     return all;
 }
 
+static void note_word(struct training_job *job, const struct word *word)
+{
+    struct arena *arena = job->facts.arena;
+    const char *origin = job_origin(job, word);
+    if (word->unknown && word->name)
+        origin = arena_printf(arena, "%s; give --set %s=VALUE", word->unknown, word->name);
+    if (*word->text)
+        job_note(job, FACT_UNKNOWN, word->text, word->unknown ? "may hold options" : "", origin);
+}
+
+/* Of an option that is no business of ours all words up to the next one were taken; but a variable among them may hold others.
+ * Lists of data files are mostly variables. */
+static void note_swallowed(struct training_job *job, const struct words *words, int first, int end)
+{
+    const char *name = words->list[first - 1].text;
+    if (strstr(name, "data") || strstr(name, "path"))
+        return;
+    for (int i = first + 1; i < end; i++)
+        if (words->list[i].unknown)
+            note_word(job, &words->list[i]);
+}
+
 /* The option at `at`, with its value; returns the place behind it, or -1. */
 static int read_option(const struct setting_table *table, struct training_job *job, const struct words *words,
                        int at, struct error *err)
@@ -292,13 +314,15 @@ static int read_option(const struct setting_table *table, struct training_job *j
     const struct setting_rule *rule = find_rule(table, name.text);
     if (rule && is_bare(rule))
         return setting_apply(table, job, &name, NULL, err) ? -1 : end;
-    while (end < words->count && !is_option(&words->list[end]))
+    while (end < words->count && !is_option(&words->list[end]) && !words->list[end].added)
         end++;
     bool one = rule && rule->kind != SETTING_LIST;
     if (one && end > at + 2)
         end = at + 2;
     if (end == at + 1)
         return setting_apply(table, job, &name, NULL, err) ? -1 : end;
+    if (!rule)
+        note_swallowed(job, words, at + 1, end);
     value = joined(job, words, at + 1, end);
     return setting_apply(table, job, &name, &value, err) ? -1 : end;
 }
@@ -313,12 +337,8 @@ int setting_read_words(const struct setting_table *table, struct training_job *j
         if (!is_option(word)) {
             if (rest)
                 rest->list[rest->count++] = *word;
-            else if (*word->text)
-                job_note(
-                    job, FACT_UNKNOWN, word->text, word->unknown ? "may hold options" : "",
-                    word->unknown && word->name
-                        ? arena_printf(job->facts.arena, "%s; give --set %s=VALUE", word->unknown, word->name)
-                        : job_origin(job, word));
+            else
+                note_word(job, word);
             at++;
             continue;
         }

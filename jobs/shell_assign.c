@@ -70,6 +70,42 @@ static int assign_text(struct parser *p, struct variable *v, const struct glyphs
     return 0;
 }
 
+/* Whether a value begins with that of the variable itself: A+=..., A="$A ...". */
+static bool adds(const struct variable *v, const char *value, const char *end, bool append)
+{
+    size_t length = strlen(v->name);
+    value += value < end && *value == '"';
+    bool braces = end - value > 2 && !strncmp(value, "${", 2);
+    const char *name = value + 1 + braces;
+    bool itself =
+        value < end && *value == '$' && (size_t)(end - name) > length && !strncmp(name, v->name, length);
+    return append || (itself && (braces ? name[length] == '}' : shell_name_length(name, end) == length));
+}
+
+/* What was there stays, with a word behind it that says that more may come. */
+static int add_addition(struct parser *p, struct variable *v, struct span s, const char *place)
+{
+    const char *why = arena_printf(p->scope->arena, "$%s grows inside %s on line %d", v->name, place, s.line);
+    struct variable fresh = {.name = v->name, .array = v->array};
+    struct glyphs more = {0}, text = {0};
+    if (shell_add_addition(p->scope, v->name, s.line, why, &more, p->err))
+        return -1;
+    for (int i = 0; i < v->count; i++)
+        shell_append_value(p->scope, &fresh, v->values[i]);
+    if (v->array) {
+        shell_append_value(p->scope, &fresh, more);
+    } else {
+        text = fresh.values[0];
+        text.room = 0; /* others may hold the old text */
+        if (shell_glyphs_add(p->scope, &text, &(struct glyph){.character = ' ', .line = s.line}, 1, p->err) ||
+            shell_glyphs_add(p->scope, &text, more.list, more.count, p->err))
+            return -1;
+        fresh.values[0] = text;
+    }
+    *v = fresh;
+    return 0;
+}
+
 int shell_assign(struct parser *p, struct span s)
 {
     const char *value = s.end;
@@ -79,6 +115,9 @@ int shell_assign(struct parser *p, struct span s)
     const char *place = shell_inside(p);
     if (!place && p->tested)
         place = "a condition";
+    struct variable *old = place ? shell_find(scope, s.from, length) : NULL;
+    if (old && old->count && !old->fixed && adds(old, value, s.end, append))
+        return add_addition(p, old, s, place);
     if (place)
         return shell_forget(scope, s.from, length,
                             arena_printf(scope->arena, "$%.*s is set inside %s on line %d", (int)length,

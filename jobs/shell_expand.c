@@ -166,7 +166,7 @@ static unsigned short unknown_number(struct scope *scope, const char *why, const
         return (unsigned short)(last + 1);
     scope->unknowns = grown(scope->arena, scope->unknowns, scope->unknown_count, &scope->unknown_room,
                             sizeof *scope->unknowns);
-    scope->unknowns[scope->unknown_count++] = (struct unknown){why, name};
+    scope->unknowns[scope->unknown_count++] = (struct unknown){.why = why, .name = name};
     return (unsigned short)scope->unknown_count;
 }
 
@@ -180,6 +180,15 @@ int shell_add_unknown(struct scope *scope, const char *from, const char *end, in
             return -1;
     }
     return 0;
+}
+
+int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, struct glyphs *out,
+                       struct error *err)
+{
+    const char *text = arena_printf(scope->arena, "$%s", name);
+    int number = unknown_number(scope, why, name); /* may move them */
+    scope->unknowns[number - 1].added = true;
+    return shell_add_unknown(scope, text, text + strlen(text), line, why, name, out, err);
 }
 
 int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out,
@@ -365,6 +374,25 @@ static bool is_empty(const struct expansion *e, const struct parameter *p)
     return p->count == 0 || (p->count == 1 && p->values[0].count == 0);
 }
 
+/* ${NAME:=value} gives the variable that value, too. */
+static int assign_default(const struct expansion *e, const struct parameter *p, const char *value)
+{
+    int first = e->out->count;
+    struct glyphs text = {0};
+    if (add_alternative(e, value, p->end, p->line))
+        return -1;
+    struct variable *v = p->special ? NULL : shell_declare(e->scope, p->name, p->length, e->err);
+    if (!v)
+        return p->special ? 0 : -1;
+    if (shell_glyphs_add(e->scope, &text, e->out->list + first, e->out->count - first, e->err))
+        return -1;
+    for (int i = 0; i < text.count; i++)
+        text.list[i].flags = 0;
+    *v = (struct variable){.name = v->name, .fixed = v->fixed};
+    shell_append_value(e->scope, v, text);
+    return 0;
+}
+
 static int add_operated(const struct expansion *e, const struct parameter *p)
 {
     const char *op = p->op;
@@ -381,7 +409,7 @@ static int add_operated(const struct expansion *e, const struct parameter *p)
             return add_parameter(e, p);
         if (*op == '?')
             return add_unset(e, p->name, p->length, p->from, p->end + 1, p->line);
-        return add_alternative(e, op + 1, p->end, p->line);
+        return *op == '=' ? assign_default(e, p, op + 1) : add_alternative(e, op + 1, p->end, p->line);
     case '+':
         return absent ? 0 : add_alternative(e, op + 1, p->end, p->line);
     case '#':
@@ -619,6 +647,7 @@ static void add_word(struct scope *scope, const struct glyph *list, int count, s
         if (list[i].unknown && !word.unknown) {
             word.unknown = scope->unknowns[list[i].unknown - 1].why;
             word.name = scope->unknowns[list[i].unknown - 1].name;
+            word.added = scope->unknowns[list[i].unknown - 1].added;
         }
         if (!(list[i].flags & GLYPH_EMPTY))
             *text++ = (char)list[i].character;

@@ -34,6 +34,7 @@ struct variable {
 
 struct unknown {
     const char *why, *name;
+    bool added;
 };
 
 struct scope {
@@ -69,6 +70,9 @@ int shell_glyphs_add(struct scope *scope, struct glyphs *out, const struct glyph
 /* Text that stands for something unknown. */
 int shell_add_unknown(struct scope *scope, const char *from, const char *end, int line, const char *why,
                       const char *name, struct glyphs *out, struct error *err);
+/* "$NAME" for what may be added to that variable, or not. */
+int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, struct glyphs *out,
+                       struct error *err);
 /* A word as it is; what is unknown stays so. */
 int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out, struct error *err);
 /* Fields: cut at breaks, and (unless `whole`) at blanks that are not quoted. */

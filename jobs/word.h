@@ -2,12 +2,15 @@
 #ifndef MEMPLAN_JOBS_WORD_H
 #define MEMPLAN_JOBS_WORD_H
 
+#include <stdbool.h>
+
 struct word {
     const char *text;
     const char *file;    /* "run.sh"; NULL: typed on the command line */
     int line;            /* in that file */
     const char *unknown; /* what it depends on and nothing here says ("$NODES is set nowhere"); NULL: it is known */
     const char *name;    /* the variable that would say, for `--set NAME=...`; NULL: none would */
+    bool added;          /* stands for what a condition may add behind the rest: nothing, or options */
 };
 
 struct words {

@@ -1,10 +1,20 @@
 #include "tests/jobs/fuzz_targets.h"
 
+#include "jobs/job_workload.h"
 #include "jobs/jobs.h"
 #include "jobs/weights_header.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* To what predictions are made from; a job that lacks something has none. */
+static void read_on(const struct training_job *job)
+{
+    struct workload workload;
+    struct error err = {0};
+    if (job->model_known && !job_count(job, FACT_MISSING) && !job_workload(job, &workload, &err))
+        workload_check(&workload, &err);
+}
 
 /* A job from a script that writes `body` to a file and starts `launch`, which names it. */
 static void read_with_file(const char *name, const uint8_t *bytes, size_t count, const char *launch)
@@ -16,7 +26,8 @@ static void read_with_file(const char *name, const uint8_t *bytes, size_t count,
     struct jobs_request request = {.ranks = 8};
     text_printf(&script, "cat > %s <<'END_OF_FUZZED_FILE'\n%.*s\nEND_OF_FUZZED_FILE\n%s\n", name, (int)count,
                 (const char *)bytes, launch);
-    jobs_read_text(&request, "fuzzed.sh", script.data, script.length, arena, &job, &err);
+    if (!jobs_read_text(&request, "fuzzed.sh", script.data, script.length, arena, &job, &err))
+        read_on(&job);
     text_free(&script);
     arena_free(arena);
 }
@@ -29,7 +40,8 @@ int fuzz_script(const uint8_t *bytes, size_t count)
     const char *const arguments[] = {"first", "second"};
     const struct shell_variable set[] = {{"NODES", "2"}};
     struct jobs_request request = {.command = arguments, .command_count = 2, .set = set, .set_count = 1};
-    jobs_read_text(&request, "fuzzed.sh", (const char *)bytes, count, arena, &job, &err);
+    if (!jobs_read_text(&request, "fuzzed.sh", (const char *)bytes, count, arena, &job, &err))
+        read_on(&job);
     arena_free(arena);
     return 0;
 }
@@ -47,7 +59,8 @@ int fuzz_launch(const uint8_t *bytes, size_t count)
     for (char *word = strtok_r(text, "\n ", &state); word && request.command_count < MOST;
          word = strtok_r(NULL, "\n ", &state))
         words[request.command_count++] = word;
-    jobs_read(&request, arena, &job, &err);
+    if (!jobs_read(&request, arena, &job, &err))
+        read_on(&job);
     arena_free(arena);
     return 0;
 }

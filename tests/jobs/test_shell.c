@@ -215,3 +215,54 @@ TEST(shell_growth, "variables that double without end are refused, and not for l
     arena_free(arena);
     text_free(&text);
 }
+
+TEST(shell_functions, "a function that is called is read there, with the arguments of the call")
+{
+    assert_words("f() { run --a \"$1\" $# \"$@\"; }\nf x 'y z'", "[run][--a][x][2][x][y z]");
+    assert_words("function f {\n  run $1\n}\nA=(p q)\nf \"${A[@]}\" && B=1", "[run][p]");
+    assert_words("f() { X=2; }\nX=1\nf\nrun $X", "[run][2]");
+    assert_words("X=1\nf() { X=2; }\nrun $X", "[run][1]"); /* nobody calls it */
+    assert_words("X=1\nY=5\nf() { local X=2 Y; Y=3; run2 $Y; }\nf\nrun $X $Y", "[run][1][5]");
+    assert_words("f() { run $1; }\nmain() { f ${1:-8}; }\nmain \"$@\"", "[run][one]");
+    assert_words("f() { shift; run $1; }\nf a b", "[run][b]");
+    assert_words("f() ( run $1 )\nf a | tee x", "[tee][x]");
+    assert_words("f() { run \"$1\"; }\nif x; then f a; fi", "[run][a]");
+    assert_words("f() { X=2; }\nX=1\nif x; then f; fi\nrun $X", "[run]?[$X]");
+    assert_words("f() { run $1; }\nf $UNSET", "[run]?[$UNSET]");
+    assert_words("f() { run $1; }", "[run]?[$1]");
+    assert_words("f() { f; run a; }\nf\nrun b", "[run][b]"); /* without end: followed a few times */
+}
+
+TEST(shell_function_commands, "what a function starts counts once, and no longer as something inside of it")
+{
+    struct error err = {0};
+    ASSERT_OK(read_script("f() { run a; }\nf\nf\n", &err));
+    int runs = 0;
+    for (int i = 0; i < script.command_count; i++) {
+        runs += script.commands[i].words.count > 0;
+        ASSERT(!script.commands[i].inside || !script.commands[i].words.count);
+    }
+    ASSERT_INT(runs, 2);
+    arena_free(arena);
+}
+
+TEST(shell_additions, "what a condition adds to a variable leaves the rest of it known")
+{
+    assert_words("A=\"-x 1\"\nif y; then A=\"$A -z\"; fi\nrun $A", "[run][-x][1]?[$A]");
+    assert_words("A=(-x 1)\n[ y ] && A+=(-z)\nrun \"${A[@]}\"", "[run][-x][1]?[$A]");
+    assert_words("A=1\nif y; then A=\"${AB} 2\"; fi\nrun $A", "[run]?[$A]");
+    assert_words("A=1\nif y; then A+=2; fi\nrun ${A}", "[run][1]?[$A]");
+}
+
+TEST(shell_eval, "what eval is given is read as a script")
+{
+    assert_words("C=\"run a\"\neval $C b", "[run][a][b]");
+    assert_words("eval \"A=3\"\nrun $A", "[run][3]");
+    assert_words("A=1\nif x; then eval A=2; fi\nrun $A", "[run]?[$A]");
+}
+
+TEST(shell_assigned_defaults, "${NAME:=value} gives the variable a value")
+{
+    assert_words(": \"${A:=x y}\"\nrun $A \"$A\"", "[run][x][y][x y]");
+    assert_words("A=1\n: ${A:=2}\nrun $A ${GIVEN:=2} $GIVEN", "[run][1][16][16]");
+}

@@ -1,0 +1,78 @@
+/* Launch scripts as people write them, in tests/jobs/scripts/: arrays, functions, here-documents, batch systems, containers,
+ * each read without running anything. */
+#include "tests/test.h"
+
+#include "jobs/jobs.h"
+
+#include <string.h>
+
+#define FOLDER "tests/jobs/scripts/"
+
+struct expected {
+    const char *script;
+    enum job_framework framework;
+    int sharding;
+    int64_t ranks, dp, tp, micro, global, sequence;
+    const char *missing, *unknown; /* names of facts of these kinds, commas between; the rest has none */
+};
+
+static const struct expected scripts[] = {
+    {"arrays.sh", JOB_MEGATRON, JOB_REPLICATED, 8, 1, 8, 1, 16, 2048, "", ""},
+    {"slurm_accelerate.sh", JOB_HF_TRAINER, JOB_FSDP1, 32, 32, 1, 2, 256, 4096, "",
+     "source ~/venv/bin/activate"},
+    {"functions.sh", JOB_MEGATRON, JOB_REPLICATED, 16, 4, 4, 1, 64, 4096, "", "$OPTIONS"},
+    {"heredoc.sh", JOB_HF_TRAINER, JOB_ZERO2, 4, 4, 1, 2, 8, 2048, "", ""},
+    {"slurm_container.sh", JOB_MEGATRON, JOB_DISTRIBUTED_OPTIMIZER, 16, 8, 2, 2, 128, 2048, "", ""},
+    {"mpi_module.sh", JOB_TORCHTITAN, JOB_FSDP2, 8, 4, 2, 1, 4, 8192, "", ""},
+    {"plain_python.sh", JOB_HF_TRAINER, JOB_REPLICATED, 1, 1, 1, 4, 4, 1024, "", ""},
+    {"trl_command.sh", JOB_HF_TRAINER, JOB_REPLICATED, 0, 0, 1, 1, 0, 4096, "ranks", "$ARGS"},
+    {"accelerate_options.sh", JOB_HF_TRAINER, JOB_ZERO2, 8, 8, 1, 1, 8, 2048, "", "$EXTRA"},
+};
+
+static const char *names_of(const struct training_job *job, enum fact_kind kind, struct arena *arena)
+{
+    const char *names = "";
+    for (int i = 0; i < job->facts.count; i++)
+        if (job->facts.list[i].kind == kind)
+            names = arena_printf(arena, "%s%s%s", names, *names ? "," : "", job->facts.list[i].name);
+    return names;
+}
+
+static void check(const struct expected *e)
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {.script = arena_printf(arena, FOLDER "%s", e->script)};
+    ASSERT_MSG(!jobs_read(&request, arena, &job, &err), "%s: %s", e->script, err.text);
+    const int64_t got[] = {job.framework, job.shards.sharding, job.launch.ranks, job.layout.dp,
+                           job.layout.tp, job.batch.micro,     job.batch.global, job.batch.sequence},
+                  wanted[] = {e->framework, e->sharding, e->ranks,  e->dp,
+                              e->tp,        e->micro,    e->global, e->sequence};
+    static const char *const names[] = {"framework", "sharding", "ranks",  "dp",
+                                        "tp",        "micro",    "global", "sequence"};
+    for (int i = 0; i < 8; i++)
+        ASSERT_MSG(got[i] == wanted[i], "%s: %s is %lld, not %lld", e->script, names[i], (long long)got[i],
+                   (long long)wanted[i]);
+    ASSERT_STR(names_of(&job, FACT_MISSING, arena), e->missing);
+    ASSERT_STR(names_of(&job, FACT_UNKNOWN, arena), e->unknown);
+    arena_free(arena);
+}
+
+TEST_LOOP(real_scripts, "scripts as people write them are read, and what is not known in them is named",
+          sizeof scripts / sizeof scripts[0])
+{
+    check(&scripts[_i]);
+}
+
+TEST(real_scripts_allocator, "an environment for PyTorch's allocator that srun is told to export is seen")
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {.script = FOLDER "slurm_container.sh"};
+    ASSERT_OK(jobs_read(&request, arena, &job, &err));
+    ASSERT(job.kernels.allocator);
+    ASSERT_STR(job.kernels.allocator, "expandable_segments:True");
+    arena_free(arena);
+}
