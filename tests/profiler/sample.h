@@ -67,6 +67,13 @@ static const struct store_tensor sample_tensors[] = {
 };
 enum { SAMPLE_TENSORS = sizeof sample_tensors / sizeof *sample_tensors };
 
+void sample_write(struct store *store, struct store_run *run);
+/* A file with one finished run of the sample. */
+void sample_file(const char *path);
+void sample_assert_readable(const char *path);
+/* Of rank 0, whose events must be numbered without a gap. */
+int64_t sample_count_events(struct store *store, int64_t run_id);
+
 static inline double thread_seconds(void)
 {
     struct timespec used;
