@@ -281,7 +281,9 @@ class MemoryPicture {
   }
 
   point(index) {
-    const x = this.x(this.memory.at[index]), y = this.y(this.memory.total[index]);
+    // What began before the view and lasts into it is pointed at where the view begins.
+    const lasts = index === findPoint(this.memory, this.view[0]), y = this.y(this.memory.total[index]);
+    const x = lasts ? Math.max(this.left, this.x(this.memory.at[index])) : this.x(this.memory.at[index]);
     this.cursor.replaceChildren();
     if (x >= this.left - 0.5 && x <= this.left + this.width + 0.5)
       this.cursor.append(element("line", {svg: 1, class: "cursor-line", x1: x, x2: x, y1: this.top, y2: this.top + this.height}),
