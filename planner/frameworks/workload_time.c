@@ -108,6 +108,14 @@ static void add_backward(const struct pricing *p, const struct passes *passes, c
     train_add(train, gathered_again ? t->gather_s : 0, pass_s, t->reduce_s);
 }
 
+/* The head's own matrix on this rank: none where it is the embedding's. */
+static double head_elements(const struct workload *w, bool with_embedding)
+{
+    const struct workload_model *m = &w->model;
+    int64_t outputs = m->classes ? m->classes : m->tied && with_embedding ? 0 : m->vocab;
+    return (double)(outputs * m->hidden) / (double)w->tp;
+}
+
 /* Layers that are gathered or reduced in each pass are walked one by one, and so are the ends of the model. */
 static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g, bool apart)
 {
@@ -115,21 +123,22 @@ static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds 
     int64_t from = states_time_first_layer(w, g), to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
     bool first = g == 0, last = g == w->pp * w->virtual_stages - 1;
     struct passes embedding = layer_time_embedding(p), head = layer_time_head(p);
-    struct transfers table =
-        states_time_transfers(p, (double)(w->model.vocab * w->model.hidden) / (double)w->tp);
+    double table = (double)(w->model.vocab * w->model.hidden) / (double)w->tp;
+    struct transfers rows = states_time_transfers(p, table);
+    struct transfers columns = states_time_transfers(p, head_elements(w, first));
     struct train ahead = {.overlaps = w->wraps_layers};
     struct train back = {.overlaps = w->wraps_layers && w->overlaps_gradients};
     struct clocks weight = {0};
     if (first)
-        add_forward(p, &embedding, &table, &ahead);
+        add_forward(p, &embedding, &rows, &ahead);
     for (int64_t layer = from; layer < to; layer++) {
         int kind = layer_kind(p, kinds, layer);
         add_forward(p, &kinds->passes[kind], &kinds->transfers[kind], &ahead);
         clocks_add(&weight, kinds->passes[kind].weight);
     }
     if (last) {
-        add_forward(p, &head, &table, &ahead);
-        add_backward(p, &head, &table, false, false, &back);
+        add_forward(p, &head, &columns, &ahead);
+        add_backward(p, &head, &columns, false, false, &back);
     }
     for (int64_t layer = to - 1; layer >= from; layer--) {
         int kind = layer_kind(p, kinds, layer);
@@ -137,7 +146,7 @@ static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds 
                      &back);
     }
     if (first)
-        add_backward(p, &embedding, &table, false, false, &back);
+        add_backward(p, &embedding, &rows, false, false, &back);
     return (struct chunk_time){train_end(&ahead), train_end(&back), apart ? pass_seconds(p, weight) : 0};
 }
 

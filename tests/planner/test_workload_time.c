@@ -191,6 +191,38 @@ TEST(workload_time_sync,
     ASSERT(once.reduced_s > 0 && once.reduced_s < reduction_s);
 }
 
+TEST(workload_time_zero2, "ZeRO-2 reduces with each micro-batch, and gathers once what it has updated")
+{
+    struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_ZERO2);
+    struct machine_speed slow = machine("8x1:h100-80g,net=10Gb/s");
+    w.model = titan().model;
+    w.dp = 8;
+    w.sequence = 2048;
+    double half_s = 2 * workload_parameters(&w) * 7 / 8 / slow.net_bytes_per_s.value;
+    struct workload_time one = timed(&w, NULL, &slow);
+    w.micro_batches = 3;
+    struct workload_time three = timed(&w, NULL, &slow);
+    ASSERT(one.passes_s > half_s && one.passes_s < 1.1 * half_s);
+    ASSERT_NEAR(three.passes_s, 3 * one.passes_s, 1e-6 * three.passes_s);
+    ASSERT_NEAR(three.reduced_s, half_s, 0.01 * half_s);
+}
+
+TEST(workload_time_hybrid, "hybrid shards are gathered within a node, and only sums of shards cross it")
+{
+    struct machine_speed speed = machine("8x8:h100-80g,net=10Gb/s");
+    struct workload w = titan();
+    w.dp = 64;
+    double whole_s = timed(&w, NULL, &speed).passes_s;
+    w.shard_ranks = 8;
+    double hybrid_s = timed(&w, NULL, &speed).passes_s;
+    /* an eighth of the gradients in fp32, there and back, of eight ranks that share a node's network */
+    double across_s = 2 * 4 * workload_parameters(&w) * 7 / 8 / speed.net_bytes_per_s.value;
+    ASSERT(hybrid_s > across_s && hybrid_s < 1.1 * across_s && hybrid_s < 0.9 * whole_s + across_s / 10);
+    w.model.tied = true; /* one table is reduced less */
+    double table_s = 2 * 4 * 128256.0 * 4096 * 7 / 8 / speed.net_bytes_per_s.value;
+    ASSERT_NEAR(hybrid_s - timed(&w, NULL, &speed).passes_s, table_s, 0.1 * table_s);
+}
+
 TEST(workload_time_replicas, "DDP sums behind backward what backward does not hide; ZeRO-1 gathers besides")
 {
     struct machine_speed slow = machine("8x1:a100-80g,net=10Gb/s"),
