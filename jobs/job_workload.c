@@ -296,7 +296,9 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     if (k->liger) {
         w->norm = WORKLOAD_NORM_FUSED;
         w->gate = WORKLOAD_GATE_FUSED;
-        w->loss = WORKLOAD_LOSS_FUSED;
+        w->loss = WORKLOAD_LOSS_LINEAR;
+        /* ops/fused_linear_cross_entropy.py: so that a chunk's logits are about as large as the head's input */
+        w->loss_chunks = max_i64(w->model.vocab / max_i64(w->model.hidden, 1), 1);
         w->logits_held = 0;
     }
     if (job->framework == JOB_TORCHTITAN) /* nn.RMSNorm, which has a kernel since PyTorch 2.8 */

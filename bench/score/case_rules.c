@@ -102,9 +102,12 @@ static const struct rule rules[] = {
     {"source", "(2025-1", NORM, WORKLOAD_NORM_FUSED}, /* which has a kernel since PyTorch 2.8, of 2025-08 */
     {"source", "(2025-09", NORM, WORKLOAD_NORM_FUSED},
     {"source", "(2026-", NORM, WORKLOAD_NORM_FUSED},
-    {"source", "(2026-", LOSS, WORKLOAD_LOSS_CHUNKED}, /* torchtitan's default */
-    {"source", "(2024-03", LOGITS_WHOLE, 1},           /* nor loss_parallel() */
-    {"source", "(2024-03", LOGITS_HELD, 4},            /* torchtitan's train.py had no `del pred` yet */
+    {"source", "(2026-", LOSS, WORKLOAD_LOSS_CHUNKED}, /* torchtitan's default since 2026-04-27 */
+    {"source", "(2026-01", LOSS, WORKLOAD_LOSS_UPCAST},
+    {"source", "(2026-02", LOSS, WORKLOAD_LOSS_UPCAST},
+    {"source", "(2026-03", LOSS, WORKLOAD_LOSS_UPCAST},
+    {"source", "(2024-03", LOGITS_WHOLE, 1}, /* nor loss_parallel() */
+    {"source", "(2024-03", LOGITS_HELD, 4},  /* torchtitan's train.py had no `del pred` yet */
     {"source", "", NOTHING, 0},
 
     {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
@@ -314,7 +317,8 @@ static void decide(struct measured_case *c, const struct rule *rule)
         w->norm = (enum workload_norm)value;
         break;
     case LOSS:
-        w->loss = (enum workload_loss)value;
+        w->loss = value == WORKLOAD_LOSS_FUSED && w->library != WORKLOAD_LLMC ? WORKLOAD_LOSS_LINEAR
+                                                                              : (enum workload_loss)value;
         w->logits_held = 0;
         break;
     case LOGITS_WHOLE:
@@ -657,6 +661,10 @@ static void read_case(const json_t *record, struct measured_case *c)
         read_experts(text_of(record, "model.moe"), &c->workload.model);
     if (text_of(record, "model.mla"))
         read_latent(text_of(record, "model.mla"), &c->workload.model);
+    /* torchtitan's chunks of 2026 are of the head too (loss.py, ChunkedCELoss). */
+    if (library == WORKLOAD_TITAN && c->workload.loss == WORKLOAD_LOSS_CHUNKED &&
+        strstr(text_of(record, "source"), "(2026-"))
+        c->workload.loss = WORKLOAD_LOSS_LINEAR;
     if (c->workload.loss == WORKLOAD_LOSS_CLASSES)
         c->workload.model.classes = 2;
     refuse(c);

@@ -52,7 +52,7 @@ static double head_alone(const struct measured_case *c)
     if (named)
         return 3 * table + ends + 3 * half;
     /* The loss layer alone: gradients of input and weight, or what the loss has at its peak. */
-    if (w.loss == WORKLOAD_LOSS_FUSED)
+    if (w.loss == WORKLOAD_LOSS_LINEAR)
         return table + ends / 2;
     if (w.loss == WORKLOAD_LOSS_CHUNKED)
         return table + ends / 2 + whole + half / (double)w.loss_chunks;

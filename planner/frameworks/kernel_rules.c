@@ -174,7 +174,9 @@ const struct loss_kernels loss_kernels[] = {
     [WORKLOAD_LOSS_VOCABULARY] = {{8, 26}, {4, 14}},
     [WORKLOAD_LOSS_CHUNKED] = {{4, 18}, {4, 22}},
     [WORKLOAD_LOSS_FUSED] = {{1, 4}, {1, 4}},
+    [WORKLOAD_LOSS_LINEAR] = {{1, 4}, {1, 4}},
     [WORKLOAD_LOSS_KERNEL] = {{1, 2}, {1, 4}},
+    [WORKLOAD_LOSS_PARALLEL] = {{4, 18}, {4, 22}},
     [WORKLOAD_LOSS_CLASSES] = {{0, 0}, {0, 0}},
 };
 

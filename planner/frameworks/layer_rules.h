@@ -136,6 +136,8 @@ extern const int loss_forward_count, loss_backward_count;
 void layer_rule_formula(const struct workload *workload, const struct layer_rule *rule, struct text *out);
 void loss_rule_formula(const struct workload *workload, const struct loss_rule *rule, struct text *out);
 
+/* w->loss, or what it is between tensor-parallel ranks. */
+enum workload_loss loss_rule_kind(const struct workload *workload);
 unsigned layer_conditions(const struct workload *workload, bool experts);
 double layer_rule_bytes(const struct workload *workload, const struct layer_rule *rule);
 int loss_rule_element(const struct workload *workload, const struct loss_rule *rule); /* its bytes */

@@ -58,8 +58,10 @@ enum workload_loss {
     WORKLOAD_LOSS_PLAIN,      /* cross-entropy in the logits' own type */
     WORKLOAD_LOSS_VOCABULARY, /* Megatron's vocabulary-parallel one */
     WORKLOAD_LOSS_CHUNKED,    /* `loss_chunks` pieces of the logits are cast one after the other */
-    WORKLOAD_LOSS_FUSED,      /* no copy: the gradient replaces the logits, or these never exist as a whole */
+    WORKLOAD_LOSS_FUSED,      /* no copy: the gradient replaces the logits */
+    WORKLOAD_LOSS_LINEAR,     /* with the head, in `loss_chunks` pieces: the logits never exist as a whole */
     WORKLOAD_LOSS_KERNEL,     /* flash_attn's: no copy of the logits but their gradient */
+    WORKLOAD_LOSS_PARALLEL,   /* PyTorch's loss_parallel(): what UPCAST is on torchtitan's tensor-parallel ranks */
     WORKLOAD_LOSS_CLASSES,    /* a classifier: no logits to speak of */
 };
 enum workload_optimizer {

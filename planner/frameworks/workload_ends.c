@@ -36,7 +36,7 @@ void workload_head_forward(struct rank *rank, struct pass *pass)
     pass->ends[END_NORM] = workload_take(rank, RANK_HEAD_NORM, workload_hidden_bytes(w), REPLAY_COMPUTE);
     for (int i = 0; i < loss_forward_count; i++) {
         const struct loss_rule *rule = &loss_forward_rules[i];
-        if (!(rule->losses >> w->loss & 1) || (rule->conditions & holds) != rule->conditions)
+        if (!(rule->losses >> loss_rule_kind(w) & 1) || (rule->conditions & holds) != rule->conditions)
             continue;
         int tensor =
             replay_take(rank->r, loss_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LOSS + i, REPLAY_COMPUTE);
@@ -58,7 +58,7 @@ void workload_head_backward(struct rank *rank, struct pass *pass)
     int64_t table = w->model.tied && rank->stage == 0 ? rank->layers : rank->layers + 1;
     for (int i = 0; i < loss_backward_count; i++) {
         const struct loss_rule *rule = &loss_backward_rules[i];
-        if (!(rule->losses >> w->loss & 1) || (rule->conditions & holds) != rule->conditions)
+        if (!(rule->losses >> loss_rule_kind(w) & 1) || (rule->conditions & holds) != rule->conditions)
             continue;
         int tensor = replay_take(rank->r, loss_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LOSS_BACKWARD + i,
                                  REPLAY_COMPUTE);

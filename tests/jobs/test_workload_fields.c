@@ -270,7 +270,8 @@ static const struct row rows[] = {
     ROW(gate, WORKLOAD_GATE_WRITTEN, MEGATRON "--no-bias-swiglu-fusion"),
     ROW(gate, WORKLOAD_GATE_FUSED, HF "--use_liger_kernel"),
     ROW(loss, WORKLOAD_LOSS_UPCAST, HF),
-    ROW(loss, WORKLOAD_LOSS_FUSED, HF "--use_liger_kernel"),
+    ROW(loss, WORKLOAD_LOSS_LINEAR, HF "--use_liger_kernel"),
+    ROW(loss_chunks, 31, HF "--use_liger_kernel"), /* 128,256 words by 4,096 */
     ROW(loss, WORKLOAD_LOSS_VOCABULARY, MEGATRON "--cross-entropy-loss-fusion"),
     ROW(loss, WORKLOAD_LOSS_FUSED, MEGATRON "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te"),
     ROW(logits_held, 0, HF "--use_liger_kernel"),

@@ -141,12 +141,47 @@ TEST(workload_kernel_loss, "flash_attn's cross-entropy has logits and their grad
     ASSERT_NEAR(term_bytes(&w, "log-softmax"), 0, 1);
 }
 
+/* 32,768 / 2 words x 4,096 tokens x 4 B = 256 MiB: log-softmax, the gradient that is filled in, exp(x) and their sum are alive
+ * together, one more than where one rank has all words; with logits gathered first it is as there. */
+TEST(workload_parallel_loss, "loss_parallel() needs four matrices of logits in fp32")
+{
+    struct workload w = small(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    w.tp = 2;
+    w.recompute = WORKLOAD_FULL;
+    w.sequence = 4096;
+    w.optimizer = WORKLOAD_SGD;
+    ASSERT_INT(loss_rule_kind(&w), WORKLOAD_LOSS_PARALLEL);
+    double matrices = term_bytes(&w, "log-softmax") + term_bytes(&w, "gradient of log-softmax") +
+                      term_bytes(&w, "probabilities") + term_bytes(&w, "probabilities less one at targets");
+    ASSERT_NEAR(matrices, GIB, 1);
+    w.logits_whole = true;
+    ASSERT_INT(loss_rule_kind(&w), WORKLOAD_LOSS_UPCAST);
+    w.logits_whole = false;
+    w.tp = 1;
+    ASSERT_INT(loss_rule_kind(&w), WORKLOAD_LOSS_UPCAST);
+}
+
+/* Half of 4,096 tokens x 32,768 words: 2 + 3 x 4 bytes each, 896 MiB. */
+TEST(workload_linear_loss, "a loss that has the head in it has logits of a chunk alone")
+{
+    struct workload w = small(WORKLOAD_TITAN, WORKLOAD_FSDP2);
+    w.recompute = WORKLOAD_FULL;
+    w.sequence = 4096;
+    w.loss = WORKLOAD_LOSS_LINEAR;
+    w.loss_chunks = 2;
+    double chunk = term_bytes(&w, "logits of a chunk") + term_bytes(&w, "logits of a chunk in fp32") +
+                   term_bytes(&w, "log-softmax of a chunk") + term_bytes(&w, "gradient of a chunk");
+    ASSERT_NEAR(chunk, 896.0 * (1 << 20), 1);
+    ASSERT_NEAR(term_bytes(&w, "logits"), 0, 1);
+}
+
 /* From a card that is large enough down to one on which it does not fit: what is reserved is never more than there is, and
  * less where caches had to be given back. */
 TEST(workload_reserved_is_capped, "what is reserved is no more than the card has")
 {
     struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
-    w.sequence = 4096; /* the loss and the optimizer's step each take what the other's pieces are too small for */
+    w.sequence =
+        4096; /* the loss and the optimizer's step each take what the other's pieces are too small for */
     w.recompute = WORKLOAD_FULL;
     struct workload_memory free = answer(&w), within;
     int tight = 0;
