@@ -1,10 +1,11 @@
 /* memplan check: will this launch of another framework fit? Reads the launch line or script as it stands, and runs nothing. */
+#include "base/checked.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/commands.h"
 #include "cli/job_report.h"
 #include "cli/output.h"
-#include "cli/speed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 enum { MOST_SET = 64, NAMED_MISSING = 3 };
 
 struct check_options {
-    const char *device, *output, *set, *with, *model;
+    const char *device, *output, *net, *set, *with, *model;
     int64_t memory, ranks, line;
     bool explain, json, quiet;
 };
@@ -32,6 +33,8 @@ static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct check_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct check_options, quiet)},
     {.kind = OPTION_HEADING, .help = "What the launch does not say"},
+    {"net", 0, OPTION_TEXT, "RATE", NULL, "of a node to others, such as 400Gb/s: for times; default 100Gb/s",
+     offsetof(struct check_options, net)},
     {"set", 0, OPTION_TEXT, "NAME=VALUE,...", NULL,
      "variables of the script, set outside of it: NODES=4,GPUS=8", offsetof(struct check_options, set)},
     {"with", 0, OPTION_TEXT, "OPTIONS", NULL, "further options of the program: --with='--seq-length 4096'",
@@ -119,20 +122,19 @@ static int read_card(const struct check_options *o, int64_t ranks, struct rank_d
     return 0;
 }
 
-/* Rates of the card for products in fp32 and in 16 bits, on nodes as capacity_assume_cluster() has them. */
-static int read_speeds(const struct rank_device *device, int64_t ranks, struct machine_speed speeds[2],
-                       struct error *err)
+/* Eight cards to a node where the launch does not say, as in DGX and HGX machines. */
+static int read_nodes(const struct check_options *o, const struct training_job *job,
+                      const struct rank_device *device, struct node_group *out, struct error *err)
 {
-    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16};
-    struct cluster cluster = capacity_assume_cluster(device, ranks);
-    for (int i = 0; i < 2; i++) {
-        struct device_speed speed;
-        if (speed_open(&cluster, precisions[i], NULL, false, &speed, err))
-            return -1;
-        speeds[i] = speed.groups[0];
-        speed_close(&speed);
-    }
-    return 0;
+    enum { CARDS_PER_NODE = 8 };
+    int64_t ranks = job->launch.ranks, per_node = job->launch.processes_per_node;
+    per_node = per_node ? per_node : min_i64(ranks, CARDS_PER_NODE);
+    *out = (struct node_group){.nodes = (ranks + per_node - 1) / per_node,
+                               .ranks_per_node = per_node,
+                               .device = *device,
+                               .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
+                               .net_assumed = !o->net};
+    return o->net ? units_parse_rate(o->net, "--net", &out->net_bytes_per_s, err) : 0;
 }
 
 static struct breakdown headlines(const struct job_answer *answer, const char *sentence)
@@ -183,18 +185,21 @@ static int judge(struct job_answer *answer, const struct jobs_request *request, 
     const struct training_job *job = answer->job;
     struct arena *arena = job->facts.arena;
     struct rank_device device;
+    struct node_group nodes;
     struct machine_speed speeds[2];
     struct job_verdict verdict;
     struct job_advice advice;
     struct workload_terms terms;
-    if (read_card(o, job->launch.ranks, &device, err))
+    if (read_card(o, job->launch.ranks, &device, err) || read_nodes(o, job, &device, &nodes, err))
         return -1;
     answer->device = &device;
+    answer->nodes = &nodes;
     if (job_verdict_make(job, &device, -1, &verdict, err))
         return explain_without(answer, o);
-    if (read_speeds(&device, job->launch.ranks, speeds, err) ||
-        (o->explain && workload_terms(&verdict.workload, verdict.memory.stage, arena, &terms, err)))
+    if (o->explain && workload_terms(&verdict.workload, verdict.memory.stage, arena, &terms, err))
         return -1;
+    machine_speed_for_group(&nodes, PRECISION_FP32, 1, &speeds[0]);
+    machine_speed_for_group(&nodes, PRECISION_BF16, 1, &speeds[1]);
     job_advice_find(
         &(struct job_advice_request){request, job, &verdict, &device, device.card ? speeds : NULL}, arena,
         &advice);

@@ -232,6 +232,11 @@ const char *job_report_edit(const struct job_edit *edit, struct arena *arena)
     return arena_printf(arena, *edit->value ? quotes ? "%s \"%s\"" : "%s %s" : "%s", edit->name, edit->value);
 }
 
+static void add_line(struct table *table, const char *text)
+{
+    table_add(table, (struct table_cell[]){cell_text(text), cell_blank(), cell_blank(), cell_blank()});
+}
+
 /* All of a change on lines of its own, so that it can be pasted. */
 static void add_edits(struct table *table, const struct training_job *job, const struct job_edits *edits,
                       struct arena *arena)
@@ -241,8 +246,7 @@ static void add_edits(struct table *table, const struct training_job *job, const
         const char *text = job_report_edit(&edits->list[i], arena);
         if (now)
             text = arena_printf(arena, "%s   (now %s, %s)", text, now->value, base_name(now->origin));
-        table_add(table, (struct table_cell[]){cell_text(arena_printf(arena, "    %s", text)), cell_blank(),
-                                               cell_blank(), cell_blank()});
+        add_line(table, arena_printf(arena, "    %s", text));
     }
 }
 
@@ -309,12 +313,14 @@ static void add_advice(struct report *page, const struct job_answer *answer)
     struct table *table = report_table(page, advice_heading(advice), columns, 4);
     for (int i = 0; i < advice->count; i++) {
         const struct job_advised *a = &advice->list[i];
-        const char *name = advised_name(a, arena);
+        const char *name = a->parts[0]->name;
         table_add(table,
                   (struct table_cell[]){cell_text(a->alters ? arena_printf(arena, "%s *", name) : name),
                                         cell_whole(a->after.needed_bytes),
                                         cell_text(percent(a->after.probability, arena)),
                                         cell_text(times(a->time_ratio, arena))});
+        for (int k = 1; k < a->part_count; k++)
+            add_line(table, arena_printf(arena, "and %s", a->parts[k]->name));
         add_edits(table, answer->job, &a->edits, arena);
     }
     add_notes(page, advice);
@@ -331,9 +337,7 @@ static void add_terms(struct report *page, const struct workload_terms *terms)
         const struct workload_term *t = &terms->list[i];
         table_add(table, (struct table_cell[]){cell_text(t->name), cell_text(role_name(t->role)),
                                                cell_whole(t->count), cell_whole(t->bytes)});
-        table_add(table, (struct table_cell[]){
-                             cell_text(arena_printf(page->arena, "    %s; %s", t->formula, t->source)),
-                             cell_blank(), cell_blank(), cell_blank()});
+        add_line(table, arena_printf(page->arena, "    %s; %s", t->formula, t->source));
     }
     table_add(table, (struct table_cell[]){cell_text("total"), cell_blank(), cell_blank(),
                                            cell_whole(terms->bytes)});
@@ -386,6 +390,21 @@ static void add_explanation(struct report *page, const struct job_answer *answer
     add_irrelevant(page, answer->job);
 }
 
+/* "Times are from data sheets, ..."; nothing where there are none. */
+static const char *time_assumption(const struct job_answer *answer, struct arena *arena)
+{
+    const struct node_group *n = answer->nodes;
+    char rate[UNITS_TEXT];
+    if (isnan(answer->advice->seconds))
+        return "";
+    if (n->nodes == 1)
+        return " Times are from the card's data sheet.";
+    return arena_printf(
+        arena, " Times are from the card's data sheet, for %lld nodes of %lld, joined at %s%s.",
+        (long long)n->nodes, (long long)n->ranks_per_node, units_format_rate(n->net_bytes_per_s, "B/s", rate),
+        n->net_assumed ? " (--net says otherwise)" : "");
+}
+
 /* What is taken to be so and no launch says. */
 static void add_assumptions(struct report *page, const struct job_answer *answer)
 {
@@ -393,15 +412,11 @@ static void add_assumptions(struct report *page, const struct job_answer *answer
     char context[UNITS_TEXT], doubt[UNITS_TEXT];
     report_remark(
         page, "What is assumed",
-        "Every sequence is as long as it may be%s. A CUDA context takes %s. %s stay free for what no rule "
+        "Every sequence is as long as it may be%s. A CUDA context takes %s; %s stay free for what no rule "
         "accounts for.%s%s",
         w->model.experts ? ", and tokens spread evenly over experts" : "",
         units_format_bytes(answer->verdict->memory.context_bytes, context),
-        units_format_bytes(answer->verdict->memory.doubt_bytes, doubt),
-        isnan(answer->advice->seconds)
-            ? ""
-            : " Times are those of nodes of eight cards, joined at 100 Gb/s: compare them, but do not "
-              "trust them alone.",
+        units_format_bytes(answer->verdict->memory.doubt_bytes, doubt), time_assumption(answer, page->arena),
         job_count(answer->job, FACT_DEFAULT) ? " What the launch does not say has its framework's default: "
                                                "--explain lists them."
                                              : "");

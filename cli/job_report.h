@@ -10,6 +10,7 @@
 struct job_answer {
     const struct training_job *job;
     const struct rank_device *device;   /* NULL: no card was named */
+    const struct node_group *nodes;     /* how they are taken to be placed, for times; NULL with the device */
     const struct job_verdict *verdict;  /* NULL: none, because something is missing or no rule is about it */
     const struct job_advice *advice;    /* NULL with the verdict */
     const struct workload_terms *terms; /* NULL: not asked for */

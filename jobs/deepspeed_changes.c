@@ -26,10 +26,10 @@ static void propose_stage(struct proposals *p, int stage)
     bool plugin;
     const char *file = file_of(p->job, &plugin);
     char value[2] = {(char)('0' + stage), 0};
-    static const char *const split[] = {"nothing", "optimizer states", "optimizer states and gradients",
-                                        "weights, gradients and optimizer states"};
+    static const char *const split[] = {"nothing", "optimizer states", "gradients and states",
+                                        "weights, gradients and states"};
     struct job_change *change =
-        changes_propose(p, JOB_CHANGE_SHARDING, "ZeRO %d: %s split over ranks", stage, split[stage]);
+        changes_propose(p, JOB_CHANGE_SHARDING, "ZeRO %d: %s split", stage, split[stage]);
     changes_key(p, change, file, plugin ? "zero_stage" : STAGE, value);
     if (changes_read(p->job, "--zero-stage"))
         changes_option(p, change, "--zero-stage", value);

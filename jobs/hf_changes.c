@@ -37,9 +37,8 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
     if (summed * micro == accumulation * b->micro)
         return;
     change->alters = true;
-    change->name = arena_printf(p->job->facts.arena, "%s, %lld sequences a step instead of %lld",
-                                change->name, (long long)(summed * micro * p->job->layout.dp),
-                                (long long)(accumulation * b->micro * p->job->layout.dp));
+    change->name = arena_printf(p->job->facts.arena, "micro-batch %lld, %lld sequences a step",
+                                (long long)micro, (long long)(summed * micro * p->job->layout.dp));
 }
 
 /* Beyond what is accumulated the global batch grows: that is said once, for twice as many. */
@@ -115,10 +114,9 @@ static bool shards(const struct training_job *job)
 static void propose_fsdp(struct proposals *p, bool gathers_again)
 {
     const struct training_job *job = p->job;
-    struct job_change *change =
-        changes_propose(p, JOB_CHANGE_SHARDING,
-                        gathers_again ? "weights gathered layer by layer, again for backward"
-                                      : "weights kept from forward to backward");
+    struct job_change *change = changes_propose(p, JOB_CHANGE_SHARDING,
+                                                gathers_again ? "weights gathered again for backward"
+                                                              : "weights kept from forward to backward");
     const char *yaml = changes_file_of(job, "fsdp_reshard_after_forward");
     const char *strategy = changes_file_of(job, "fsdp_sharding_strategy");
     if (yaml)

@@ -188,9 +188,9 @@ static void propose_context(struct proposals *p, int64_t cp)
     if (cp < 1 || is_fork(p) || job->batch.sequence < LONG_SEQUENCE || job->batch.sequence % (2 * cp) ||
         !ranks_divide(job, l->tp, l->pp, cp))
         return;
-    struct job_change *change = changes_propose(
-        p, JOB_CHANGE_CONTEXT, "sequences split over %lld context-parallel ranks instead of %lld",
-        (long long)cp, (long long)l->cp);
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_CONTEXT, "context parallel over %lld ranks instead of %lld",
+                        (long long)cp, (long long)l->cp);
     changes_count(p, change, "--context-parallel-size", cp);
 }
 
@@ -208,9 +208,8 @@ static void shard_more(struct proposals *p)
             p, changes_propose(p, JOB_CHANGE_SHARDING, "optimizer states split over data-parallel ranks"),
             "--use-distributed-optimizer", "");
     if (job->layout.tp > 1 && !job->layout.sequence_parallel)
-        changes_option(
-            p, changes_propose(p, JOB_CHANGE_SHARDING, "norms and dropout split over tensor-parallel ranks"),
-            "--sequence-parallel", "");
+        changes_option(p, changes_propose(p, JOB_CHANGE_SHARDING, "norms and dropout sequence parallel"),
+                       "--sequence-parallel", "");
 }
 
 static void offload(struct proposals *p)

@@ -27,8 +27,8 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
         return;
     }
     change->alters = true;
-    change->name = arena_printf(job->facts.arena, "%s, %lld sequences a step instead of %lld", change->name,
-                                (long long)(micro * job->layout.dp), (long long)b->global);
+    change->name = arena_printf(job->facts.arena, "micro-batch %lld, %lld sequences a step", (long long)micro,
+                                (long long)(micro * job->layout.dp));
     if (!old)
         changes_count(p, change, "--training.global_batch_size", micro * job->layout.dp);
 }
@@ -83,11 +83,10 @@ static void propose_ranks(struct proposals *p, bool tensor, int64_t degree)
     int64_t together = job->launch.ranks / (tp * cp * l->pp) * job->batch.micro;
     if (l->pp > 1 || job->batch.global % together || strtoll(job->switches.shard_degree, NULL, 10) > 0)
         return;
-    struct job_change *change =
-        changes_propose(p, tensor ? JOB_CHANGE_TENSOR : JOB_CHANGE_CONTEXT,
-                        tensor ? "tensor parallel over %lld ranks instead of %lld"
-                               : "sequences split over %lld context-parallel ranks instead of %lld",
-                        (long long)degree, (long long)now);
+    struct job_change *change = changes_propose(p, tensor ? JOB_CHANGE_TENSOR : JOB_CHANGE_CONTEXT,
+                                                tensor ? "tensor parallel over %lld ranks instead of %lld"
+                                                       : "context parallel over %lld ranks instead of %lld",
+                                                (long long)degree, (long long)now);
     changes_count(p, change,
                   tensor ? "--parallelism.tensor_parallel_degree" : "--parallelism.context_parallel_degree",
                   degree);
@@ -100,7 +99,7 @@ static void shard(struct proposals *p, bool larger)
     bool sharded = job->shards.sharding == JOB_FSDP2;
     if (!larger && job->layout.dp > 1 && job->layout.dp_shard < job->layout.dp) {
         struct job_change *change =
-            changes_propose(p, JOB_CHANGE_SHARDING, "weights and states split over all data-parallel ranks");
+            changes_propose(p, JOB_CHANGE_SHARDING, "all split over all data-parallel ranks");
         changes_option(p, change, "--parallelism.data_parallel_replicate_degree", "1");
         changes_option(p, change, "--parallelism.data_parallel_shard_degree", "-1");
     }
@@ -108,7 +107,7 @@ static void shard(struct proposals *p, bool larger)
         changes_option(p,
                        changes_propose(p, JOB_CHANGE_SHARDING,
                                        larger ? "weights kept from forward to backward"
-                                              : "weights gathered layer by layer, again for backward"),
+                                              : "weights gathered again for backward"),
                        "--parallelism.fsdp_reshard_after_forward", larger ? "never" : "always");
     if (sharded && !larger && !job->shards.offload_parameters)
         changes_option(p, changes_propose(p, JOB_CHANGE_OFFLOAD, "weights and optimizer on the host"),
