@@ -45,7 +45,7 @@ static int parse_inner(struct parser *p, const struct command *c, int at)
     struct parser in = shell_nested(p, script, script + strlen(script), text->line);
     in.prefix = &prefix;
     if (in.nested > SHELL_MOST_NESTED)
-        return shell_broken(p, "bash -c is nested too deep");
+        return shell_broken(p, "scripts inside of scripts are nested too deep");
     in.prefix_unknown = text->unknown;
     return shell_parse(&in);
 }

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What "" leaves in a word is nothing in a value. */
-static struct glyphs stripped(struct glyphs text)
+/* What "" leaves in a word is nothing in a value. Looks from `first` on. */
+static struct glyphs stripped(struct glyphs text, int first)
 {
-    int count = 0;
-    for (int i = 0; i < text.count; i++)
+    int count = first;
+    for (int i = first; i < text.count; i++)
         if (!(text.list[i].flags & (GLYPH_EMPTY | GLYPH_BREAK)) || text.list[i].character)
             text.list[count++] = text.list[i];
     text.count = count;
@@ -46,7 +46,8 @@ static int assign_array(struct parser *p, struct variable *v, const char *from, 
             if (g && !(g->flags & GLYPH_BREAK) && (g->flags || !isspace(g->character)))
                 continue;
             if (i > first)
-                shell_append_value(p->scope, v, stripped((struct glyphs){text.list + first, i - first, 0}));
+                shell_append_value(p->scope, v,
+                                   stripped((struct glyphs){text.list + first, i - first, 0}, 0));
             first = i + 1;
         }
         shell_advance(&in, stop);
@@ -58,15 +59,15 @@ static int assign_text(struct parser *p, struct variable *v, const struct glyphs
 {
     struct glyphs text = {0};
     if (old)
-        text = *old;
-    text.room = 0; /* others may hold the old text */
+        text = *old; /* its room too: nobody else adds to it */
+    int first = text.count;
     if (shell_expand(p->scope, value.from, value.end, value.line, SHELL_WORD, 0, &text, p->err))
         return -1;
     /* Of "${ARRAY[@]}" one value is made; it is cut where it is used. */
-    for (int i = 0; i < text.count; i++)
+    for (int i = first; i < text.count; i++)
         if (text.list[i].flags & GLYPH_BREAK)
             text.list[i].flags = 0;
-    shell_append_value(p->scope, v, stripped(text));
+    shell_append_value(p->scope, v, stripped(text, first));
     return 0;
 }
 
@@ -87,7 +88,10 @@ static int add_addition(struct parser *p, struct variable *v, struct span s, con
 {
     const char *why = arena_printf(p->scope->arena, "$%s grows inside %s on line %d", v->name, place, s.line);
     struct variable fresh = {.name = v->name, .array = v->array};
-    struct glyphs more = {0}, text = {0};
+    struct glyphs more = {0}, text = v->values[v->count - 1];
+    unsigned short last = text.count ? text.list[text.count - 1].unknown : 0;
+    if (last && p->scope->unknowns[last - 1].added)
+        return 0; /* that more may come is there already */
     if (shell_add_addition(p->scope, v->name, s.line, why, &more, p->err))
         return -1;
     for (int i = 0; i < v->count; i++)
@@ -131,13 +135,15 @@ int shell_assign(struct parser *p, struct span s)
     /* The old value stands until the new one is complete: A="$A more". */
     struct variable fresh = {.name = v->name};
     bool array = value < s.end && *value == '(';
-    if (append && array && v->array)
-        for (int i = 0; i < v->count; i++)
-            shell_append_value(scope, &fresh, v->values[i]);
     int status = array ? assign_array(p, &fresh, value + 1, s.end - 1, s.line)
                        : assign_text(p, &fresh, append && v->count ? &v->values[0] : NULL,
                                      (struct span){value, s.end, s.line});
-    *v = fresh;
+    if (!append || !array || !v->array) {
+        *v = fresh;
+        return status;
+    }
+    for (int i = 0; i < fresh.count; i++)
+        shell_append_value(scope, v, fresh.values[i]);
     return status;
 }
 

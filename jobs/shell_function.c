@@ -116,8 +116,10 @@ int shell_call_function(struct parser *p, const struct command *c)
     struct shell_functions *all = p->functions;
     struct shell_function *f = find(all, c->words.list[0].text);
     struct scope *s = p->scope, before = *s;
-    if (!f || p->nested == SHELL_MOST_NESTED || all->walked + (f->end - f->from) > JOBS_FILE_BYTES)
+    if (!f || p->nested == SHELL_MOST_NESTED || all->calls == SHELL_MOST_CALLS ||
+        all->walked + (f->end - f->from) > JOBS_FILE_BYTES)
         return 1;
+    all->calls++;
     all->walked += f->end - f->from;
     /* What walking over it found counts no more. */
     for (int i = f->first; i < f->last; i++)

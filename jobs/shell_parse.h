@@ -8,7 +8,8 @@
 #include "jobs/shell_expand.h"
 
 enum { SHELL_MOST_OPEN = 64, SHELL_MOST_HERE = 8, SHELL_MOST_ASSIGNED = 64, SHELL_MOST_FUNCTIONS = 64,
-       SHELL_MOST_NESTED = 4 };
+       SHELL_MOST_NESTED = 4,
+       SHELL_MOST_CALLS = 500 };
 
 struct span {
     const char *from, *end;
@@ -36,7 +37,8 @@ struct shell_function {
 struct shell_functions {
     struct shell_function list[SHELL_MOST_FUNCTIONS];
     int count;
-    int64_t walked; /* bytes of bodies, call by call */
+    int calls;      /* that were followed */
+    int64_t walked; /* bytes of bodies in these */
 };
 
 struct parser {

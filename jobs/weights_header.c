@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +11,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LENGTH_BYTES = 8, HEADER_MOST = 16 << 20, PATH_ROOM = 4096, DTYPES = 16, MOST_FILES = 1000 };
+enum {
+    LENGTH_BYTES = 8,
+    HEADER_MOST = 16 << 20,
+    INDEX_MOST = 32 << 20, /* the largest known, of a thousand billion parameters, has 16 */
+    MOST_QUOTES = 2000000, /* JSON of so many names takes half a second */
+    PATH_ROOM = 4096,
+    DTYPES = 16,
+    MOST_FILES = 1000
+};
 
 static const struct {
     const char *name;
@@ -87,11 +96,34 @@ static int count_header(const json_t *header, const char *where, int64_t file_by
     return 0;
 }
 
+/* JSON whose names are few enough to be read at once; NULL: it is none. */
+static json_t *parse(const char *text, size_t length)
+{
+    const char *at = text, *end = text + length;
+    for (int quotes = 0; (at = memchr(at, '"', (size_t)(end - at))); at++)
+        if (++quotes > MOST_QUOTES)
+            return NULL;
+    return json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
+}
+
+static int read_index(const char *path, json_t **out, struct error *err)
+{
+    char *text;
+    size_t length;
+    if (text_read_file(path, INDEX_MOST, &text, &length, err))
+        return -1;
+    *out = parse(text, length);
+    free(text);
+    if (json_is_object(*out))
+        return 0;
+    json_decref(*out);
+    return error_set(err, "%s: no JSON that lists files of weights; is it the right file?", path);
+}
+
 int weights_header_parse(const char *text, int64_t length, const char *where, int64_t file_bytes,
                          struct weights_count *out, struct error *err)
 {
-    json_error_t error;
-    json_t *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    json_t *header = parse(text, (size_t)length);
     if (!json_is_object(header)) {
         json_decref(header);
         return error_set(err, "%s: its header is no JSON; is it a .safetensors file?", where);
@@ -145,7 +177,7 @@ static int count_index(const char *path, struct weights_count *out, struct error
     json_t *index, *map, *value, *files = json_object();
     const char *name, *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash - path) + 1 : 0, status = -1;
-    if (jsonfile_read(path, &index, err)) {
+    if (read_index(path, &index, err)) {
         json_decref(files);
         return -1;
     }
