@@ -22,8 +22,8 @@ static const char *base_name(const char *origin)
 static const char *percent(double share, struct arena *arena)
 {
     if (share > 0.99)
-        return "over 99%";
-    return share < 0.01 ? "under 1%" : arena_printf(arena, "%.0f%%", 100 * share);
+        return ">99%";
+    return share < 0.01 ? "<1%" : arena_printf(arena, "%.0f%%", 100 * share);
 }
 
 static const char *moment(const struct job_verdict *v)

@@ -1,5 +1,6 @@
 #include "tests/jobs/fuzz_targets.h"
 
+#include "jobs/job_changes.h"
 #include "jobs/job_workload.h"
 #include "jobs/jobs.h"
 #include "jobs/weights_header.h"
@@ -7,11 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To what predictions are made from; a job that lacks something has none. */
+/* To what is proposed for a job, and what predictions are made from; one that lacks something has none. */
 static void read_on(const struct training_job *job)
 {
     struct workload workload;
+    struct job_changes changes;
     struct error err = {0};
+    job_changes_find(job, false, &changes);
+    job_changes_find(job, true, &changes);
     if (job->model_known && !job_count(job, FACT_MISSING) && !job_workload(job, &workload, &err))
         workload_check(&workload, &err);
 }

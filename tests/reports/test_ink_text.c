@@ -2,6 +2,7 @@
 #include "reports/ink_text.h"
 #include "reports/ranges.h"
 #include "reports/role_table.h"
+#include "reports/writers.h"
 #include "tests/reports/fixture.h"
 
 static const struct table_column columns[] = {
@@ -184,5 +185,62 @@ TEST(ranges, "numbers in a row become a stretch; after three stretches the rest 
     ASSERT_STR(ranges_print(arena, (int64_t[]){0, 2, 4, 6, 8}, 5), "0, 2, 4 and 2 more");
     ASSERT_STR(ranges_name(arena, "layer", (int64_t[]){4}, 1), "layer 4");
     ASSERT_STR(ranges_name(arena, "rank", (int64_t[]){0, 1}, 2), "ranks 0-1");
+    arena_free(arena);
+}
+
+TEST(ink_text_headings_wrap,
+     "a heading inside a table that is longer than the page goes on in the next line, as indented")
+{
+    static const struct table_column wide[] = {{"", TABLE_TEXT}, {"", TABLE_COUNT}};
+    struct arena *arena = arena_create();
+    struct table *table = table_create(arena, wide, 2);
+    struct text out = {0};
+    table_add(table, (struct table_cell[]){cell_text("row"), cell_whole(7)});
+    table_add(
+        table,
+        (struct table_cell[]){
+            cell_text("    one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+                      "--last"),
+            cell_blank()});
+    ink_text_table(table, INK_ASCII, &out);
+    ASSERT_STR(out.data, "  row  7\n"
+                         "      one two three four five six seven eight nine ten eleven twelve thirteen\n"
+                         "      fourteen --last\n");
+    text_free(&out);
+    arena_free(arena);
+}
+
+TEST(ink_answer, "an answer that others made is written by every format that has tables, and JSON is its own")
+{
+    static const struct table_column wide[] = {{"who", TABLE_TEXT}, {"what", TABLE_BYTES}};
+    struct arena *arena = arena_create();
+    struct report *page = report_create(arena, "fits: surely");
+    struct document document;
+    const struct breakdown breakdown = {.model = page->title,
+                                        .advice = "none",
+                                        .peak_bytes = 1024,
+                                        .ranks = 1,
+                                        .stages = 1,
+                                        .capacity_bytes = 2048,
+                                        .by_role = {[ROLE_PARAMETER] = 1024}};
+    const struct writer *const writers[] = {&writer_text, &writer_csv, &writer_html};
+    json_t *answer = json_pack("{s:s}", "own", "words");
+    report_fact(page, "a fact", "of note");
+    table_add(report_table(page, "A table", wide, 2),
+              (struct table_cell[]){cell_text("somebody"), cell_whole(1024)});
+    document_of_answer(page, answer, &breakdown, arena, &document);
+    for (int i = 0; i < 3; i++) {
+        struct text out = {0};
+        ASSERT_OK(writers[i]->write(&document, INK_ASCII, &out, &err));
+        ASSERT_HAS(out.data, "fits: surely");
+        ASSERT_HAS(out.data, "of note");
+        ASSERT_HAS(out.data, "somebody");
+        text_free(&out);
+    }
+    struct text out = {0};
+    ASSERT_OK(writer_json.write(&document, INK_ASCII, &out, &err));
+    ASSERT_HAS(out.data, "\"own\": \"words\"");
+    text_free(&out);
+    json_decref(answer);
     arena_free(arena);
 }
