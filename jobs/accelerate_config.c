@@ -68,6 +68,13 @@ static const char *plain_name(const char *key)
     return key + strspn(key, "-");
 }
 
+/* What stands on the command line comes first, and has been read. */
+static bool is_settled(const struct training_job *job, const char *key)
+{
+    return (!strcmp(key, "num_processes") && job->launch.ranks) ||
+           (!strcmp(key, "num_machines") && job->launch.nodes);
+}
+
 static int read_config(struct training_job *job, const struct word *path, const struct job_files *files,
                        struct error *err)
 {
@@ -82,11 +89,10 @@ static int read_config(struct training_job *job, const struct word *path, const 
         return status < 0 ? -1 : 0;
     if (yaml_read(text, length, job->facts.arena, &pairs, err))
         return -1;
-    int64_t ranks = job->launch.ranks, nodes = job->launch.nodes;
     int kept = 0;
     for (int i = 0; i < pairs.count; i++) {
         pairs.list[i].key = plain_name(pairs.list[i].key);
-        if (*pairs.list[i].value)
+        if (*pairs.list[i].value && !is_settled(job, pairs.list[i].key))
             pairs.list[kept++] = pairs.list[i];
     }
     pairs.count = kept;
@@ -95,12 +101,7 @@ static int read_config(struct training_job *job, const struct word *path, const 
         if (edit->place == JOB_EDIT_FILE && !strcmp(edit->file, path->text))
             pairs_add(&pairs, job->facts.arena, edit->name, edit->value, 0);
     }
-    if (setting_read_pairs(&table, job, &pairs, err))
-        return -1;
-    /* What stood on the command line comes first. */
-    job->launch.ranks = ranks ? ranks : job->launch.ranks;
-    job->launch.nodes = nodes ? nodes : job->launch.nodes;
-    return 0;
+    return setting_read_pairs(&table, job, &pairs, err);
 }
 
 /* The table's names have no dashes in front. */

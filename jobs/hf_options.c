@@ -36,6 +36,7 @@ static const struct setting_rule rules[] = {
     LIST("--fsdp", switches.fsdp),
     TEXT("--fsdp_config", switches.fsdp_config, NULL),
     TEXT("--fsdp_transformer_layer_cls_to_wrap", shards.wrap, NULL),
+    COUNT("--fsdp_min_num_params", shards.unit_parameters, NULL),
     TEXT("--deepspeed", switches.deepspeed_config, NULL),
     BOOL("--torch_compile", kernels.compile, "false"),
     TEXT("--torch_compile_backend", switches.compile_choice, NULL),
@@ -50,6 +51,7 @@ static const struct setting_rule rules[] = {
     /* TRL 0.23.0: trainer/sft_config.py, trainer/model_config.py. read_trl_defaults() has the others. */
     COUNT("--max_length", batch.sequence, NULL),
     BOOL("--activation_offloading", recompute.on_cpu, NULL),
+    BEYOND("--model_init_kwargs", "arguments of from_pretrained()", ""),
     BEYOND("--loss_type", "another loss", "nll"),
     BOOL("--use_peft", switches.peft, NULL),
     COUNT("--lora_r", switches.lora_rank, "16"),
@@ -68,23 +70,21 @@ static const struct setting_rule rules[] = {
 };
 
 static const char irrelevant[] =
-    "--packing --data_path --eval_data_path --lazy_preprocess --gradient_checkpointing_kwargs "
-    "--accelerator_config --adam_* --assistant_only_loss "
-    "--auto_find_batch_size "
+    "--accelerator_config --adam_* --assistant_only_loss --auto_find_batch_size "
     "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* --cache_dir "
-    "--chat_template_path --completion_only_loss --data_seed --dataloader_* --dataset_* --ddp_backend "
-    "--ddp_broadcast_buffers --ddp_bucket_cap_mb --ddp_find_unused_parameters --ddp_timeout --debug "
-    "--disable_tqdm --do_eval --do_predict --do_train --eos_token --eval_* --evaluation_strategy "
-    "--fp16_backend --fp16_full_eval --fp16_opt_level --full_determinism --greater_is_better "
-    "--group_by_length --half_precision_backend --hub_* --ignore_data_skip --include_* --jit_mode_eval "
-    "--keep_linebreaks --label_* --learning_rate --length_column_name --line_by_line "
-    "--load_best_model_at_end "
+    "--chat_template_path --completion_only_loss --data_path --data_seed --dataloader_* --dataset_* "
+    "--ddp_backend --ddp_broadcast_buffers --ddp_bucket_cap_mb --ddp_find_unused_parameters --ddp_timeout "
+    "--debug --disable_tqdm --do_eval --do_predict --do_train --eos_token --eval_* --evaluation_strategy "
+    "--fp16_backend --fp16_full_eval --fp16_opt_level --full_determinism --gradient_checkpointing_kwargs "
+    "--gradient_checkpointing_use_reentrant --greater_is_better --group_by_length --half_precision_backend "
+    "--hub_* --ignore_bias_buffers --ignore_data_skip --include_* --jit_mode_eval --keep_linebreaks "
+    "--label_* "
+    "--lazy_preprocess --learning_rate --length_column_name --line_by_line --load_best_model_at_end "
     "--local_rank --log_* --logging_* --lora_task_type --low_cpu_mem_usage --lr_scheduler_* "
     "--max_eval_samples --max_grad_norm --max_predict_samples --max_steps --max_train_samples "
     "--metric_for_best_model --mlm_probability --model_revision --neftune_noise_alpha --no_cuda "
-    "--num_train_epochs --optim_args --output_dir --overwrite_cache --overwrite_output_dir "
-    "--packing_strategy "
-    "--pad_to_max_length --pad_to_multiple_of --pad_token --padding_free --past_index "
+    "--num_train_epochs --optim_args --output_dir --overwrite_cache --overwrite_output_dir --packing "
+    "--packing_strategy --pad_to_max_length --pad_to_multiple_of --pad_token --padding_free --past_index "
     "--per_device_eval_batch_size --per_gpu_eval_batch_size --prediction_loss_only "
     "--preprocessing_num_workers --project --push_to_hub* --ray_scope --remove_unused_columns --report_to "
     "--restore_callback_states_from_checkpoint --resume_from_checkpoint --router_aux_loss_coef --run_name "

@@ -63,14 +63,14 @@ static const char irrelevant[] =
     "activation_checkpoint.debug activation_checkpoint.determinism_check activation_checkpoint.early_stop "
     "activation_checkpoint.memory_budget activation_checkpoint.per_op_* "
     "activation_checkpoint.preserve_rng_state activation_checkpoint.visualize_memory_budget_pareto "
-    "checkpoint.* comm.* compile.backend debug.* experimental.* fault_tolerance.* float8.filter_fqns "
-    "float8.force_* float8.precompute_* job.* lr_scheduler.* memory_estimation.* metrics.* "
-    "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path optimizer.* "
+    "checkpoint.* comm.* compile.backend debug.* experimental.* fault_tolerance.* float8.* job.* "
+    "lr_scheduler.* memory_estimation.* metrics.* model.hf_assets_path model.norm_type "
+    "model.print_after_conversion model.tokenizer_path mx.* optimizer.* "
     "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
     "parallelism.enable_async_tensor_parallel parallelism.enable_compiled_autograd "
     "parallelism.expert_parallel_comm_backend parallelism.pipeline_parallel_expert_parallel_overlap "
-    "profiling.* training.data* training.deterministic training.gc_* training.max_norm training.seed "
-    "training.steps training.warmup_steps validation.*";
+    "profiling.* quantize.* training.data* training.deterministic training.gc_* training.max_norm "
+    "training.seed training.steps training.warmup_steps validation.*";
 
 static const struct setting_table table = {rules, irrelevant, "torchtitan 0.1", true};
 

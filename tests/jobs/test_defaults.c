@@ -1,0 +1,108 @@
+/* What frameworks take where a launch says nothing, and what they ask for: that it is noted so, each with the source that says it.
+ * What it means for memory is in test_workload_fields.c. */
+#include "tests/test.h"
+
+#include "jobs/jobs.h"
+
+#include <string.h>
+
+#define GPT                                                                                                  \
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 "   \
+    "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --vocab-size 100 --bf16 "
+#define LLAMA "--model_name_or_path models/Llama-3.1-8B "
+
+static const struct {
+    const char *script;
+    enum fact_kind kind;
+    const char *name, *value, *origin;
+} facts[] = {
+    /* core 0.12 takes one group, 0.16 as many as heads */
+    {GPT "--group-query-attention", FACT_MISSING, "--num-query-groups", "?", "--with='--num-query-groups 8'"},
+    {GPT "--multi-latent-attention", FACT_DEFAULT, "--kv-lora-rank", "32", "Megatron-LM"},
+    {GPT "--optimizer sgd", FACT_DEFAULT, "--sgd-momentum", "0.9", "Megatron-LM"},
+    {GPT "--recompute-granularity full --recompute-method uniform", FACT_DEFAULT, "--recompute-num-layers",
+     "1", "core wants it"},
+    {GPT "--recompute-granularity full", FACT_MISSING, "--recompute-method", "?",
+     "refuses full recomputation"},
+    {"torchrun run_clm.py " LLAMA, FACT_DEFAULT, "--optim", "adamw_torch_fused", "transformers 4.57"},
+    {"torchrun run_clm.py " LLAMA, FACT_DEFAULT, "--per_device_train_batch_size", "8", "transformers 4.57"},
+    {"torchrun run_clm.py " LLAMA, FACT_DEFAULT, "--block_size", "1024", "at most 1024"},
+    {"torchrun sft.py " LLAMA, FACT_DEFAULT, "--gradient_checkpointing", "true", "TRL 0.23"},
+    {"torchrun sft.py " LLAMA, FACT_DEFAULT, "--bf16", "true", "TRL 0.23"},
+    {"torchrun sft.py --use_peft " LLAMA, FACT_DEFAULT, "--lora_target_modules", "q_proj,v_proj",
+     "PEFT 0.21"},
+    {"torchrun run_clm.py --use_peft --model_name_or_path models/gpt2", FACT_DEFAULT, "--lora_target_modules",
+     "c_attn", "PEFT 0.21"},
+    {"accelerate launch --num_processes 2 --use_deepspeed run_clm.py " LLAMA, FACT_DEFAULT, "zero_stage", "2",
+     "accelerate"},
+    {"torchrun -m torchtitan.train --module llama3 --config llama3_8b", FACT_MISSING, "--config", "llama3_8b",
+     "not executed"},
+    {"torchrun -m torchtitan.train", FACT_DEFAULT, "activation_checkpoint.mode", "selective", "torchtitan"},
+};
+
+TEST_LOOP(defaults, "what frameworks take where nothing is said, or ask for", sizeof facts / sizeof facts[0])
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    const struct fact *found = NULL;
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", facts[_i].script, strlen(facts[_i].script),
+                             arena, &job, &err));
+    for (int i = 0; i < job.facts.count; i++)
+        if (!strcmp(job.facts.list[i].name, facts[_i].name))
+            found = &job.facts.list[i];
+    ASSERT_MSG(found, "%s: nothing is noted of %s", facts[_i].script, facts[_i].name);
+    ASSERT_INT(found->kind, facts[_i].kind);
+    ASSERT_STR(found->value, facts[_i].value);
+    ASSERT_HAS(found->origin, facts[_i].origin);
+    arena_free(arena);
+}
+
+TEST(defaults_unused, "defaults of what a job does not have are not listed")
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    ASSERT_OK(jobs_read_text(&request, "run.sh", GPT, strlen(GPT), arena, &job, &err));
+    for (int i = 0; i < job.facts.count; i++)
+        for (int k = 0; k < 4; k++) {
+            static const char *const names[] = {"--kv-lora-rank", "--v-head-dim", "--sgd-momentum", "--moe-"};
+            ASSERT(strncmp(job.facts.list[i].name, names[k], strlen(names[k])));
+        }
+    arena_free(arena);
+}
+
+TEST(defaults_command_line,
+     "accelerate's command line comes before its file, whose counts are then not listed")
+{
+    static const char script[] =
+        "cat > a.yaml <<'E'\nnum_processes: 8\nnum_machines: 1\nmixed_precision: fp16\nE\n"
+        "accelerate launch --config_file a.yaml --num_processes 32 --num_machines 4 "
+        "--mixed_precision bf16 run_clm.py " LLAMA;
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.launch.ranks, 32);
+    ASSERT_INT(job.launch.nodes, 4);
+    ASSERT_INT(job.precision, JOB_AUTOCAST_BF16);
+    for (int i = 0; i < job.facts.count; i++)
+        ASSERT(strcmp(job.facts.list[i].name, "num_processes"));
+    arena_free(arena);
+}
+
+TEST(defaults_inline_json, "an object in place of a file's name is read as such")
+{
+    static const char script[] = "torchrun --nproc_per_node 8 run_clm.py --fsdp 'full_shard auto_wrap' "
+                                 "--fsdp_config '{\"activation_checkpointing\": true}' " LLAMA;
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.recompute.granularity, JOB_RECOMPUTE_FULL);
+    arena_free(arena);
+}
