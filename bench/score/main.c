@@ -118,24 +118,30 @@ static void say_outcomes(struct report *r, const char *what, struct outcomes o, 
     set(r, name, text, o.false_alarms);
 }
 
+/* The same rows, as jobs of whose trainer nothing is known. */
+static void say_rules_alone(struct report *r, const char *name, const struct verdicts *verdicts)
+{
+    struct error err = {0};
+    struct odds odds = {.squares = 0};
+    struct verdicts alone = *verdicts;
+    alone.rows = arena_array(r->arena, (size_t)alone.count + 1, sizeof *alone.rows);
+    memcpy(alone.rows, verdicts->rows, (size_t)alone.count * sizeof *alone.rows);
+    if (verdicts_predict_memory(&alone, NULL, &err))
+        fail(&err);
+    say_outcomes(r, "all, by the rules alone", verdicts_outcomes(&alone, SHARE_ALL), 0);
+    for (int i = 0; i < alone.count; i++)
+        odds_add(&odds, &alone.rows[i].job, &alone.rows[i].memory, alone.rows[i].out_of_memory);
+    odds_say(&odds, name, &r->table, r->totals);
+}
+
 static void score_sweep(struct report *r)
 {
     static const char *const name = "layout_sweep";
     struct verdicts v;
     if (!predict(r, arena_printf(r->arena, "%s/layout_sweep.csv", r->cases), name, rows_read_sweep, &v))
         return;
-    struct odds odds = {.squares = 0};
-    struct verdicts alone = v;
-    struct error err = {0};
     say_outcomes(r, "all", verdicts_outcomes(&v, SHARE_ALL), 0.05);
-    alone.rows = arena_array(r->arena, (size_t)v.count + 1, sizeof *alone.rows);
-    memcpy(alone.rows, v.rows, (size_t)v.count * sizeof *alone.rows);
-    if (verdicts_predict_memory(&alone, NULL, &err))
-        fail(&err);
-    say_outcomes(r, "all, by the rules alone", verdicts_outcomes(&alone, SHARE_ALL), 0);
-    for (int i = 0; i < v.count; i++)
-        odds_add(&odds, &alone.rows[i].job, &alone.rows[i].memory, v.rows[i].out_of_memory);
-    odds_say(&odds, name, &r->table, r->totals);
+    say_rules_alone(r, name, &v);
     say_outcomes(r, "fitted", verdicts_outcomes(&v, SHARE_FITTED), 0);
     say_outcomes(r, "not fitted", verdicts_outcomes(&v, SHARE_NOT_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0.02, 0.1);
