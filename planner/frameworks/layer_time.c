@@ -60,6 +60,23 @@ static struct passes linear(const struct pricing *p, double count, double rows, 
     return passes;
 }
 
+/* Of a layer. In fp8 tensor cores take operands twice as fast, as if k were half as long; inputs and gradients of outputs are cast
+ * before, and transposed for the products of backward. */
+static struct passes layer_linear(const struct pricing *p, double count, double rows, double outputs,
+                                  double inputs)
+{
+    if (!p->w->fp8)
+        return linear(p, count, rows, outputs, inputs);
+    struct passes passes = {
+        .forward = scaled(product(p, rows, outputs, inputs / 2), count),
+        .backward = scaled(product(p, rows, inputs, outputs / 2), count),
+        .weight = scaled(product(p, outputs, inputs, rows / 2), p->w->lora_rank ? 0 : count),
+    };
+    clocks_add(&passes.forward, layer_time_moved(p, count, 4 * count * rows * inputs));
+    clocks_add(&passes.backward, layer_time_moved(p, count, 4 * count * rows * outputs));
+    return passes;
+}
+
 struct clocks layer_time_moved(const struct pricing *p, double kernels, double bytes)
 {
     if (kernels <= 0)
@@ -189,8 +206,8 @@ static void add_attention_products(const struct pricing *p, struct passes *layer
     if (!m->kv_rank) {
         double queries = heads * (double)m->head_size;
         double keys = (double)(m->kv_heads * m->head_size) / (double)w->tp;
-        struct passes in = linear(p, 1, p->tokens, queries + 2 * keys, h);
-        struct passes out = linear(p, 1, p->tokens, h, queries);
+        struct passes in = layer_linear(p, 1, p->tokens, queries + 2 * keys, h);
+        struct passes out = layer_linear(p, 1, p->tokens, h, queries);
         passes_add(layer, &in);
         passes_add(layer, &out);
         return;
@@ -204,7 +221,7 @@ static void add_attention_products(const struct pricing *p, struct passes *layer
         {h, heads * (double)m->value_size},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct passes one = linear(p, 1, p->tokens, shapes[i][0], shapes[i][1]);
+        struct passes one = layer_linear(p, 1, p->tokens, shapes[i][0], shapes[i][1]);
         passes_add(layer, &one);
     }
 }
@@ -212,18 +229,19 @@ static void add_attention_products(const struct pricing *p, struct passes *layer
 static void add_mlp(const struct pricing *p, double count, double rows, double ffn, struct passes *layer)
 {
     double h = (double)p->w->model.hidden, gates = p->w->model.gated ? 2 : 1;
-    struct passes up = linear(p, count, rows, gates * ffn, h), down = linear(p, count, rows, h, ffn);
+    struct passes up = layer_linear(p, count, rows, gates * ffn, h),
+                  down = layer_linear(p, count, rows, h, ffn);
     passes_add(layer, &up);
     passes_add(layer, &down);
 }
 
-/* Tokens go to the ranks that have their experts, and come back; an expert has as many as any other. */
+/* Tokens go to the ranks that have their experts, and come back; an expert has as many as any other, and what pads them. */
 static struct passes experts(const struct pricing *p, unsigned conditions)
 {
     const struct workload *w = p->w;
     const struct workload_model *m = &w->model;
     double here = (double)m->experts / (double)w->ep, tp = (double)w->tp;
-    double sent = p->tokens * (double)m->active_experts;
+    double sent = p->tokens * (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
     struct work_group group = {w->ep, w->tp * w->cp, w->tp * w->cp * w->ep};
     struct passes passes = {.forward = kernels(p, conditions, KERNELS_EXPERTS, false),
                             .backward = kernels(p, conditions, KERNELS_EXPERTS, true)};
@@ -238,21 +256,21 @@ static struct passes experts(const struct pricing *p, unsigned conditions)
     return passes;
 }
 
-/* Two thin products beside each matrix that has an adapter. */
+/* Two thin products beside each matrix that has an adapter: into its rank, and out of it. */
 static void add_adapters(const struct pricing *p, struct passes *layer)
 {
     const struct workload *w = p->w;
-    double h = (double)w->model.hidden, rank = (double)w->lora_rank, count = w->lora_matrices;
-    if (!w->lora_rank)
-        return;
-    struct clocks in = scaled(product(p, p->tokens, rank, h), count),
-                  out = scaled(product(p, p->tokens, h, rank), count);
-    for (int i = 0; i < 2; i++) {
-        clocks_add(i ? &layer->backward : &layer->forward, in);
-        clocks_add(i ? &layer->backward : &layer->forward, out);
+    for (int matrix = MATRIX_QKV; w->lora_rank && matrix <= MATRIX_DOWN; matrix++) {
+        double rank = (double)w->lora_rank;
+        double wide = workload_adapter_parameters(w, (enum layer_matrix)matrix) / rank / (double)w->tp;
+        struct clocks in = product(p, p->tokens, rank, wide / 2), out = product(p, p->tokens, wide / 2, rank);
+        for (int i = 0; i < 2; i++) {
+            clocks_add(i ? &layer->backward : &layer->forward, in);
+            clocks_add(i ? &layer->backward : &layer->forward, out);
+        }
+        clocks_add(&layer->weight, in);
+        clocks_add(&layer->weight, out);
     }
-    clocks_add(&layer->weight, in);
-    clocks_add(&layer->weight, out);
 }
 
 /* The forward pass once more, or parts of it. */

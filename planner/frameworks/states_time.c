@@ -46,10 +46,12 @@ static int gradient_sent_bytes(const struct workload *w)
 
 static double trained_share(const struct workload *w)
 {
+    double adapters = 0;
     if (!w->lora_rank)
         return 1;
-    return 2.0 * (double)(w->lora_rank * w->lora_matrices * w->model.hidden) /
-           workload_layer_parameters(w, 0);
+    for (int matrix = MATRIX_QKV; matrix <= MATRIX_DOWN; matrix++)
+        adapters += workload_adapter_parameters(w, (enum layer_matrix)matrix);
+    return adapters / workload_layer_parameters(w, 0);
 }
 
 /* Of `elements` that a rank would have whole. */

@@ -263,6 +263,9 @@ TEST(workload_time_experts,
     w.model.active_experts = 4;
     ASSERT(timed(&w, NULL, &speed).passes_s > 1.4 * two_s);
     w.model.active_experts = 2;
+    w.expert_capacity = 1.5;
+    ASSERT(timed(&w, NULL, &speed).passes_s > 1.2 * two_s);
+    w.expert_capacity = 0;
     w.ep = 8; /* four times 2 tokens of 16 bits x hidden a layer */
     double sent = 4 * 32 * 2 * 8192.0 * 2 * 4096 * 7 / 8;
     double way_s = timed(&w, NULL, &speed).passes_s - two_s;
@@ -280,8 +283,25 @@ TEST(workload_time_adapters, "frozen weights have no gradients, and 4 bits are w
     double frozen_s = timed(&w, NULL, &speed).passes_s;
     double products_s = 2 * workload_parameters(&w) * 8192 / speed.products.flops_per_s;
     ASSERT(full_s - frozen_s > 0.8 * products_s && full_s - frozen_s < 1.2 * products_s);
+    w.lora_matrices = 7;
+    ASSERT(timed(&w, NULL, &speed).passes_s > frozen_s);
+    w.lora_matrices = 2;
     w.frozen_bits = 4;
     ASSERT(timed(&w, NULL, &speed).passes_s > frozen_s);
+}
+
+TEST(workload_time_fp8, "fp8 halves what products of layers take, and casts take some of it back")
+{
+    struct machine_speed speed = machine("1:h100-80g");
+    struct workload w = titan();
+    w.library = WORKLOAD_MEGATRON;
+    w.dp = 1;
+    double wide_s = timed(&w, NULL, &speed).passes_s;
+    w.fp8 = true;
+    double products_s =
+        6 * (workload_parameters(&w) - 2 * 128256.0 * 4096) * 8192 / speed.products.flops_per_s;
+    double saved_s = wide_s - timed(&w, NULL, &speed).passes_s;
+    ASSERT(saved_s > 0.25 * products_s && saved_s < 0.5 * products_s);
 }
 
 TEST(workload_time_context, "context-parallel ranks share a sequence")
