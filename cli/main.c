@@ -1,10 +1,18 @@
 /* memplan: finds the command and prints what it could not do. */
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/spinning.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Does it run a model's operations on this machine, if only to measure them? */
+static bool computes(const struct command *command)
+{
+    return command == &command_train || command == &command_profile || command == &command_plan ||
+           command == &command_env;
+}
 
 static int run(int argc, char **argv, struct error *err)
 {
@@ -15,6 +23,8 @@ static int run(int argc, char **argv, struct error *err)
     const struct command *command = command_find(argv[1], err);
     if (!command)
         return -1;
+    if (computes(command))
+        spinning_limit(argv);
     /* Until it answers, or says itself how far it is. */
     progress_watch(command->spec->name);
     return command->run(argc - 1, argv + 1, err);
