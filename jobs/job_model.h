@@ -81,7 +81,4 @@ int64_t job_model_active_parameters(const struct job_model *model);
 /* How many layers have experts. */
 int64_t job_model_expert_layers(const struct job_model *model);
 
-/* As model/model.h describes it. False, with the feature in *why, when it cannot. */
-bool job_model_to_model(const struct job_model *model, struct model *out, const char **why);
-
 #endif

@@ -120,25 +120,6 @@ TEST(job_model_experts,
                       671026419200);
 }
 
-TEST(job_model_ours,
-     "what memplan's own description can say, it says with as many parameters; else it names why not")
-{
-    struct job_model model;
-    struct model plain;
-    struct error err = {0};
-    const char *why;
-    ASSERT_OK(read_model(
-        "{\"model_type\":\"mistral\",\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":8,"
-        "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":100}",
-        &model, &err));
-    ASSERT(job_model_to_model(&model, &plain, &why));
-    ASSERT_OK(model_check(&plain, &err));
-    ASSERT_INT(model_parameters(&plain), job_model_parameters(&model));
-    model.experts.count = 8;
-    ASSERT(!job_model_to_model(&model, &plain, &why));
-    ASSERT_STR(why, "a mixture of experts");
-}
-
 TEST(job_model_refusals, "configurations that cannot be are refused by name")
 {
     assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known");
