@@ -47,10 +47,8 @@ enum decision {
     QK_NORM,
     ENCODER,
     LOGITS_HELD,
-    LOGITS_WHOLE,
-    CORE_DROPOUT,
     FROZEN_BITS,
-    LOSS_HELD, /* and the caller keeps the logits */
+    LOSS_HELD, /* and the caller keeps the logits, and what else the sweep of 492 layouts tells */
     OLD_TORCH,
     SOFTMAX_INPUT,
     ENDS,
@@ -106,8 +104,7 @@ static const struct rule rules[] = {
     {"source", "(2026-01", LOSS, WORKLOAD_LOSS_UPCAST},
     {"source", "(2026-02", LOSS, WORKLOAD_LOSS_UPCAST},
     {"source", "(2026-03", LOSS, WORKLOAD_LOSS_UPCAST},
-    {"source", "(2024-03", LOGITS_WHOLE, 1}, /* nor loss_parallel() */
-    {"source", "(2024-03", LOGITS_HELD, 4},  /* torchtitan's train.py had no `del pred` yet */
+    {"source", "(2024-03", LOGITS_HELD, 4}, /* torchtitan's train.py had no `del pred` yet */
     {"source", "", NOTHING, 0},
 
     {"sharding", "none", SHARDING, WORKLOAD_REPLICATED},
@@ -127,7 +124,7 @@ static const struct rule rules[] = {
     {"sharding", "ZeRO-3", SHARDING, WORKLOAD_ZERO3},
     {"sharding", "(ZeRO-", SHARDING, WORKLOAD_FSDP1},
     {"sharding", "FSDP shards nothing", SHARDING, WORKLOAD_FSDP1},
-    /* What a sweep of 492 of its layouts says: one more copy of logits, two buckets (docs/time-model.md, section 10). */
+    /* As bench/score/rows.c has the sweep of 492 layouts that these runs are from (docs/time-model.md, section 10). */
     {"framework", "in-house fork", SHARDING, WORKLOAD_ZERO1},
     {"framework", "in-house fork", LOSS_HELD, WORKLOAD_LOSS_UPCAST},
     {"sharding", "offload", OFFLOADS, 1},
@@ -205,9 +202,6 @@ static const struct rule rules[] = {
     {"notes", "Attention kernel: torch", ATTENTION, WORKLOAD_EAGER},
     {"notes", "Attention kernel:", NORM, WORKLOAD_NORM_WRITTEN},
     {"notes", "Attention kernel:", OLD_TORCH, 1},
-    {"notes", "Attention kernel: torch", CORE_DROPOUT,
-     1}, /* what the sweep's outcomes at the edge agree with */
-    {"notes", "Attention kernel: fused.", CORE_DROPOUT, 1}, /* the runs are of 2023-07 */
     {"notes", "fused RMSNorm", NORM, WORKLOAD_NORM_FUSED},
     {"notes", "Last stage logged", STAGE_LAST, 1},
     {"notes", "", NOTHING, 0},
@@ -321,12 +315,6 @@ static void decide(struct measured_case *c, const struct rule *rule)
                                                                               : (enum workload_loss)value;
         w->logits_held = 0;
         break;
-    case LOGITS_WHOLE:
-        w->logits_whole = true;
-        break;
-    case CORE_DROPOUT:
-        w->attention_dropout = true;
-        break;
     case LOGITS_HELD:
         w->logits_held = value;
         break;
@@ -335,8 +323,8 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case LOSS_HELD:
         w->loss = (enum workload_loss)value;
-        w->logits_held = 2;
-        w->logits_whole = true;
+        w->logits_held = 4;
+        w->logits_whole = w->inputs_whole = w->hidden_dropout = w->attention_dropout = true;
         break;
     case COMPILED:
         w->compiled = value;

@@ -123,6 +123,18 @@ static void predict_alone(struct scored *s)
                                                 : "no rule is about it";
 }
 
+/* Whether a length that was assumed decides: with twice of it the figure is more than a tenth larger. */
+static bool is_decided_by_length(const struct measured_case *c, double predicted)
+{
+    struct workload twice = c->workload;
+    struct workload_memory memory;
+    struct error err;
+    if (c->sequence_given || isnan(predicted))
+        return false;
+    twice.sequence *= 2;
+    return workload_memory(&twice, &memory, &err) || of_memory(c->what, &memory) > 1.1 * predicted;
+}
+
 static void predict(const struct measured_case *c, struct scored *s)
 {
     struct timespec from, to;
@@ -144,6 +156,11 @@ static void predict(const struct measured_case *c, struct scored *s)
     }
     s->has_memory = true;
     s->predicted = isnan(c->value) ? NAN : of_memory(c->what, &s->memory);
+    if (is_decided_by_length(c, s->predicted)) {
+        s->predicted = NAN;
+        s->has_memory = false;
+        s->reason = "the sequence length is not said, and it decides";
+    }
 }
 
 /* --- What rows add up to --- */

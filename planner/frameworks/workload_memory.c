@@ -24,9 +24,10 @@ static int64_t nccl_bytes(const struct workload *w)
     return groups * (160LL << 20);
 }
 
-/* Fragments that the replay does not see, of activations: a log of Megatron-LM has 6% of the peak where the replay has none,
- * and runs at the edge agree (docs/memory-model.md). And a hundredth of the card, for handles and the driver: assumed. */
-static const double unseen_share = 0.06;
+/* Fragments that the replay does not see, of activations: logs of Megatron-LM have 4 to 6% of the peak where the replay has
+ * none; of 492 layouts with outcomes 10% misses fewer than 6%, and is wrong no more often (docs/memory-model.md). And a
+ * hundredth of the card, for handles and the driver: assumed. */
+static const double unseen_share = 0.10;
 
 /* The same steps on a card that gives `room` bytes: caches are given back before memory is out. */
 static int replay_within(const struct workload *w, int64_t stage, int64_t room,
