@@ -33,12 +33,14 @@ static double beyond(const struct verdict *v, const struct workload_memory *memo
 static int predict_with_trainer(struct verdict *v, struct error *err)
 {
     const int64_t stages[] = {0, 1, v->job.pp - 1};
+    struct workload w = v->job;
+    w.capacity_bytes = 0; /* one replay is enough: nothing is asked about caches that are given back */
     v->needed_bytes = v->doubt_bytes = 0;
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         struct workload_memory memory;
-        if (stages[i] < 0 || stages[i] >= v->job.pp || (i && stages[i] <= stages[i - 1]))
+        if (stages[i] < 0 || stages[i] >= w.pp || (i && stages[i] <= stages[i - 1]))
             continue;
-        if (workload_stage_memory(&v->job, stages[i], &memory, err))
+        if (workload_stage_memory(&w, stages[i], &memory, err))
             return -1;
         double needed = (double)(memory.peak.bytes + memory.context_bytes + memory.nccl_bytes) +
                         beyond(v, &memory, stages[i]);
