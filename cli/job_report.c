@@ -189,8 +189,10 @@ static void add_figures(struct report *page, const struct job_verdict *v)
 {
     static const struct table_column columns[] = {
         {"", TABLE_TEXT}, {"predicted", TABLE_BYTES}, {"from", TABLE_BYTES}, {"to", TABLE_BYTES}};
-    struct table *table =
-        report_table(page, "What tools will show; of ten such jobs, eight from here to there", columns, 4);
+    const char *heading =
+        v->fits ? "What tools will show; of ten such jobs, eight from here to there"
+                : "What tools would show on a card with room; of ten such jobs, eight from here to there";
+    struct table *table = report_table(page, heading, columns, 4);
     for (int i = 0; i < WORKLOAD_FIGURES; i++)
         table_add(table, (struct table_cell[]){
                              cell_text(workload_figure_name((enum workload_figure)i)),
