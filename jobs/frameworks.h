@@ -27,6 +27,9 @@ int hf_read(struct training_job *job, const struct launch *launch, const struct 
 int titan_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
                struct error *err);
 
+/* The file of hosts that the launch names, if there is one: how many nodes and ranks. */
+int hostfile_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
+                  struct error *err);
 /* A DeepSpeed JSON file. Values "auto" are left to the caller's options. */
 int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files, struct error *err);
 /* The type of gradients, and who has which states, from switches. */

@@ -78,6 +78,8 @@ static int read_framework(struct training_job *job, const struct launch *launch,
 {
     if (launch->accelerate && accelerate_read(job, launch, files, err))
         return -1;
+    if (!job->launch.ranks && hostfile_read(job, launch, files, err))
+        return -1;
     launcher_count(job);
     if (titan_is(launch))
         return titan_read(job, launch, files, err);

@@ -232,13 +232,16 @@ static void keep(struct training_job *job, struct words *list, const struct word
     list->list[list->count++] = *word;
 }
 
-/* deepspeed's hosts: "localhost:0,1,2,3" says which GPUs; a file with hosts is not read, so that only --num_nodes says how many
- * there are. */
-static void read_hosts(struct training_job *job, const struct word *name, const struct word *value)
+/* deepspeed's hosts: "localhost:0,1,2,3" says which GPUs; a file of them is for hostfile.c, and of some of its hosts only
+ * --num_nodes says how many. */
+static void read_hosts(struct training_job *job, const struct word *name, const struct word *value,
+                       struct launch *out)
 {
     static const char local[] = "localhost:";
     struct arena *arena = job->facts.arena;
     struct word count = *value;
+    if (!strncmp(name->text, "--hostfile", 10) || !strncmp(name->text, "-H", 2))
+        out->hosts = *value;
     if (!value->unknown && !strncmp(value->text, local, sizeof local - 1) && !strchr(value->text, '@')) {
         int devices = 1;
         for (const char *c = value->text; *c; c++)
@@ -247,7 +250,7 @@ static void read_hosts(struct training_job *job, const struct word *name, const 
         set_number(job, PER_NODE, name, &count);
     } else if (!job_was_given(job, "--num_nodes") && !job_was_given(job, "--num-nodes")) {
         job->launch.nodes = 0;
-        job_note(job, FACT_MISSING, "hosts", value->text, "the file of hosts is not read; give --ranks N");
+        job_note(job, FACT_MISSING, "hosts", value->text, "there is no such file of hosts; give --ranks N");
     }
 }
 
@@ -286,7 +289,7 @@ static int read_option(struct training_job *job, enum launcher launcher, const s
     if (counts && has_value)
         set_number(job, meaning, name, &value);
     else if (meaning == HOSTS && has_value)
-        read_hosts(job, name, &value);
+        read_hosts(job, name, &value, out);
     else if (launcher == ACCELERATE)
         for (int i = at; i < next; i++)
             keep(job, &out->accelerate_options, &c->list[i]);

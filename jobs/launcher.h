@@ -10,6 +10,7 @@ struct launch {
     struct word where;      /* of the program */
     struct words arguments; /* the program's */
     bool accelerate;
+    struct word hosts;                /* the file of them that deepspeed is given; no text: none */
     struct words accelerate_options; /* those of `accelerate launch` that count no processes */
 };
 

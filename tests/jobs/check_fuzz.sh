@@ -73,11 +73,11 @@ if ! build_parsers >"$folder/build.log" 2>&1; then
     failed=1
     finish 0
 fi
-fuzz script $examples/*.sh
+fuzz script $examples/*.sh tests/jobs/scripts/*.sh
 fuzz launch $examples/*.sh
 fuzz deepspeed $examples/*.json
 fuzz toml $examples/*.toml
-fuzz yaml $examples/*.yaml
+fuzz yaml $examples/*.yaml tests/jobs/scripts/*.yaml
 fuzz config $examples/models/*/config.json
 fuzz weights tests/jobs/weights_seed.json
 finish 0

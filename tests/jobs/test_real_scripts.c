@@ -65,6 +65,38 @@ TEST_LOOP(real_scripts, "scripts as people write them are read, and what is not 
     check(&scripts[_i]);
 }
 
+TEST(real_scripts_hosts,
+     "DeepSpeed's file of hosts says how many there are, as far as options leave that to it")
+{
+    static const struct {
+        const char *hosts, *options;
+        int64_t nodes, ranks; /* 0: it is refused */
+    } cases[] = {
+        {"a slots=8\nb slots=8\n", "", 2, 16},
+        {"# two\n\na slots=8\nb slots=4\n", "", 2, 12},
+        {"a slots=8\nb slots=8\nc slots=8\n", "--num_nodes 2", 2, 16},
+        {"a slots=8\nb slots=8\n", "--num_gpus=4", 2, 8},
+        {"a\n", "", 0, 0},
+        {"# none\n", "", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arena *arena = arena_create();
+        struct training_job job;
+        struct error err = {0};
+        struct jobs_request request = {0};
+        const char *script = arena_printf(arena,
+                                          "cat > hosts <<'E'\n%sE\ndeepspeed --hostfile=hosts %s run_clm.py "
+                                          "--model_name_or_path gpt2-124m --bf16\n",
+                                          cases[i].hosts, cases[i].options);
+        int status = jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err);
+        ASSERT_MSG(status == (cases[i].ranks ? 0 : -1), "%s: %s", script, err.text);
+        ASSERT(!status || strstr(err.text, "worker-1 slots=8"));
+        ASSERT_INT(status ? 0 : job.launch.nodes, cases[i].nodes);
+        ASSERT_INT(status ? 0 : job.launch.ranks, cases[i].ranks);
+        arena_free(arena);
+    }
+}
+
 TEST(real_scripts_allocator, "an environment for PyTorch's allocator that srun is told to export is seen")
 {
     struct arena *arena = arena_create();
