@@ -1,4 +1,4 @@
-/* The orders, slots and messages of pipeline schedules. All kinds are one rule with two numbers: how many passes may wait
+/* The orders and messages of pipeline schedules. All kinds are one rule with two numbers: how many passes may wait
  * for their backward, and how many weight halves are put off. */
 #include "model/schedule.h"
 
@@ -163,53 +163,6 @@ int schedule_create(const struct schedule_shape *shape, int64_t stage, struct sc
 void schedule_free(struct schedule *schedule)
 {
     free(schedule);
-}
-
-static int64_t pair_of(const struct schedule *schedule, const struct schedule_item *item)
-{
-    return item->chunk * schedule->shape.micro_batches + item->micro_batch;
-}
-
-static bool starts_life(enum schedule_life life, enum schedule_work work)
-{
-    if (life == SCHEDULE_KEPT_FOR_WEIGHT)
-        return work == SCHEDULE_BACKWARD || work == SCHEDULE_BACKWARD_INPUT;
-    return work == SCHEDULE_FORWARD;
-}
-
-static bool ends_life(enum schedule_life life, enum schedule_work work)
-{
-    if (life == SCHEDULE_KEPT_FOR_INPUT)
-        return work == SCHEDULE_BACKWARD || work == SCHEDULE_BACKWARD_INPUT;
-    return work == SCHEDULE_BACKWARD || work == SCHEDULE_BACKWARD_WEIGHT;
-}
-
-int schedule_slots(const struct schedule *schedule, enum schedule_life life, int chunk, int *slots)
-{
-    int64_t pairs = pair_count(&schedule->shape);
-    int *slot_of_pair = host_alloc((size_t)pairs * sizeof *slot_of_pair);
-    char *taken = host_alloc((size_t)pairs);
-    memset(slot_of_pair, -1, (size_t)pairs * sizeof *slot_of_pair);
-    int count = 0;
-    for (int k = 0; k < schedule->count; k++) {
-        const struct schedule_item *item = &schedule->items[k];
-        int *slot = &slot_of_pair[pair_of(schedule, item)];
-        bool wanted = chunk == SCHEDULE_ALL_CHUNKS || chunk == item->chunk;
-        if (wanted && starts_life(life, item->work)) {
-            *slot = (int)((char *)memchr(taken, 0, (size_t)pairs) - taken);
-            taken[*slot] = 1;
-            count = *slot < count ? count : *slot + 1;
-        }
-        if (slots)
-            slots[k] = *slot;
-        if (wanted && ends_life(life, item->work)) {
-            taken[*slot] = 0;
-            *slot = -1;
-        }
-    }
-    free(taken);
-    free(slot_of_pair);
-    return count;
 }
 
 /* The message that leads to global chunk `to`, seen from a stage whose peer holds global chunk `there`. */

@@ -67,27 +67,16 @@ struct schedule {
 int schedule_create(const struct schedule_shape *shape, int64_t stage, struct schedule **out, struct error *err);
 void schedule_free(struct schedule *schedule); /* NULL is fine */
 
-/* What is kept of a (chunk, micro-batch) pair, from one item to another, both included. */
-enum schedule_life {
-    SCHEDULE_KEPT,            /* from forward until all of backward is done */
-    SCHEDULE_KEPT_FOR_INPUT,  /* from forward until the input half is done */
-    SCHEDULE_KEPT_FOR_WEIGHT, /* from the input half until the weight half is done */
-};
-
-enum { SCHEDULE_ALL_CHUNKS = -1 };
-
-/* How many pairs of `chunk`, or of all chunks together, live at most at once, which is how many slots hold them: each
- * takes the lowest one that is free. slots[k] becomes that of item k, or -1 where it has none; NULL: only count.
+/* How many (chunk, micro-batch) pairs stage i of p keeps at most at once, with v chunks and m micro-batches:
  *
- *     at most kept, all chunks       all of backward   input half       weight half
- *     gpipe                          m                 m                1
- *     1f1b                           min(m, p-i)       min(m, p-i)      1
- *     interleaved                    min(vm, 2(p-i-1) + (v-1)p + 1)     1
- *     zb-h1                          min(m, p)         min(m, p-i)      min(m, i+1)
+ *                    for all of backward                 for its input half   from there to its weight half
+ *     gpipe          m
+ *     1f1b           min(m, p-i)
+ *     interleaved    min(vm, 2(p-i-1) + (v-1)p + 1)
+ *     zb-h1          min(m, p)                           min(m, p-i)          min(m, i+1)
  *
- * for stage i of p, v chunks, m micro-batches. So the fullest stage keeps no more under zb-h1 than under 1f1b, but the later
- * ones do: the weight halves that they put off are what fills the bubble. */
-int schedule_slots(const struct schedule *schedule, enum schedule_life life, int chunk, int *slots);
+ * So the fullest stage keeps no more under zb-h1 than under 1f1b, but the later ones do: the weight halves that they put off
+ * are what fills the bubble. */
 
 enum schedule_direction { SCHEDULE_ACTIVATION, SCHEDULE_GRADIENT, SCHEDULE_DIRECTIONS };
 

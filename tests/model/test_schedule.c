@@ -152,96 +152,62 @@ static void must_be(const struct schedule *schedule, const char *what, int64_t g
                      schedule->stage, what, (long long)got, (long long)expected);
 }
 
+/* What is kept of a (chunk, micro-batch) pair, from one item to another, both included. */
+enum life {
+    KEPT,            /* from forward until all of backward is done */
+    KEPT_FOR_INPUT,  /* from forward until the input half is done */
+    KEPT_FOR_WEIGHT, /* from the input half until the weight half is done */
+};
+
 /* The most pairs kept at once, as the papers have it. */
-static int64_t most_kept(const struct schedule_shape *shape, int64_t i, enum schedule_life life)
+static int64_t most_kept(const struct schedule_shape *shape, int64_t i, enum life life)
 {
     int64_t p = shape->pp, v = shape->virtual_stages, m = shape->micro_batches;
     bool zero_bubble = shape->kind == SCHEDULE_ZB_H1;
-    if (life == SCHEDULE_KEPT_FOR_WEIGHT)
+    if (life == KEPT_FOR_WEIGHT)
         return zero_bubble ? min_i64(m, i + 1) : 1;
     if (shape->kind == SCHEDULE_GPIPE)
         return m;
     if (shape->kind == SCHEDULE_INTERLEAVED)
         return min_i64(m * v, 2 * (p - i - 1) + (v - 1) * p + 1);
-    return min_i64(m, zero_bubble && life == SCHEDULE_KEPT ? p : p - i);
+    return min_i64(m, zero_bubble && life == KEPT ? p : p - i);
+}
+
+static bool opens(enum life life, enum schedule_work work)
+{
+    return life == KEPT_FOR_WEIGHT ? work == SCHEDULE_BACKWARD || work == SCHEDULE_BACKWARD_INPUT
+                                   : work == SCHEDULE_FORWARD;
+}
+
+static bool closes(enum life life, enum schedule_work work)
+{
+    return work == SCHEDULE_BACKWARD ||
+           work == (life == KEPT_FOR_INPUT ? SCHEDULE_BACKWARD_INPUT : SCHEDULE_BACKWARD_WEIGHT);
+}
+
+static int64_t count_kept(const struct schedule *schedule, enum life life)
+{
+    int64_t live = 0, most = 0;
+    for (int k = 0; k < schedule->count; k++) {
+        live += opens(life, schedule->items[k].work);
+        most = max_i64(most, live);
+        live -= closes(life, schedule->items[k].work);
+    }
+    must_be(schedule, "pairs kept after the step", live, 0);
+    return most;
 }
 
 static void check_most_kept(const struct pipeline *pipe)
 {
     for (int64_t i = 0; i < pipe->shape.pp; i++)
-        for (int life = SCHEDULE_KEPT; life <= SCHEDULE_KEPT_FOR_WEIGHT; life++)
-            must_be(pipe->stages[i], "pairs kept",
-                    schedule_slots(pipe->stages[i], (enum schedule_life)life, SCHEDULE_ALL_CHUNKS, NULL),
-                    most_kept(&pipe->shape, i, (enum schedule_life)life));
+        for (int life = KEPT; life <= KEPT_FOR_WEIGHT; life++)
+            must_be(pipe->stages[i], "pairs kept", count_kept(pipe->stages[i], (enum life)life),
+                    most_kept(&pipe->shape, i, (enum life)life));
 }
 
 TEST(schedule_in_flight, "stages keep as many micro-batches as the closed forms say")
 {
     for_each_shape(64 * 8 * 512, check_most_kept);
-}
-
-/* Whether `work` opens or closes what is kept of a pair, said once more and otherwise. */
-static bool opens(enum schedule_life life, enum schedule_work work)
-{
-    return life == SCHEDULE_KEPT_FOR_WEIGHT ? work == SCHEDULE_BACKWARD || work == SCHEDULE_BACKWARD_INPUT
-                                            : work == SCHEDULE_FORWARD;
-}
-
-static bool closes(enum schedule_life life, enum schedule_work work)
-{
-    return work == SCHEDULE_BACKWARD ||
-           work == (life == SCHEDULE_KEPT_FOR_INPUT ? SCHEDULE_BACKWARD_INPUT : SCHEDULE_BACKWARD_WEIGHT);
-}
-
-/* A slot holds one pair from its first item to its last, and all slots are full at some time. */
-static void check_slots_of(const struct schedule *schedule, enum schedule_life life, int chunk)
-{
-    int *slots = host_alloc((size_t)schedule->count * sizeof *slots);
-    int count = schedule_slots(schedule, life, chunk, slots);
-    struct schedule_item *holds = host_alloc((size_t)count * sizeof *holds);
-    bool *full = host_alloc((size_t)count);
-    int live = 0, most = 0;
-    for (int k = 0; k < schedule->count; k++) {
-        const struct schedule_item *item = &schedule->items[k];
-        if (chunk != SCHEDULE_ALL_CHUNKS && chunk != item->chunk) {
-            must_be(schedule, "slot of another chunk", slots[k], -1);
-            continue;
-        }
-        int slot = slots[k];
-        if (opens(life, item->work)) {
-            must_be(schedule, "slot below the count", slot >= 0 && slot < count, true);
-            must_be(schedule, "slot free when taken", !full[slot], true);
-            full[slot] = true;
-            holds[slot] = *item;
-            most = ++live > most ? live : most;
-        }
-        if (slot >= 0 &&
-            (!full[slot] || holds[slot].chunk != item->chunk || holds[slot].micro_batch != item->micro_batch))
-            ck_abort_msg("item %d of stage %d uses the slot of another pair", k, schedule->stage);
-        if (closes(life, item->work)) {
-            must_be(schedule, "slot still held when given back", slot >= 0, true);
-            full[slot] = false;
-            live--;
-        }
-    }
-    must_be(schedule, "slots", count, most);
-    must_be(schedule, "pairs kept after the step", live, 0);
-    free(full);
-    free(holds);
-    free(slots);
-}
-
-static void check_slots(const struct pipeline *pipe)
-{
-    for (int64_t i = 0; i < pipe->shape.pp; i++)
-        for (int life = SCHEDULE_KEPT; life <= SCHEDULE_KEPT_FOR_WEIGHT; life++)
-            for (int chunk = SCHEDULE_ALL_CHUNKS; chunk < pipe->shape.virtual_stages; chunk++)
-                check_slots_of(pipe->stages[i], (enum schedule_life)life, chunk);
-}
-
-TEST(schedule_slots_hold, "slots never collide and are as many as the most pairs kept at once")
-{
-    for_each_shape(2500, check_slots);
 }
 
 static void check_runs(const struct pipeline *pipe)
@@ -352,7 +318,7 @@ TEST(schedule_largest,
     check_runs(&pipe);
     check_messages(&pipe);
     check_bubble(&pipe, 1, 1, 1);
-    check_slots_of(pipe.stages[0], SCHEDULE_KEPT, SCHEDULE_ALL_CHUNKS);
+    check_most_kept(&pipe);
     pipeline_free(&pipe);
 }
 
