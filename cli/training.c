@@ -146,6 +146,7 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     if (choose_device(t->plan, &s, err))
         return -1;
     s.record_steps = !o->no_graph;
+    s.pair_operations = !o->output; /* a recording has each by itself */
     s.policy = policy;
     s.capacity_bytes = t->plan->capacity_bytes;
     s.threads = (int)o->threads;

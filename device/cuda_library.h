@@ -12,7 +12,7 @@
 #define CUDA_LIBRARY_SYMBOL "memplan_cuda_library"
 
 /* Raised whenever a struct that crosses the border changes. */
-enum { CUDA_LIBRARY_VERSION = 3 };
+enum { CUDA_LIBRARY_VERSION = 4 };
 
 struct comm;
 struct cupti;

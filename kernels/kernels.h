@@ -276,6 +276,11 @@ struct kernel_table {
     int (*rope)(const struct kernel_context *, const struct rope_args *, struct error *);
     int (*gelu)(const struct kernel_context *, const struct gelu_args *, struct error *);
     int (*gelu_grad)(const struct kernel_context *, const struct gelu_grad_args *, struct error *);
+    /* Two in one, or NULL. As matmul and gelu of its result: `act` is what gelu makes, y is there too. As matmul_dgrad, without
+     * `add`, and gelu_grad in its result: `x` is gelu's input, as large as dx. Results may be rounded once where the two round
+     * twice. */
+    int (*matmul_gelu)(const struct kernel_context *, const struct matmul_args *, void *act, struct error *);
+    int (*matmul_dgrad_gelu)(const struct kernel_context *, const struct matmul_dgrad_args *, const void *x, struct error *);
     int (*swiglu)(const struct kernel_context *, const struct swiglu_args *, struct error *);
     int (*swiglu_grad)(const struct kernel_context *, const struct swiglu_grad_args *, struct error *);
     int (*cross_entropy)(const struct kernel_context *, const struct cross_entropy_args *, struct error *);

@@ -55,6 +55,10 @@ runner run_all_gather, run_reduce_scatter, run_combine_partial, run_all_reduce,
     run_reduce_squares, run_wait, run_receive, run_send;
 runner run_square_sum, run_adamw;
 
+/* Two operations in one (pairs.h). */
+int run_matmul_gelu(const struct call *matmul, const struct call *gelu, struct error *err);
+int run_dgrad_gelu(const struct call *dgrad, const struct call *gelu_grad, struct error *err);
+
 static inline void *call_address(const struct executor *e, const struct placed *t)
 {
     return step_memory_at(e->parts.memory, t->id);

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "trainer/batch.h"
 #include "trainer/call.h"
+#include "trainer/pairs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -144,12 +145,27 @@ static bool is_in_recording(const struct executor *e, enum op_kind kind)
     return e->mode == EXECUTOR_REPLAY && !loads(kind);
 }
 
+static int run_alone_or_paired(const struct call *call, struct error *err)
+{
+    const struct kernel_table *kernels = call->e->parts.kernels;
+    bool may_pair = call->e->parts.pair_operations && kernels->matmul_gelu && kernels->matmul_dgrad_gelu;
+    enum pair pair = may_pair ? pair_of(call->s) : PAIR_NONE;
+    if (pair == PAIR_NONE)
+        return runners[call->s->kind](call, err);
+    if (pair == PAIR_WITH_OTHER)
+        return 0;
+    struct step_op neighbour = pair_neighbour(call->s, pair == PAIR_MATMUL_GELU ? -1 : 1);
+    struct call other = {.e = call->e, .s = &neighbour};
+    resolve(&other);
+    return pair == PAIR_MATMUL_GELU ? run_matmul_gelu(&other, call, err) : run_dgrad_gelu(call, &other, err);
+}
+
 static int compute(struct call *call, struct error *err)
 {
     struct labels *labels = &call->e->labels;
     resolve(call);
     labels_begin_operation(labels, call->s);
-    int status = runners[call->s->kind](call, err);
+    int status = run_alone_or_paired(call, err);
     labels_end_operation(labels);
     return status;
 }

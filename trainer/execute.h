@@ -22,6 +22,7 @@ struct executor_parts {
     const struct kernel_table *kernels;
     void *kernel_device;  /* what kernels->open() gave; NULL where there is none */
     bool record_steps;    /* where the device can: do steps from the third on from a recording of the second */
+    bool pair_operations; /* where the kernels can: do two neighbours in one (pairs.h) */
     struct groups groups; /* {0} for a rank alone */
     struct step_memory *memory;
     const struct data *data;

@@ -113,9 +113,9 @@ int run_norm_grad(const struct call *c, struct error *err)
     return c->e->parts.kernels->norm_grad(&c->e->context, &args, err);
 }
 
-int run_matmul(const struct call *c, struct error *err)
+static struct matmul_args matmul_args_of(const struct call *c)
 {
-    struct matmul_args args = {
+    return (struct matmul_args){
         .M = placed_rows(&c->in[0]),
         .N = placed_columns(&c->out[0]),
         .K = placed_columns(&c->in[0]),
@@ -126,12 +126,23 @@ int run_matmul(const struct call *c, struct error *err)
         .residual = call_in(c, 3),
         .y = call_out(c, 0),
     };
+}
+
+int run_matmul(const struct call *c, struct error *err)
+{
+    struct matmul_args args = matmul_args_of(c);
     return c->e->parts.kernels->matmul(&c->e->context, &args, err);
 }
 
-int run_matmul_dgrad(const struct call *c, struct error *err)
+int run_matmul_gelu(const struct call *matmul, const struct call *gelu, struct error *err)
 {
-    struct matmul_dgrad_args args = {
+    struct matmul_args args = matmul_args_of(matmul);
+    return gelu->e->parts.kernels->matmul_gelu(&gelu->e->context, &args, call_out(gelu, 0), err);
+}
+
+static struct matmul_dgrad_args dgrad_args_of(const struct call *c)
+{
+    return (struct matmul_dgrad_args){
         .M = placed_rows(&c->in[0]),
         .N = placed_columns(&c->in[0]),
         .K = placed_columns(&c->out[0]),
@@ -141,7 +152,18 @@ int run_matmul_dgrad(const struct call *c, struct error *err)
         .dx = call_out(c, 0),
         .add = call_flag(c, OP_ADD),
     };
+}
+
+int run_matmul_dgrad(const struct call *c, struct error *err)
+{
+    struct matmul_dgrad_args args = dgrad_args_of(c);
     return c->e->parts.kernels->matmul_dgrad(&c->e->context, &args, err);
+}
+
+int run_dgrad_gelu(const struct call *dgrad, const struct call *gelu_grad, struct error *err)
+{
+    struct matmul_dgrad_args args = dgrad_args_of(dgrad);
+    return dgrad->e->parts.kernels->matmul_dgrad_gelu(&dgrad->e->context, &args, call_in(gelu_grad, 1), err);
 }
 
 int run_matmul_wgrad(const struct call *c, struct error *err)

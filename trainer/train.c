@@ -196,6 +196,7 @@ static int rank_open(struct rank *rank, struct error *err)
         .kernels = settings->kernels,
         .kernel_device = rank->kernel_device,
         .record_steps = settings->record_steps && settings->policy == MEMORY_ARENA && !settings->poison,
+        .pair_operations = settings->pair_operations && !settings->poison,
         .groups = rank->groups,
         .memory = rank->memory,
         .data = run->data,

@@ -28,6 +28,7 @@ struct train_settings {
     const char *device;                 /* kind of each rank's, as in device_open(); of several GPUs, one each */
     const struct kernel_table *kernels; /* of that kind */
     bool record_steps;                  /* once a step has run, do the later ones from a recording of it, where there can be one */
+    bool pair_operations; /* where the kernels can: do two neighbours in one, which then has the time of both */
     enum memory_policy policy;
     int64_t capacity_bytes; /* of each rank's device; <= 0: no limit */
     int threads;            /* OS threads shared out among the ranks of this machine; 0: the cores that they may use */

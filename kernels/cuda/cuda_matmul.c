@@ -5,8 +5,9 @@
  *     dx(M,K) = dy(M,N) w(N,K)     is    dx'(K,M) = w'(K,N) dy'(N,M)
  *     dw(N,K) = dy(M,N)^T x(M,K)   is    dw'(K,N) = x'(K,M) dy'(N,M)^T
  *
- * Bias, residual, accumulation and the bias's gradient ride along: as epilogue, or as the matrix that the product is added
- * to. Sums are made in fp32; fp32 products are full fp32, never TF32, whose 10 bits of mantissa a user has to ask for.
+ * Bias, residual, accumulation, the bias's gradient, GELU and its slope ride along: as epilogue, or as the matrix that the
+ * product is added to. GELU's epilogue keeps its input beside, in a matrix that cuBLASLt calls auxiliary; its GELU is the tanh
+ * form, as ours (PyTorch puts that form in its place where the epilogue is missing: _addmm_activation in Blas.cpp). Sums are made in fp32; fp32 products are full fp32, never TF32, whose 10 bits of mantissa a user has to ask for.
  *
  * Which of its algorithms is best cuBLASLt says when asked; asking costs more than a small product, so the answer is kept
  * per shape. */
@@ -36,7 +37,7 @@ _Static_assert(sizeof(struct shape) == 6 * sizeof(int64_t) + 6 * sizeof(int32_t)
 
 struct operands {
     const void *a, *b, *c; /* c: NULL when there is none */
-    void *d, *bias;        /* bias: of the epilogue */
+    void *d, *bias, *aux;  /* the latter two: of the epilogue; aux: GELU's input */
 };
 
 struct product {
@@ -102,6 +103,12 @@ static cudaDataType_t type_of(int32_t dtype)
     return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+static bool has_aux(const struct shape *s)
+{
+    return s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           s->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
 static int describe_operation(struct product *p, struct error *err)
 {
     const struct shape *s = &p->shape;
@@ -118,6 +125,9 @@ static int describe_operation(struct product *p, struct error *err)
         sizeof epilogue);
     TRY(cublasLtMatmulDescSetAttribute, p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
         sizeof bias_type);
+    if (has_aux(s))
+        TRY(cublasLtMatmulDescSetAttribute, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->m,
+            sizeof s->m);
     return 0;
 }
 
@@ -190,14 +200,18 @@ static int64_t sums_bytes(const struct shape *shape)
 /* The largest power of two, up to 256, that divides all addresses. */
 static int64_t alignment_of(const struct operands *o)
 {
-    uintptr_t bits =
-        (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c | (uintptr_t)o->d | (uintptr_t)o->bias;
+    uintptr_t bits = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c | (uintptr_t)o->d |
+                     (uintptr_t)o->bias | (uintptr_t)o->aux;
     bits |= MOST_ALIGNMENT;
     return (int64_t)(bits & -bits);
 }
 
-static int set_bias(struct product *p, const struct operands *o, struct error *err)
+/* How well they are aligned is read off their addresses. */
+static int set_pointers(struct product *p, const struct operands *o, struct error *err)
 {
+    if (o->aux)
+        TRY(cublasLtMatmulDescSetAttribute, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux,
+            sizeof o->aux);
     if (o->bias)
         TRY(cublasLtMatmulDescSetAttribute, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias,
             sizeof o->bias);
@@ -215,8 +229,7 @@ static struct product *find_product(const struct cuda_context *context, struct s
             return &products->list[i];
     struct product new = {.shape = *shape};
     int64_t workspace_bytes = context->scratch_bytes - sums_bytes(shape);
-    /* How well the bias is aligned is read off its address. */
-    if (describe_operation(&new, err) || describe_matrices(&new, err) || set_bias(&new, o, err) ||
+    if (describe_operation(&new, err) || describe_matrices(&new, err) || set_pointers(&new, o, err) ||
         choose_algorithm(products, &new, (uint64_t)max_i64(0, workspace_bytes), err)) {
         product_clear(&new);
         return NULL;
@@ -235,7 +248,7 @@ static int run(const struct cuda_context *context, struct product *p, const stru
 {
     const float one = 1, beta = p->shape.adds ? 1 : 0;
     int64_t sums = sums_bytes(&p->shape);
-    if (set_bias(p, o, err))
+    if (set_pointers(p, o, err))
         return -1;
     cublasStatus_t status =
         cublasLtMatmul(context->products->handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta,
@@ -273,11 +286,24 @@ static const struct cuda_context *context_of(const struct kernel_context *ctx)
     return ctx->device;
 }
 
-int cuda_matmul(const struct kernel_context *ctx, const struct matmul_args *args, struct error *err)
+/* With GELU, where cuBLASLt can: *done says whether it did. Rows of the auxiliary matrix are whole packs of 8, by the manual. */
+static int multiply_with_gelu(const struct cuda_context *context, struct shape *shape,
+                              const struct operands *operands, bool *done, struct error *err)
 {
-    if (cuda_check_dtype(args->dtype, "matmul", err))
+    enum { PACK = 8, LEAST_ALIGNMENT = 16 };
+    *done = false;
+    if (shape->m % PACK || (uintptr_t)operands->aux % LEAST_ALIGNMENT)
+        return 0;
+    struct product *p = find_product(context, shape, operands, err);
+    if (!p || (p->possible && run(context, p, operands, &p->possible, err)))
         return -1;
-    struct shape shape = {
+    *done = p->possible;
+    return 0;
+}
+
+static struct shape forward_shape(const struct matmul_args *args)
+{
+    return (struct shape){
         .m = args->N,
         .n = args->M,
         .k = args->K,
@@ -289,17 +315,43 @@ int cuda_matmul(const struct kernel_context *ctx, const struct matmul_args *args
         .epilogue = args->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
         .adds = args->residual != NULL,
     };
-    struct operands operands = {
+}
+
+static struct operands forward_operands(const struct matmul_args *args)
+{
+    return (struct operands){
         .a = args->w, .b = args->x, .c = args->residual, .d = args->y, .bias = (void *)args->bias};
+}
+
+int cuda_matmul(const struct kernel_context *ctx, const struct matmul_args *args, struct error *err)
+{
+    if (cuda_check_dtype(args->dtype, "matmul", err))
+        return -1;
+    struct shape shape = forward_shape(args);
+    struct operands operands = forward_operands(args);
     return multiply(context_of(ctx), &shape, &operands, err);
 }
 
-int cuda_matmul_dgrad(const struct kernel_context *ctx, const struct matmul_dgrad_args *args,
-                      struct error *err)
+int cuda_matmul_gelu(const struct kernel_context *ctx, const struct matmul_args *args, void *act,
+                     struct error *err)
 {
-    if (cuda_check_dtype(args->dtype, "matmul_dgrad", err))
+    if (cuda_check_dtype(args->dtype, "matmul_gelu", err))
         return -1;
-    struct shape shape = {
+    struct shape shape = forward_shape(args);
+    struct operands operands = forward_operands(args);
+    struct gelu_args gelu = {args->M * args->N, args->dtype, args->y, act};
+    bool done;
+    shape.epilogue = args->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    operands.d = act;
+    operands.aux = args->y;
+    if (multiply_with_gelu(context_of(ctx), &shape, &operands, &done, err))
+        return -1;
+    return done ? 0 : cuda_matmul(ctx, args, err) || cuda_gelu(ctx, &gelu, err) ? -1 : 0;
+}
+
+static struct shape dgrad_shape(const struct matmul_dgrad_args *args)
+{
+    return (struct shape){
         .m = args->K,
         .n = args->M,
         .k = args->N,
@@ -310,8 +362,31 @@ int cuda_matmul_dgrad(const struct kernel_context *ctx, const struct matmul_dgra
         .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
         .adds = args->add,
     };
+}
+
+int cuda_matmul_dgrad(const struct kernel_context *ctx, const struct matmul_dgrad_args *args,
+                      struct error *err)
+{
+    if (cuda_check_dtype(args->dtype, "matmul_dgrad", err))
+        return -1;
+    struct shape shape = dgrad_shape(args);
     struct operands operands = {.a = args->w, .b = args->dy, .c = args->add ? args->dx : NULL, .d = args->dx};
     return multiply(context_of(ctx), &shape, &operands, err);
+}
+
+int cuda_matmul_dgrad_gelu(const struct kernel_context *ctx, const struct matmul_dgrad_args *args,
+                           const void *x, struct error *err)
+{
+    if (cuda_check_dtype(args->dtype, "matmul_dgrad_gelu", err))
+        return -1;
+    struct shape shape = dgrad_shape(args);
+    struct operands operands = {.a = args->w, .b = args->dy, .d = args->dx, .aux = (void *)x};
+    struct gelu_grad_args gelu = {args->M * args->K, args->dtype, x, args->dx};
+    bool done;
+    shape.epilogue = CUBLASLT_EPILOGUE_DGELU;
+    if (multiply_with_gelu(context_of(ctx), &shape, &operands, &done, err))
+        return -1;
+    return done ? 0 : cuda_matmul_dgrad(ctx, args, err) || cuda_gelu_grad(ctx, &gelu, err) ? -1 : 0;
 }
 
 /* One product makes both, where cuBLASLt can: *done says whether it did. The epilogue overwrites; where db is to be added

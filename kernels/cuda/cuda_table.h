@@ -18,6 +18,9 @@ int cuda_attention_grad(const struct kernel_context *ctx, const struct attention
 int cuda_rope(const struct kernel_context *ctx, const struct rope_args *args, struct error *err);
 int cuda_gelu(const struct kernel_context *ctx, const struct gelu_args *args, struct error *err);
 int cuda_gelu_grad(const struct kernel_context *ctx, const struct gelu_grad_args *args, struct error *err);
+int cuda_matmul_gelu(const struct kernel_context *ctx, const struct matmul_args *args, void *act, struct error *err);
+int cuda_matmul_dgrad_gelu(const struct kernel_context *ctx, const struct matmul_dgrad_args *args, const void *x,
+                           struct error *err);
 int cuda_swiglu(const struct kernel_context *ctx, const struct swiglu_args *args, struct error *err);
 int cuda_swiglu_grad(const struct kernel_context *ctx, const struct swiglu_grad_args *args, struct error *err);
 int cuda_cross_entropy(const struct kernel_context *ctx, const struct cross_entropy_args *args, struct error *err);

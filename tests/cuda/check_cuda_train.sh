@@ -40,6 +40,20 @@ for model in gpt2-tiny llama-tiny; do
     done
 done
 
+# gelus FILE: kernels of GELU and its slope that streams were asked for.
+gelus() { grep -c gelu "$1"; }
+options="--precision bf16 --seq-len 32 --global-batch 2"
+# shellcheck disable=SC2086
+{
+    train cpu gpt2-tiny $options --device cpu
+    DOUBLE_CUDA_LOG=$folder/joined train cuda gpt2-tiny $options --device cuda
+    DOUBLE_CUBLAS_NO_GELU=1 DOUBLE_CUDA_LOG=$folder/apart train cuda-apart gpt2-tiny $options --device cuda
+    verdict "GELU and its slope are part of products, where cuBLASLt can" test "$(gelus "$folder/joined")/$(gelus "$folder/apart")" = 0/16
+    verdict "and kernels of their own where it cannot, with the CPU's losses" within loss 1e-2 cpu cuda-apart
+    DOUBLE_CUDA_LOG=$folder/recorded train cuda-recorded gpt2-tiny $options --device cuda -o "$folder/joined.db"
+    verdict "a recorded run has each operation by itself" test "$(gelus "$folder/recorded")" -eq 16
+}
+
 export DOUBLE_CUDA_DEVICES=2
 train cpu gpt2-tiny --seq-len 32 --global-batch 4 --device cpu
 for layout in "--dp 2" "--dp 2 --zero 1" "--tp 2" "--pp 2"; do

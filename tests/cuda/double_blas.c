@@ -5,11 +5,13 @@
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=unsupported   has no algorithm with CUBLASLT_EPILOGUE_BGRADB
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=invalid       and says that nobody can have one
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=late          has one, and refuses it when it is to run
+ *     DOUBLE_CUBLAS_NO_GELU=1                      has no algorithm with GELU or its slope
  *
  * Long sums it adds in two parts, which are rounded to the type of the result where the preference allows that. */
 #include "tests/cuda/double_runtime.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +26,8 @@ struct operation {
     cudaDataType_t scale, bias_type;
     cublasOperation_t transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
-    void *bias;
+    void *bias, *aux;
+    int64_t aux_ld;
 };
 
 struct layout {
@@ -140,6 +143,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         return set(&o->epilogue, sizeof o->epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&o->bias, sizeof o->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&o->aux, sizeof o->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&o->aux_ld, sizeof o->aux_ld, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return set(&o->bias_type, sizeof o->bias_type, value, bytes);
     default:
@@ -241,6 +248,30 @@ static bool types_agree(const struct problem *p)
     return matrices && bias && o->compute == CUBLAS_COMPUTE_32F && o->scale == CUDA_R_32F;
 }
 
+static bool writes_aux(const struct operation *o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool reads_bias(const struct operation *o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* By the manual: rows of whole packs of 8, and 16 bytes of alignment. */
+static cublasStatus_t check_aux(const struct problem *p)
+{
+    const struct operation *o = &p->operation;
+    if (getenv("DOUBLE_CUBLAS_NO_GELU"))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (o->aux_ld % 8 || o->aux_ld < p->d.rows || !o->aux || (uintptr_t)o->aux % 16) {
+        double_complain("cublasLtMatmul: an auxiliary matrix at %p with rows of %lld", o->aux,
+                        (long long)o->aux_ld);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static cublasStatus_t check_problem(const struct problem *p, bool running)
 {
     if (!sizes_agree(p))
@@ -249,8 +280,12 @@ static cublasStatus_t check_problem(const struct problem *p, bool running)
     const char *without = getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT");
     if (e == CUBLASLT_EPILOGUE_BGRADB && without && (running || strcmp(without, "late")))
         return strcmp(without, "invalid") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
-    bool known =
-        e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB;
+    bool gelu = writes_aux(&p->operation) || e == CUBLASLT_EPILOGUE_DGELU;
+    cublasStatus_t aux = gelu ? check_aux(p) : CUBLAS_STATUS_SUCCESS;
+    if (aux != CUBLAS_STATUS_SUCCESS)
+        return aux;
+    bool known = gelu || e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS ||
+                 e == CUBLASLT_EPILOGUE_BGRADB;
     return types_agree(p) && known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -398,13 +433,39 @@ static void write_bias_gradient(const struct product *p, const float *b)
     }
 }
 
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    double inner = 0.7978845608028654 * (x + 0.044715 * x * x * x), t = tanh(inner);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* What becomes of an element before it is stored. */
+static float finish(const struct product *p, int64_t row, int64_t column, float value)
+{
+    const struct operation *o = &p->problem.operation;
+    const struct layout aux = {p->problem.d.type, p->problem.d.rows, p->problem.d.columns, o->aux_ld};
+    const struct layout bias = {o->bias_type, p->problem.d.rows, 1, p->problem.d.rows};
+    if (reads_bias(o))
+        value += load(&bias, o->bias, row, 0);
+    if (o->epilogue == CUBLASLT_EPILOGUE_DGELU)
+        return value * (float)gelu_slope((double)load(&aux, o->aux, row, column));
+    if (!writes_aux(o))
+        return value;
+    store(aux.type, o->aux, column * aux.ld + row, value);
+    return (float)gelu((double)value);
+}
+
 static void run_product(void *work)
 {
     const struct product *p = work;
     const struct operation *o = &p->problem.operation;
     const struct layout *d = &p->problem.d, *c = &p->problem.c;
     int64_t k = inner(&p->problem);
-    struct layout bias = {o->bias_type, d->rows, 1, d->rows};
     memset(p->workspace, 0xff, p->workspace_bytes);
     float *a = pack(&p->problem.a, p->a, o->transpose_a == CUBLAS_OP_T, d->rows, k);
     float *b = pack(&p->problem.b, p->b, o->transpose_b == CUBLAS_OP_N, d->columns, k);
@@ -413,9 +474,7 @@ static void run_product(void *work)
             float value = p->alpha * long_dot(p, a + row * k, b + column * k, k);
             if (p->beta != 0)
                 value += p->beta * load(c, p->c, row, column);
-            if (o->epilogue == CUBLASLT_EPILOGUE_BIAS)
-                value += load(&bias, o->bias, row, 0);
-            store(d->type, p->d, column * d->ld + row, value);
+            store(d->type, p->d, column * d->ld + row, finish(p, row, column, value));
         }
     if (o->epilogue == CUBLASLT_EPILOGUE_BGRADB)
         write_bias_gradient(p, b);
@@ -432,11 +491,13 @@ static bool holds(const struct layout *l, const void *memory)
 static bool memory_is_there(const struct product *p)
 {
     const struct operation *o = &p->problem.operation;
-    int64_t bias_count = o->epilogue == CUBLASLT_EPILOGUE_BIAS     ? p->problem.d.rows
+    struct layout aux = {p->problem.d.type, p->problem.d.rows, p->problem.d.columns, o->aux_ld};
+    bool has_aux = writes_aux(o) || o->epilogue == CUBLASLT_EPILOGUE_DGELU;
+    int64_t bias_count = reads_bias(o)                             ? p->problem.d.rows
                          : o->epilogue == CUBLASLT_EPILOGUE_BGRADB ? p->problem.d.columns
                                                                    : 0;
     return holds(&p->problem.a, p->a) && holds(&p->problem.b, p->b) && holds(&p->problem.d, p->d) &&
-           (p->beta == 0 || holds(&p->problem.c, p->c)) &&
+           (p->beta == 0 || holds(&p->problem.c, p->c)) && (!has_aux || holds(&aux, o->aux)) &&
            (!p->workspace_bytes || double_holds(p->workspace, p->workspace_bytes)) &&
            (!bias_count || double_holds(o->bias, (size_t)(bias_count * type_bytes(o->bias_type))));
 }
@@ -453,7 +514,7 @@ static bool is_aligned(const struct product *p, const struct algorithm *algorith
 static cublasStatus_t submit(cudaStream_t stream, const struct product *product)
 {
     const struct operation *o = &product->problem.operation;
-    bool writes_bias = o->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    bool writes_bias = o->epilogue == CUBLASLT_EPILOGUE_BGRADB, aux = o->epilogue == CUBLASLT_EPILOGUE_DGELU;
     const char *what = "cublasLtMatmul";
     struct order_access accesses[] = {
         {product->a, 0, false, what},
@@ -461,11 +522,12 @@ static cublasStatus_t submit(cudaStream_t stream, const struct product *product)
         {product->beta != 0 ? product->c : product->d, 0, product->beta == 0, what},
         {product->d, 0, true, what},
         {product->workspace, product->workspace_bytes, true, what},
-        {o->bias, 0, writes_bias, what},
+        {writes_bias || reads_bias(o) ? o->bias : product->d, 0, writes_bias, what},
+        {writes_aux(o) || aux ? o->aux : product->d, 0, writes_aux(o), what},
     };
     struct product *copy = malloc(sizeof *copy);
     *copy = *product;
-    return double_submit(stream, accesses, o->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? 5 : 6, run_product,
+    return double_submit(stream, accesses, o->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? 5 : 7, run_product,
                          free, copy) == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -167,6 +167,64 @@ TEST_LOOP(cuda_matmul_wgrad, "dw (+)= dy^T x in fp32, and db in the same product
     check_all(check_wgrad, _i);
 }
 
+/* Of the reference, one after the other: y is rounded before its GELU there, and after it here. */
+static void check_gelu(int setting)
+{
+    SETTING;
+    (void)second;
+    begin();
+    struct pair x = make_pair(1, dtype, M * K, 0), w = make_pair(2, dtype, N * K, 0);
+    struct pair bias = make_pair(3, dtype, N, offset), y = make_pair(4, dtype, M * N, 0);
+    struct pair act = make_pair(5, dtype, M * N, offset);
+    struct matmul_args args = {M, N, K, dtype, x.host, w.host, first ? bias.host : NULL, NULL, y.host};
+    struct gelu_args gelu = {M * N, dtype, y.host, act.host};
+    ASSERT_OK(kernels_reference.matmul(&on_host, &args, &err));
+    ASSERT_OK(kernels_reference.gelu(&on_host, &gelu, &err));
+    args.x = x.gpu, args.w = w.gpu, args.y = y.gpu;
+    args.bias = first ? bias.gpu : NULL;
+    ASSERT_OK(kernels_cuda.matmul_gelu(&on_gpu, &args, act.gpu, &err));
+    ASSERT_OK(kernels_cuda.matmul_gelu(&on_gpu, &args, act.gpu, &err));
+    must_agree(&y, tolerance_of(dtype), "y");
+    must_agree(&act, 2 * tolerance_of(dtype), "gelu(y)");
+    end();
+}
+
+TEST_LOOP(cuda_matmul_gelu, "y = x w^T + bias and its GELU in one, with y kept", 2)
+{
+    check_all(check_gelu, _i);
+}
+
+static void check_dgrad_gelu(int setting)
+{
+    SETTING;
+    (void)first;
+    (void)second;
+    begin();
+    struct pair dy = make_pair(1, dtype, M * N, offset), w = make_pair(2, dtype, N * K, offset);
+    struct pair x = make_pair(3, dtype, M * K, 0), dx = make_pair(4, dtype, M * K, 0);
+    struct matmul_dgrad_args args = {M, N, K, dtype, dy.host, w.host, dx.host, false};
+    struct gelu_grad_args gelu = {M * K, dtype, x.host, dx.host};
+    ASSERT_OK(kernels_reference.matmul_dgrad(&on_host, &args, &err));
+    ASSERT_OK(kernels_reference.gelu_grad(&on_host, &gelu, &err));
+    args.dy = dy.gpu, args.w = w.gpu, args.dx = dx.gpu;
+    ASSERT_OK(kernels_cuda.matmul_dgrad_gelu(&on_gpu, &args, x.gpu, &err));
+    must_agree(&dx, 2 * tolerance_of(dtype), "dx");
+    end();
+}
+
+TEST(cuda_matmul_dgrad_gelu, "dx = dy w, times the slope of GELU at x, in one")
+{
+    check_all(check_dgrad_gelu, 0);
+}
+
+TEST_LOOP(cuda_matmul_gelu_apart, "the same by two kernels, where cuBLASLt has no algorithm with GELU", 2)
+{
+    NEEDS_DOUBLES;
+    setenv("DOUBLE_CUBLAS_NO_GELU", "1", 1);
+    check_all(check_gelu, _i);
+    check_all(check_dgrad_gelu, 0);
+}
+
 /* It may say that it has none, refuse the whole question, or the product itself. */
 TEST_LOOP(cuda_matmul_wgrad_alone, "the same where cuBLASLt has no algorithm that makes db too", 3 * VARIANTS)
 {
