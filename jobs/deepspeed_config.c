@@ -8,7 +8,7 @@
 
 #define ZERO "zero_optimization."
 
-/* Defaults of DeepSpeed 0.19.8, which are those of 0.16 too. */
+/* Defaults of DeepSpeed 0.19.8. */
 static const struct setting_rule rules[] = {
     /* runtime/constants.py */
     COUNT("train_batch_size", batch.global, NULL),
@@ -88,7 +88,7 @@ static const char irrelevant[] =
     "zero_optimization.stage3_use_all_reduce_for_fetch_params "
     "zero_optimization.use_multi_rank_bucket_allreduce";
 
-static const struct setting_table table = {rules, irrelevant, "DeepSpeed 0.16", false};
+static const struct setting_table table = {rules, irrelevant, "DeepSpeed 0.19", false};
 
 /* "auto": Hugging Face fills these in from its own options. */
 static void take_autos(struct training_job *job, struct pairs *pairs)

@@ -72,7 +72,7 @@ static const char irrelevant[] =
     "profiling.* quantize.* training.data* training.deterministic training.gc_* training.max_norm "
     "training.seed training.steps training.warmup_steps validation.*";
 
-static const struct setting_table table = {rules, irrelevant, "torchtitan 0.1", true};
+static const struct setting_table table = {rules, irrelevant, "torchtitan 0.2", true};
 
 /* What all flavors share. */
 #define DECODER                                                                                              \
