@@ -112,6 +112,9 @@ static void add_verdict(json_t *out, const struct job_answer *answer)
                   (json_int_t)m->nccl_bytes, "kept_free_bytes", (json_int_t)m->doubt_bytes,
                   "allocator_retries", (json_int_t)m->retries);
     json_object_update(out, verdict);
+    int64_t each = answer->job->launch.ranks / v->workload.pp;
+    json_object_set_new(out, "worst_first_rank", json_integer(m->stage * each));
+    json_object_set_new(out, "worst_ranks", json_integer(each));
     json_decref(verdict);
     add_advice(out, answer);
 }

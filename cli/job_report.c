@@ -165,6 +165,18 @@ static void add_understood(struct report *page, const struct job_answer *answer)
 
 /* ---- the verdict ---- */
 
+/* Stages are blocks of ranks in Megatron-LM, DeepSpeed and torchtitan alike: pipelines are the outermost of all groups. */
+static const char *worst_ranks(const struct job_answer *answer, struct arena *arena)
+{
+    const struct job_verdict *v = answer->verdict;
+    int64_t ranks = answer->job->launch.ranks, each = ranks / v->workload.pp, first = v->memory.stage * each;
+    if (each == ranks)
+        return ranks == 1 ? "the only rank" : "all ranks alike";
+    return each == 1
+               ? arena_printf(arena, "rank %lld", (long long)first)
+               : arena_printf(arena, "ranks %lld to %lld", (long long)first, (long long)(first + each - 1));
+}
+
 static void add_verdict(struct report *page, const struct job_answer *answer)
 {
     const struct job_verdict *v = answer->verdict;
@@ -175,7 +187,7 @@ static void add_verdict(struct report *page, const struct job_answer *answer)
                 left < 0 ? "short" : "to spare");
     report_fact(page, "fits with", "%s, by the errors of %d measured jobs",
                 percent(v->probability, page->arena), v->jobs);
-    report_fact(page, "peak", "%s", place(v, page->arena));
+    report_fact(page, "peak", "%s, %s", place(v, page->arena), worst_ranks(answer, page->arena));
     if (v->fits && v->memory.retries)
         report_fact(page, "allocator", "gives cached memory back %lld times to make room, which takes time",
                     (long long)v->memory.retries);
@@ -191,7 +203,7 @@ static void add_figures(struct report *page, const struct job_verdict *v)
         {"", TABLE_TEXT}, {"predicted", TABLE_BYTES}, {"from", TABLE_BYTES}, {"to", TABLE_BYTES}};
     const char *heading =
         v->fits ? "What tools will show; of ten such jobs, eight from here to there"
-                : "What tools would show on a card with room; of ten such jobs, eight from here to there";
+                : "What tools would show, with room; of ten such jobs, eight from here to there";
     struct table *table = report_table(page, heading, columns, 4);
     for (int i = 0; i < WORKLOAD_FIGURES; i++)
         table_add(table, (struct table_cell[]){
