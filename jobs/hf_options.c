@@ -337,6 +337,10 @@ static bool is_trl(const struct training_job *job)
 static void read_sequence(struct training_job *job)
 {
     int64_t positions = job->model.max_seq_len, limit = job->tokenizer_limit;
+    if (limit && job->batch.sequence > limit && job_was_given(job, "--block_size")) {
+        job->batch.sequence = limit;
+        job_note_count(job, FACT_DERIVED, "sequence", limit, "run_clm.py: no more than the tokenizer allows");
+    }
     if (job->batch.sequence || !positions)
         return;
     bool whole = limit && limit <= positions && !is_trl(job);

@@ -2,8 +2,11 @@
  * What it means for memory is in test_workload_fields.c. */
 #include "tests/test.h"
 
+#include "base/text.h"
 #include "jobs/jobs.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GPT                                                                                                  \
@@ -105,4 +108,49 @@ TEST(defaults_inline_json, "an object in place of a file's name is read as such"
     ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, &err));
     ASSERT_INT(job.recompute.granularity, JOB_RECOMPUTE_FULL);
     arena_free(arena);
+}
+
+static void write_text(const char *folder, const char *name, const char *content)
+{
+    char path[200];
+    struct text out = {0};
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    text_add(&out, content);
+    ASSERT_OK(text_write(&out, path, &err));
+    text_free(&out);
+}
+
+TEST(defaults_tokenizer, "blocks of text are as long as the tokenizer allows, and the model has positions")
+{
+    static const struct {
+        const char *limit, *options;
+        int64_t sequence;
+    } cases[] = {{"24", "", 24},
+                 {"1e30", "", 48},
+                 {"96", "", 48},
+                 {"24", "--block_size 16", 16},
+                 {"24", "--block_size 40", 24}};
+    static char folder[] = "/tmp/memplan-tokenizer-XXXXXX";
+    ASSERT(mkdtemp(folder));
+    write_text(folder, "config.json",
+               "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, "
+               "\"num_attention_heads\": 2, "
+               "\"intermediate_size\": 16, \"vocab_size\": 10, \"max_position_embeddings\": 48, "
+               "\"torch_dtype\": \"bfloat16\"}");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arena *arena = arena_create();
+        struct training_job job;
+        struct error err = {0};
+        struct jobs_request request = {0};
+        const char *script =
+            arena_printf(arena, "python run_clm.py --torch_dtype auto --model_name_or_path %s %s", folder,
+                         cases[i].options);
+        write_text(folder, "tokenizer_config.json",
+                   arena_printf(arena, "{\"model_max_length\": %s}", cases[i].limit));
+        ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+        ASSERT_INT(job.batch.sequence, cases[i].sequence);
+        ASSERT_INT(job.precision, JOB_PURE_BF16);
+        arena_free(arena);
+    }
 }
