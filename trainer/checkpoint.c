@@ -142,8 +142,7 @@ static int open_writer(struct writing *w, const char *folder, struct error *err)
     struct comm_span span = {w->name, NAME / dtype_bytes(DTYPE_I32)};
     if (writes_first(w)) {
         snprintf(path, sizeof path, "%s/%s", folder, w->name);
-        status = safetensors_create(path, entries, count, &note, 1, &w->writer, err) ||
-                 safetensors_reserve(w->writer, err);
+        status = safetensors_create(path, entries, count, &note, 1, &w->writer, err);
     }
     if (!status && w->comm)
         status = comm_broadcast(w->comm, &span, 1, DTYPE_I32, 0, err);

@@ -12,7 +12,7 @@
 
 enum { SAFETENSORS_DIMS = 8 }; /* most dimensions of a tensor */
 
-/* Writing: say everything first, then append the numbers of all tensors in the same order. */
+/* Writing: say everything first, then write the numbers at their places. */
 
 struct safetensors_entry {
     const char *name;
@@ -27,33 +27,28 @@ struct safetensors_note { /* an entry of __metadata__ */
 
 struct safetensors_writer;
 
-/* Starts PATH.partial and writes the header; the numbers will start on a multiple of 64 bytes. The lists are copied.
- * *out is ended by safetensors_commit() or safetensors_abort(). */
+/* Starts PATH.partial, writes the header and takes the file's full size; what is not written later is zero. The numbers start
+ * on a multiple of 64 bytes. The lists are copied. *out is ended by safetensors_commit() or safetensors_abort(). */
 int safetensors_create(const char *path, const struct safetensors_entry *entries, int entry_count,
                        const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
                        struct error *err);
-/* Appends bytes: a tensor at once, or in pieces of any size. */
-int safetensors_write(struct safetensors_writer *writer, const void *bytes, int64_t byte_count, struct error *err);
+/* Bytes of entry `entry`, from its byte `first` on. */
+int safetensors_write_at(struct safetensors_writer *writer, int entry, int64_t first, const void *bytes,
+                         int64_t byte_count, struct error *err);
 /* Makes the file appear under its name, whole and on the disk. Frees the writer in any case; on failure nothing half
  * made is left behind. */
 int safetensors_commit(struct safetensors_writer *writer, struct error *err);
 /* Gives up: removes PATH.partial, unless it is another's, and frees the writer. NULL is fine. */
 void safetensors_abort(struct safetensors_writer *writer);
 
-/* Several writers of one file, in processes of their own or not. One creates it and reserves all of it, so that nothing is
- * to be appended; then the others join, and everybody writes at places; the others leave; the first commits. That all bytes
- * were written is up to them. */
+/* Several writers of one file, in processes of their own or not: one creates it, the others join, and everybody writes at
+ * places; the others leave; the first commits. That all bytes were written is up to them. */
 
-/* The file takes its full size; what is not written later is zero. */
-int safetensors_reserve(struct safetensors_writer *writer, struct error *err);
-/* Opens the PATH.partial that another writer reserved, with the same lists. Ended by safetensors_leave() or
+/* Opens the PATH.partial that another writer created, with the same lists. Ended by safetensors_leave() or
  * safetensors_abort(). */
 int safetensors_join(const char *path, const struct safetensors_entry *entries, int entry_count,
                      const struct safetensors_note *notes, int note_count, struct safetensors_writer **out,
                      struct error *err);
-/* Bytes of entry `entry`, from its byte `first` on. */
-int safetensors_write_at(struct safetensors_writer *writer, int entry, int64_t first, const void *bytes,
-                         int64_t byte_count, struct error *err);
 /* Brings to the disk what was written by this writer, which joined, and frees it in any case. */
 int safetensors_leave(struct safetensors_writer *writer, struct error *err);
 

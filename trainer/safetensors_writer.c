@@ -1,5 +1,5 @@
-/* The writing half of safetensors.h: the header first, then appended bytes, or bytes at places from several writers, all in
- * a draft that takes the file's place when it is complete. A draft that a crash left behind is as large as a checkpoint: its
+/* The writing half of safetensors.h: the header first, then bytes at places, from one writer or several, all in a draft that
+ * takes the file's place when it is complete. A draft that a crash left behind is as large as a checkpoint: its
  * name is fixed, so that the next one replaces it; and so that others find it. */
 #include "trainer/safetensors.h"
 
@@ -26,10 +26,10 @@ struct safetensors_writer {
     struct arena *arena;
     const char *path;
     struct file_draft draft;
-    bool joined;            /* the draft is another writer's */
-    char *header;           /* as it stands in the file; owned */
-    int64_t header_bytes;   /* the data begin there */
-    int64_t written, total; /* bytes of data */
+    bool joined;          /* the draft is another writer's */
+    char *header;         /* as it stands in the file; owned */
+    int64_t header_bytes; /* the data begin there */
+    int64_t total;        /* bytes of data */
     int entry_count;
     const char **names;
     int64_t *ends; /* where each entry's data end */
@@ -70,15 +70,12 @@ int safetensors_create(const char *path, const struct safetensors_entry *entries
         safetensors_abort(writer);
         return -1;
     }
+    if (ftruncate(writer->draft.file, writer->header_bytes + writer->total)) {
+        fail(writer, "the tensors", err);
+        safetensors_abort(writer);
+        return -1;
+    }
     *out = writer;
-    return 0;
-}
-
-int safetensors_reserve(struct safetensors_writer *writer, struct error *err)
-{
-    if (ftruncate(writer->draft.file, writer->header_bytes + writer->total))
-        return fail(writer, "the tensors", err);
-    writer->written = writer->total;
     return 0;
 }
 
@@ -130,29 +127,6 @@ int safetensors_leave(struct safetensors_writer *writer, struct error *err)
     return status;
 }
 
-/* The entry that the next byte belongs to, for messages. */
-static const char *name_at(const struct safetensors_writer *writer, int64_t place)
-{
-    int i = 0;
-    while (i + 1 < writer->entry_count && writer->ends[i] <= place)
-        i++;
-    return writer->entry_count ? writer->names[i] : "";
-}
-
-int safetensors_write(struct safetensors_writer *writer, const void *bytes, int64_t byte_count,
-                      struct error *err)
-{
-    if (byte_count > writer->total - writer->written)
-        return error_set(
-            err, "%s: %" PRId64 " bytes come after the %" PRId64 " of all %d tensors; correct the list",
-            writer->path, byte_count, writer->total, writer->entry_count);
-    if (file_write(writer->draft.file, bytes, (size_t)byte_count))
-        return error_set(err, "cannot write tensor %s to %s: %s; free some space or choose another folder",
-                         name_at(writer, writer->written), writer->draft.name, strerror(errno));
-    writer->written += byte_count;
-    return 0;
-}
-
 /* pwrite() until all is written. */
 static int write_at(int file, const char *bytes, int64_t count, int64_t place)
 {
@@ -181,13 +155,6 @@ int safetensors_write_at(struct safetensors_writer *writer, int entry, int64_t f
 int safetensors_commit(struct safetensors_writer *writer, struct error *err)
 {
     assert(!writer->joined);
-    if (writer->written != writer->total) {
-        error_set(err,
-                  "%s: tensor %s is not complete, %" PRId64 " of %" PRId64 " bytes came; write every tensor",
-                  writer->path, name_at(writer, writer->written), writer->written, writer->total);
-        safetensors_abort(writer);
-        return -1;
-    }
     int result = file_draft_commit(&writer->draft);
     if (result)
         error_set(err, "cannot finish %s: %s; free some space or choose another folder", writer->path,

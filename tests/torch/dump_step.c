@@ -277,7 +277,7 @@ static int dump_write(const struct dump *dump, const char *path, struct error *e
         int64_t bytes = dtype_bytes(entry->dtype);
         for (int k = 0; k < entry->dim_count; k++)
             bytes *= entry->dims[k];
-        if (safetensors_write(writer, dump->numbers[i], bytes, err)) {
+        if (safetensors_write_at(writer, i, 0, dump->numbers[i], bytes, err)) {
             safetensors_abort(writer);
             return -1;
         }

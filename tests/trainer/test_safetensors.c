@@ -78,9 +78,9 @@ static void example_write(void)
     struct safetensors_writer *writer;
     struct error err;
     ASSERT_OK(safetensors_create(path, entries, 2, notes, 1, &writer, &err));
-    ASSERT_OK(safetensors_write(writer, weight, 10, &err)); /* in pieces, of no whole numbers even */
-    ASSERT_OK(safetensors_write(writer, (const char *)weight + 10, 6, &err));
-    ASSERT_OK(safetensors_write(writer, ids, 12, &err));
+    ASSERT_OK(safetensors_write_at(writer, 0, 0, weight, 10, &err)); /* in pieces, of no whole numbers even */
+    ASSERT_OK(safetensors_write_at(writer, 0, 10, (const char *)weight + 10, 6, &err));
+    ASSERT_OK(safetensors_write_at(writer, 1, 0, ids, 12, &err));
     ASSERT_OK(safetensors_commit(writer, &err));
 }
 
@@ -207,25 +207,21 @@ TEST(safetensors_order,
     folder_remove();
 }
 
-TEST(safetensors_incomplete,
-     "a file that is not complete never appears, and the tensor that is missing is named")
+TEST(safetensors_unwritten,
+     "a file appears when it is committed, in its full size, and what was not written is zero")
 {
     const struct safetensors_entry entries[] = {{"a", DTYPE_F32, 1, {2}}, {"b", DTYPE_BF16, 1, {3}}};
     struct safetensors_writer *writer;
     struct error err;
-    const char numbers[16] = {0};
+    char bytes[256];
     folder_make();
     ASSERT_OK(safetensors_create(path, entries, 2, NULL, 0, &writer, &err));
     ASSERT(access(path, F_OK) && !access(partial_path, F_OK));
-    ASSERT_OK(safetensors_write(writer, numbers, 8, &err));
-    ASSERT_INT(safetensors_commit(writer, &err), -1);
-    ASSERT_HAS(err.text, "tensor b is not complete, 8 of 14 bytes came");
-    ASSERT(access(path, F_OK) && access(partial_path, F_OK));
-
-    ASSERT_OK(safetensors_create(path, entries, 2, NULL, 0, &writer, &err));
-    ASSERT_INT(safetensors_write(writer, numbers, 15, &err), -1);
-    ASSERT_HAS(err.text, "15 bytes come after the 14 of all 2 tensors");
-    safetensors_abort(writer);
+    ASSERT_OK(safetensors_write_at(writer, 1, 2, "\1\2", 2, &err));
+    ASSERT_OK(safetensors_commit(writer, &err));
+    ASSERT(!access(path, F_OK) && access(partial_path, F_OK));
+    int length = file_get(bytes, sizeof bytes);
+    ASSERT(!memcmp(bytes + length - 14, "\0\0\0\0\0\0\0\0\0\0\1\2\0\0", 14));
     safetensors_abort(NULL);
     folder_remove();
 }
@@ -242,7 +238,7 @@ TEST(safetensors_replaces, "a commit replaces the file of that name, and an abor
     safetensors_abort(writer);
     ASSERT_INT(file_get(bytes, sizeof bytes), 3);
     ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
-    ASSERT_OK(safetensors_write(writer, "\1\2\3\4", 4, &err));
+    ASSERT_OK(safetensors_write_at(writer, 0, 0, "\1\2\3\4", 4, &err));
     ASSERT_OK(safetensors_commit(writer, &err));
     /* 8 + the 53 of {"a":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}, rounded up to 64, then the data */
     ASSERT_INT(file_get(bytes, sizeof bytes), 64 + 4);
@@ -273,7 +269,7 @@ TEST(safetensors_bad_names, "names that the format cannot hold, and folders that
 }
 
 /* The header takes 64 bytes. A limit of 66 for files of this process leaves 2 for the 4 of the tensor. */
-TEST(safetensors_full_disk, "a disk that is full names what did not fit: the header, or the tensor")
+TEST(safetensors_full_disk, "a disk that is full names what did not fit: the header, or the tensors")
 {
     const struct safetensors_entry entry = {"a", DTYPE_I32, 0, {0}};
     const struct rlimit limit = {66, RLIM_INFINITY}, no_limit = {RLIM_INFINITY, RLIM_INFINITY};
@@ -285,15 +281,14 @@ TEST(safetensors_full_disk, "a disk that is full names what did not fit: the hea
     ASSERT_HAS(err.text, "cannot write the header of");
     ASSERT_HAS(err.text, "No space left on device");
 
-    ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
     signal(SIGXFSZ, SIG_IGN);
     ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    int result = safetensors_write(writer, "\1\2\3\4", 4, &err);
+    int result = safetensors_create(path, &entry, 1, NULL, 0, &writer, &err);
     setrlimit(RLIMIT_FSIZE, &no_limit);
     ASSERT_INT(result, -1);
-    ASSERT_HAS(err.text, "cannot write tensor a to");
+    ASSERT_HAS(err.text, "cannot write the tensors of");
     ASSERT_HAS(err.text, "File too large");
-    safetensors_abort(writer);
+    ASSERT(access(partial_path, F_OK));
     folder_remove();
 }
 
@@ -308,12 +303,12 @@ TEST(safetensors_together, "two writers of one file leave the bytes that one wou
     struct error err;
     folder_make();
     ASSERT_OK(safetensors_create(path, entries, 2, &note, 1, &writer, &err));
-    ASSERT_OK(safetensors_write(writer, bytes, 14, &err));
+    ASSERT_OK(safetensors_write_at(writer, 0, 0, bytes, 8, &err));
+    ASSERT_OK(safetensors_write_at(writer, 1, 0, bytes + 8, 6, &err));
     ASSERT_OK(safetensors_commit(writer, &err));
     int length = file_get(expected, sizeof expected);
 
     ASSERT_OK(safetensors_create(path, entries, 2, &note, 1, &writer, &err));
-    ASSERT_OK(safetensors_reserve(writer, &err));
     ASSERT_OK(safetensors_join(path, entries, 2, &note, 1, &other, &err));
     ASSERT_OK(safetensors_write_at(other, 1, 2, bytes + 10, 4, &err));
     ASSERT_OK(safetensors_write_at(writer, 1, 0, bytes + 8, 2, &err));
@@ -337,7 +332,6 @@ TEST(safetensors_join_refused, "a writer joins no file that is not there, or not
     ASSERT_HAS(err.text, "which another rank has made: No such file");
     ASSERT_HAS(err.text, "choose a folder that all ranks share");
     ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
-    ASSERT_OK(safetensors_reserve(writer, &err));
     ASSERT_INT(safetensors_join(path, &larger, 1, NULL, 0, &other, &err), -1);
     ASSERT_HAS(err.text, "is not the file that another rank has made");
 
@@ -349,8 +343,8 @@ TEST(safetensors_join_refused, "a writer joins no file that is not there, or not
     folder_remove();
 }
 
-/* As on a disk whose last bytes others took since the file was reserved. The header takes 64 bytes. */
-TEST(safetensors_full_later, "a disk that is full when a place is reserved, or written to, is told")
+/* As on a disk whose last bytes others took since the file was created. The header takes 64 bytes. */
+TEST(safetensors_full_later, "a disk that is full when a place is written to is told")
 {
     const struct safetensors_entry entry = {"a", DTYPE_F32, 1, {2}};
     const struct rlimit limit = {66, RLIM_INFINITY}, no_limit = {RLIM_INFINITY, RLIM_INFINITY};
@@ -359,12 +353,6 @@ TEST(safetensors_full_later, "a disk that is full when a place is reserved, or w
     folder_make();
     signal(SIGXFSZ, SIG_IGN);
     ASSERT_OK(safetensors_create(path, &entry, 1, NULL, 0, &writer, &err));
-    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    int reserved = safetensors_reserve(writer, &err);
-    setrlimit(RLIMIT_FSIZE, &no_limit);
-    ASSERT_INT(reserved, -1);
-    ASSERT_HAS(err.text, "cannot write the tensors of");
-    ASSERT_OK(safetensors_reserve(writer, &err));
     ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
     int written = safetensors_write_at(writer, 0, 4, "\1\2\3\4", 4, &err);
     setrlimit(RLIMIT_FSIZE, &no_limit);
