@@ -182,18 +182,37 @@ int run_matmul_wgrad(const struct call *c, struct error *err)
     return c->e->parts.kernels->matmul_wgrad(&c->e->context, &args, err);
 }
 
-int run_rope(const struct call *c, struct error *err)
+/* Sizes of what lies in rows of qkv: this rank's heads. */
+struct heads {
+    int64_t B, T, H, K, D;
+    enum dtype dtype;
+};
+
+static struct heads heads_of(const struct call *c, const struct placed *rows)
 {
     const struct model *m = &c->e->parts.program->model;
     int64_t tp = c->e->parts.program->layout.tp;
-    struct rope_args args = {
-        .B = c->out[0].dims[0],
-        .T = c->out[0].dims[1],
+    return (struct heads){
+        .B = rows->dims[0],
+        .T = rows->dims[1],
         .H = m->heads / tp,
         .K = m->kv_heads / tp,
         .D = m->head_size,
-        .dtype = c->out[0].dtype,
-        .theta = m->rope_theta,
+        .dtype = rows->dtype,
+    };
+}
+
+int run_rope(const struct call *c, struct error *err)
+{
+    struct heads h = heads_of(c, &c->out[0]);
+    struct rope_args args = {
+        .B = h.B,
+        .T = h.T,
+        .H = h.H,
+        .K = h.K,
+        .D = h.D,
+        .dtype = h.dtype,
+        .theta = c->e->parts.program->model.rope_theta,
         .inverse = call_flag(c, OP_INVERSE),
         .qkv = call_out(c, 0),
     };
@@ -202,15 +221,14 @@ int run_rope(const struct call *c, struct error *err)
 
 int run_attention(const struct call *c, struct error *err)
 {
-    const struct model *m = &c->e->parts.program->model;
-    int64_t tp = c->e->parts.program->layout.tp;
+    struct heads h = heads_of(c, &c->in[0]);
     struct attention_args args = {
-        .B = c->in[0].dims[0],
-        .T = c->in[0].dims[1],
-        .H = m->heads / tp,
-        .K = m->kv_heads / tp,
-        .D = m->head_size,
-        .dtype = c->in[0].dtype,
+        .B = h.B,
+        .T = h.T,
+        .H = h.H,
+        .K = h.K,
+        .D = h.D,
+        .dtype = h.dtype,
         .causal = call_flag(c, OP_CAUSAL),
         .qkv = call_in(c, 0),
         .out = call_out(c, 0),
@@ -221,15 +239,14 @@ int run_attention(const struct call *c, struct error *err)
 
 int run_attention_grad(const struct call *c, struct error *err)
 {
-    const struct model *m = &c->e->parts.program->model;
-    int64_t tp = c->e->parts.program->layout.tp;
+    struct heads h = heads_of(c, &c->in[0]);
     struct attention_grad_args args = {
-        .B = c->in[0].dims[0],
-        .T = c->in[0].dims[1],
-        .H = m->heads / tp,
-        .K = m->kv_heads / tp,
-        .D = m->head_size,
-        .dtype = c->in[0].dtype,
+        .B = h.B,
+        .T = h.T,
+        .H = h.H,
+        .K = h.K,
+        .D = h.D,
+        .dtype = h.dtype,
         .causal = call_flag(c, OP_CAUSAL),
         .dout = call_in(c, 0),
         .qkv = call_in(c, 1),
