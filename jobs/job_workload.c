@@ -141,13 +141,14 @@ static int bytes_of(const char *type)
     return says(type, "8") ? 1 : says(type, "16") ? 2 : 4;
 }
 
-/* Megatron-LM's precision-aware optimizer chooses each state's type. Beside 16-bit weights, TE's FusedAdam keeps of fp32 masters
+/* Megatron-LM's precision-aware optimizer chooses each state's type. Beside bf16 weights, TE's FusedAdam keeps of fp32 masters
  * only the 16 bits that these lack (store_param_remainders). */
 static void set_states(const struct training_job *job, struct workload *w)
 {
     const struct job_shards *s = &job->shards;
     if (s->precision_aware) {
-        w->master_bytes = w->master_bytes ? 2 : 0;
+        bool halves = job->precision == JOB_BF16 || says(s->main_parameters, "16");
+        w->master_bytes = halves && w->master_bytes ? 2 : w->master_bytes;
         w->gradient_bytes = bytes_of(s->main_gradients);
         w->moment_bytes = (bytes_of(s->exp_avg) + bytes_of(s->exp_avg_sq) + 1) / 2;
     }

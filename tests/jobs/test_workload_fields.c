@@ -11,15 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEGATRON                                                                                             \
+#define GPT                                                                                                  \
     "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 "   \
-    "--seq-length 32 --max-position-embeddings 48 --micro-batch-size 1 --vocab-size 100 --bf16 "
-#define HF      "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path models/Llama-3.1-8B --block_size 64 "
-#define GPT2    "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path gpt2-124m --block_size 64 "
-#define SFT     "torchrun --nproc_per_node 8 sft.py --model_name_or_path models/Llama-3.1-8B "
-#define MIXTRAL "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path models/Mixtral-8x7B "
-#define BERT    "torchrun --nproc_per_node 8 run_mlm.py --model_name_or_path models/bert-base-uncased "
-#define TITAN   "torchrun --nproc_per_node 8 -m torchtitan.train --model.flavor 8B "
+    "--seq-length 32 --max-position-embeddings 48 --micro-batch-size 1 --vocab-size 100 "
+#define MEGATRON GPT "--bf16 "
+#define FP16     GPT "--fp16 "
+#define HF       "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path models/Llama-3.1-8B --block_size 64 "
+#define GPT2     "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path gpt2-124m --block_size 64 "
+#define SFT      "torchrun --nproc_per_node 8 sft.py --model_name_or_path models/Llama-3.1-8B "
+#define MIXTRAL  "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path models/Mixtral-8x7B "
+#define BERT     "torchrun --nproc_per_node 8 run_mlm.py --model_name_or_path models/bert-base-uncased "
+#define TITAN    "torchrun --nproc_per_node 8 -m torchtitan.train --model.flavor 8B "
 #define DEEPSEEK                                                                                             \
     "torchrun --nproc_per_node 8 -m torchtitan.train --model.name deepseek_v3 --model.flavor 16B "
 #define ZERO(json)                                                                                           \
@@ -183,6 +185,8 @@ static const struct row rows[] = {
         ZERO("\"zero_optimization\": {\"stage\": 1}, \"data_types\": {\"grad_accum_dtype\": \"fp32\"}")),
     ROW(master_bytes, 4, MEGATRON),
     ROW(master_bytes, 2, MEGATRON "--use-distributed-optimizer --use-precision-aware-optimizer"),
+    ROW(master_bytes, 4, FP16 "--use-distributed-optimizer --use-precision-aware-optimizer"),
+    ROW(master_bytes, 2, FP16 "--use-precision-aware-optimizer --main-params-dtype fp16"),
     ROW(master_bytes, 0, HF "--bf16 --torch_dtype bfloat16"),
     ROW(moment_bytes, 4, MEGATRON),
     ROW(moment_bytes, 2,
