@@ -22,6 +22,8 @@ static const double least_saved = 0.005, least_gained = 0.01;
 static const double sure = 0.9;
 /* Of changes that come in degrees, the last that is tried. */
 static const double likely = 0.8;
+/* A change that makes a step so much longer is held against several others together. */
+static const double slow = 1.4;
 
 struct adviser {
     const struct job_advice_request *request;
@@ -91,13 +93,15 @@ static int read_edited(const struct adviser *a, const struct job_advised *made, 
     return jobs_read(&launch, a->arena, out, &err) || job_count(out, FACT_MISSING) ? -1 : 0;
 }
 
-static void join_edits(struct adviser *a, struct job_advised *advised)
+static void join_parts(struct adviser *a, struct job_advised *advised)
 {
     struct job_edit *edits = arena_array(a->arena, EDITS_MOST, sizeof *edits);
     int count = 0;
-    for (int i = 0; i < advised->part_count; i++)
+    for (int i = 0; i < advised->part_count; i++) {
+        advised->alters |= advised->parts[i]->alters;
         for (int k = 0; k < advised->parts[i]->count; k++)
             edits[count++] = advised->parts[i]->edits[k];
+    }
     advised->edits = (struct job_edits){edits, count};
 }
 
@@ -111,7 +115,7 @@ static const struct job_advised *try_parts(struct adviser *a, const struct job_a
         return NULL;
     struct job_advised *made = &a->tried[a->count];
     *made = *wanted;
-    join_edits(a, made);
+    join_parts(a, made);
     if (read_edited(a, made, &job) || judge_one_stage_first(a, &job, made, &err))
         return NULL;
     made->time_ratio = sequence_seconds(&made->after.workload, a->request->speeds, &err) / a->sequence_s;
@@ -138,7 +142,7 @@ static void try_all(struct adviser *a, const struct job_changes *changes)
         if (degrees && enough[change->kind])
             continue;
         const struct job_advised *made =
-            try_parts(a, &(struct job_advised){.parts = {change}, .part_count = 1, .alters = change->alters});
+            try_parts(a, &(struct job_advised){.parts = {change}, .part_count = 1});
         if (made && made->after.probability >= likely && a->out->aim != JOB_ADVICE_TO_BUY)
             enough[change->kind] = true;
     }
@@ -168,14 +172,28 @@ static const struct job_advised *cheapest_besides(const struct adviser *a, const
     const struct job_advised *best = NULL;
     for (int i = 0; i < singles; i++) {
         const struct job_advised *one = &a->tried[i];
-        if (saved(a, one) > least_saved && !has_kind(together, one->parts[0]->kind) &&
+        bool alone = is_enough(a, one) && !one->partly;
+        if (!alone && saved(a, one) > least_saved && !has_kind(together, one->parts[0]->kind) &&
             (!best || price(a, one) < price(a, best)))
             best = one;
     }
     return best;
 }
 
-/* The cheapest changes, one more at a time, until they are enough. */
+/* Leaves out what is not needed after what came later. */
+static void leave_out(struct adviser *a, struct job_advised together)
+{
+    for (int k = together.part_count - 2; k >= 0 && together.part_count > 2; k--) {
+        struct job_advised fewer = together;
+        fewer.part_count--;
+        memmove(&fewer.parts[k], &fewer.parts[k + 1], (size_t)(fewer.part_count - k) * sizeof *fewer.parts);
+        const struct job_advised *made = try_parts(a, &fewer);
+        if (made && is_enough(a, made) && !made->partly)
+            together = fewer;
+    }
+}
+
+/* The cheapest changes, one more at a time, until they are enough; never one that is by itself. */
 static void try_together(struct adviser *a)
 {
     struct job_advised together = {.part_count = 0};
@@ -185,18 +203,22 @@ static void try_together(struct adviser *a)
         if (!next)
             return;
         together.parts[together.part_count++] = next->parts[0];
-        together.alters |= next->alters;
         const struct job_advised *made = together.part_count > 1 ? try_parts(a, &together) : NULL;
-        if (made && is_enough(a, made))
+        if (made && is_enough(a, made)) {
+            leave_out(a, together);
             return;
+        }
     }
 }
 
-static bool one_is_enough(const struct adviser *a)
+/* One change is enough, and not so slow that several smaller ones may be faster. */
+static bool one_will_do(const struct adviser *a)
 {
-    for (int i = 0; i < a->count; i++)
-        if (is_enough(a, &a->tried[i]) && !a->tried[i].partly && !a->tried[i].alters)
+    for (int i = 0; i < a->count; i++) {
+        const struct job_advised *one = &a->tried[i];
+        if (is_enough(a, one) && !one->partly && !one->alters && one->time_ratio <= slow)
             return true;
+    }
     return false;
 }
 
@@ -228,12 +250,28 @@ static bool is_worth(const struct adviser *a, const struct job_advised *advised)
                                             : saved(a, advised) > least_saved;
 }
 
-/* Whether another of its kind, which is worth a line, is no slower and no larger; of equals the first stays. */
+/* Whether all of one's parts are among another's. */
+static bool is_part_of(const struct job_advised *one, const struct job_advised *other)
+{
+    for (int i = 0; i < one->part_count; i++) {
+        bool found = false;
+        for (int k = 0; k < other->part_count; k++)
+            found = found || one->parts[i] == other->parts[k];
+        if (!found)
+            return false;
+    }
+    return one->part_count < other->part_count;
+}
+
+/* Whether fewer of the same changes are enough; or another of its kind, which is worth a line, is no slower and no larger: of
+ * equals the first stays. */
 static bool is_beaten(const struct adviser *a, int place)
 {
     const struct job_advised *this = &a->tried[place];
     for (int i = 0; i < a->count; i++) {
         const struct job_advised *other = &a->tried[i];
+        if (i != place && is_worth(a, other) && is_part_of(other, this))
+            return true;
         if (i == place || this->part_count > 1 || other->part_count > 1 || other->alters > this->alters ||
             other->parts[0]->kind != this->parts[0]->kind || !is_worth(a, other))
             continue;
@@ -292,7 +330,7 @@ void job_advice_find(const struct job_advice_request *request, struct arena *are
     out->untimed = isnan(a.sequence_s) ? arena_strdup(arena, err.text) : NULL;
     job_changes_find(request->job, out->aim == JOB_ADVICE_TO_BUY, changes);
     try_all(&a, changes);
-    if (out->aim != JOB_ADVICE_TO_BUY && !one_is_enough(&a))
+    if (out->aim != JOB_ADVICE_TO_BUY && !one_will_do(&a))
         try_together(&a);
     out->tried = a.count;
     choose(&a);

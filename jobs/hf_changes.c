@@ -115,8 +115,9 @@ static void propose_fsdp(struct proposals *p, bool gathers_again)
 {
     const struct training_job *job = p->job;
     struct job_change *change = changes_propose(p, JOB_CHANGE_SHARDING,
-                                                gathers_again ? "weights gathered again for backward"
-                                                              : "weights kept from forward to backward");
+                                                !shards(job)    ? "FSDP: weights and states split over ranks"
+                                                : gathers_again ? "weights gathered again for backward"
+                                                                : "weights kept from forward to backward");
     const char *yaml = changes_file_of(job, "fsdp_reshard_after_forward");
     const char *strategy = changes_file_of(job, "fsdp_sharding_strategy");
     if (yaml)
