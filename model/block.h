@@ -197,6 +197,9 @@ void block_weigh(struct block *block);
  * d's place, and the output counts into the extent. */
 void block_measure(struct block *block, bool apart);
 
+/* The first and last operation during which the block has to count the tensor; false: it never does. */
+bool block_counts(const struct block *block, const struct tensor *t, int *from, int *to);
+
 /* Bytes of this block's tensors live during operation `op`, added to by_role; returns their sum. Weights, gradients and
  * the loss are not counted. */
 int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_COUNT]);

@@ -1,4 +1,4 @@
-/* Lives, peaks and places of one block's tensors.
+/* Places of one block's tensors.
  *
  * In the arena a block owns a frame. What it keeps for backward lies in [0, frame_bytes) with its input `x` at 0, so that the
  * next block's frame, whose `x` is this block's output, begins at frame_bytes. Everything else of the block lives only
@@ -8,108 +8,8 @@
 #include "base/checked.h"
 #include "model/block.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool op_touches(const struct op *op, int tensor)
-{
-    for (int i = 0; i < OP_INPUTS; i++)
-        if (op->inputs[i] == tensor)
-            return true;
-    for (int i = 0; i < OP_OUTPUTS; i++)
-        if (op->outputs[i] == tensor)
-            return true;
-    return false;
-}
-
-/* From the first to the last operation of the block that touches the tensor. */
-static void find_life(const struct block *block, struct tensor *t, int index)
-{
-    t->first = t->last = -1;
-    for (int i = 0; i < block->op_count; i++)
-        if (op_touches(&block->ops[i], index)) {
-            if (t->first < 0)
-                t->first = i;
-            t->last = i;
-        }
-    bool ours = (t->span == SPAN_LOCAL || t->span == SPAN_INPUT) && t->first >= 0;
-    bool from_forward = t->first < block->forward_count, to_weight = t->last >= block->input_count;
-    t->saved = ours && from_forward && t->last >= block->forward_count;
-    t->frame = t->saved && to_weight                                ? FRAME_WEIGHT
-               : t->saved                                           ? FRAME_INPUT
-               : ours && to_weight && t->first < block->input_count ? FRAME_DELAYED
-                                                                    : FRAME_NONE;
-}
-
-static bool begins_here(const struct block *block, const struct tensor *t)
-{
-    return t->span == SPAN_LOCAL || t->span == SPAN_OUTPUT ||
-           (t->span == SPAN_STREAM && (block->part == PART_HEAD || block->part == PART_SEND));
-}
-
-static bool ends_here(const struct block *block, const struct tensor *t)
-{
-    return t->span == SPAN_LOCAL || t->span == SPAN_INPUT || (t->span == SPAN_STREAM && block->stream_ends);
-}
-
-static void list_births_and_deaths(struct block *block)
-{
-    for (int i = 0; i < block->op_count; i++)
-        block->ops[i].birth_count = block->ops[i].death_count = 0;
-    for (int index = 0; index < block->tensor_count; index++) {
-        struct tensor *t = &block->tensors[index];
-        if (t->first < 0)
-            continue;
-        struct op *born = &block->ops[t->first], *dies = &block->ops[t->last];
-        if (begins_here(block, t)) {
-            assert(born->birth_count < sizeof born->births);
-            born->births[born->birth_count++] = (uint8_t)index;
-        }
-        if (ends_here(block, t)) {
-            assert(dies->death_count < sizeof dies->deaths);
-            dies->deaths[dies->death_count++] = (uint8_t)index;
-        }
-    }
-}
-
-/* The first and last operation during which the block has to count the tensor; false: it never does. */
-static bool counted_life(const struct block *block, const struct tensor *t, int *from, int *to)
-{
-    if (t->span == SPAN_WEIGHT || t->span == SPAN_GRADIENT || t->span == SPAN_LOSS || t->first < 0)
-        return false;
-    *from = begins_here(block, t) ? t->first : t->span == SPAN_STREAM ? block->forward_count : 0;
-    *to = ends_here(block, t)      ? t->last
-          : t->span == SPAN_OUTPUT ? block->forward_count - 1
-                                   : block->input_count - 1;
-    return true;
-}
-
-int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_COUNT])
-{
-    int64_t total = 0;
-    int from, to;
-    for (int i = 0; i < block->tensor_count; i++) {
-        const struct tensor *t = &block->tensors[i];
-        if (!counted_life(block, t, &from, &to) || op < from || op > to)
-            continue;
-        by_role[t->role] += t->bytes;
-        total += t->bytes;
-    }
-    return total;
-}
-
-static struct block_peak find_peak(const struct block *block, int from, int to)
-{
-    struct block_peak peak = {0, -1};
-    for (int op = from; op < to; op++) {
-        int64_t unused[ROLE_COUNT] = {0};
-        int64_t live = block_live_at(block, op, unused);
-        if (live > peak.bytes)
-            peak = (struct block_peak){live, op};
-    }
-    return peak;
-}
 
 /* A tensor to place: a rectangle of `size` bytes by the operations [from, to], with `above` more on top of it where d
  * will lie. */
@@ -120,7 +20,7 @@ struct item {
     int from, to;
 };
 
-struct packing {
+struct frame_items {
     struct item items[BLOCK_TENSORS];
     int count, fixed; /* items[0..fixed) have their offsets */
     int64_t boundary; /* no item lies across it; 0: there is none */
@@ -153,7 +53,7 @@ static int64_t lowest_gap(const struct item *item, struct item *const *placed, i
 
 /* Places the free items in the order given; returns how high they and d reach, but for the output, which the frame of the
  * next block holds as its x. */
-static int64_t place_in_order(struct packing *packing, struct item *const *order)
+static int64_t place_in_order(struct frame_items *packing, struct item *const *order)
 {
     struct item *placed[BLOCK_TENSORS];
     int count = 0;
@@ -212,13 +112,13 @@ static void shuffle(struct item **order, int count, uint32_t *state)
 }
 
 /* Leaves the best offsets found in the items; a reach of `enough` ends the search. */
-static void pack(struct packing *packing, int64_t enough)
+static void pack(struct frame_items *packing, int64_t enough)
 {
     struct item *order[BLOCK_TENSORS];
     int free_count = packing->count - packing->fixed;
     for (int i = 0; i < free_count; i++)
         order[i] = &packing->items[packing->fixed + i];
-    struct packing best = {0};
+    struct frame_items best = {0};
     int64_t best_reach = INT64_MAX;
     uint32_t state = 1;
     for (int try = 0; try < ORDERS + SHUFFLES && best_reach > enough; try++) {
@@ -243,7 +143,7 @@ static int64_t padded(int64_t bytes)
 static bool counted_at(const struct block *block, const struct tensor *t, int op)
 {
     int from, to;
-    return counted_life(block, t, &from, &to) && from <= op && op <= to;
+    return block_counts(block, t, &from, &to) && from <= op && op <= to;
 }
 
 /* Is the place of d in use during `op`: by d, or by what it is lent to? */
@@ -262,7 +162,7 @@ static int64_t stream_bytes(const struct block *block)
     return block->stream < 0 ? 0 : padded(block->tensors[block->stream].bytes);
 }
 
-static void add_item(struct packing *packing, const struct block *block, int index, int from, int to)
+static void add_item(struct frame_items *packing, const struct block *block, int index, int from, int to)
 {
     const struct tensor *t = &block->tensors[index];
     bool held_above = t->span == SPAN_OUTPUT && !block->apart;
@@ -281,7 +181,7 @@ static bool in_input_frame(const struct tensor *t)
 
 /* Items of the phase [begin, end) in and above FRAME_INPUT: first those whose offsets are decided, then the others. `d` has
  * a place of its own. */
-static void collect(const struct block *block, int begin, int end, struct packing *packing)
+static void collect(const struct block *block, int begin, int end, struct frame_items *packing)
 {
     packing->count = 0;
     packing->boundary = block->apart ? block->frame_bytes[FRAME_INPUT] : 0;
@@ -291,7 +191,7 @@ static void collect(const struct block *block, int begin, int end, struct packin
             bool fixed = t->frame == FRAME_INPUT || t->span == SPAN_OUTPUT;
             int from, to;
             if (fixed != (pass == 0) || t->span == SPAN_STREAM || t->in_stream || !in_input_frame(t) ||
-                !counted_life(block, t, &from, &to))
+                !block_counts(block, t, &from, &to))
                 continue;
             if (from < end && to >= begin)
                 add_item(packing, block, i, from > begin ? from : begin, to < end - 1 ? to : end - 1);
@@ -303,7 +203,7 @@ static void collect(const struct block *block, int begin, int end, struct packin
 
 static void pack_phase(struct block *block, int begin, int end, int64_t enough)
 {
-    struct packing packing;
+    struct frame_items packing;
     collect(block, begin, end, &packing);
     pack(&packing, enough);
     for (int i = packing.fixed; i < packing.count; i++)
@@ -436,26 +336,6 @@ static void place(struct block *block)
         }
     }
     *block = best;
-}
-
-void block_weigh(struct block *block)
-{
-    block->saved_bytes = block->later_bytes = 0;
-    for (int i = 0; i < block->tensor_count; i++) {
-        struct tensor *t = &block->tensors[i];
-        find_life(block, t, i);
-        if (t->saved)
-            block->saved_bytes += t->bytes;
-        if (t->frame == FRAME_WEIGHT || t->frame == FRAME_DELAYED)
-            block->later_bytes += t->bytes;
-        assert(t->first < block->input_count || t->span == SPAN_WEIGHT || t->span == SPAN_GRADIENT);
-    }
-    assert(block->output < 0 || block->tensors[block->output].last < block->forward_count);
-    assert(block->input < 0 || block->tensors[block->input].saved || block->part == PART_SEND);
-    list_births_and_deaths(block);
-    block->forward = find_peak(block, 0, block->forward_count);
-    block->backward = find_peak(block, block->forward_count, block->input_count);
-    block->weight = find_peak(block, block->input_count, block->op_count);
 }
 
 void block_measure(struct block *block, bool apart)
