@@ -283,7 +283,10 @@ static const char *advice_heading(const struct job_advice *advice)
                                            [JOB_ADVICE_TO_BE_SURE] =
                                                "What would make it sure to fit, cheapest first",
                                            [JOB_ADVICE_TO_BUY] = "What the room would buy"};
-    return advice->falls_short ? "What comes nearest to fitting" : headings[advice->aim];
+    if (!advice->falls_short)
+        return headings[advice->aim];
+    return advice->aim == JOB_ADVICE_TO_FIT ? "What comes nearest to fitting"
+                                            : "What comes nearest to being sure to fit";
 }
 
 const char *job_report_advice(const struct job_answer *answer, struct arena *arena)
