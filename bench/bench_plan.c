@@ -1,7 +1,7 @@
 /* How long does a plan take, and how many candidates are weighed for it? Planning is arithmetic: one core, no device.
  *
  *     bench_plan          gpt3-175b on 1,024 cards, llama3-405b on 16,384, with fast networks and slow ones,
- *                         and smaller models
+ *                         and smaller models; clusters of two and four kinds of nodes
  *
  * The fastest of five runs, since others share the machine; memory is the most that the process has had. */
 #include "base/units.h"
@@ -23,20 +23,24 @@ static const struct question questions[] = {
     {"gpt3-175b", "128x8:a100-80g,net=200Gb/s", 1536, 2048},
     {"llama3-405b", "2048x8:h100-80g,net=3200Gb/s", 2048, 8192},
     {"llama3-405b", "2048x8:h100-80g,net=400Gb/s", 2048, 8192},
+    {"llama3-8b", "1x8:a100-80g+1x8:h100-80g,net=400Gb/s", 64, 8192},
+    {"gpt3-175b", "64x8:a100-80g+64x8:h100-80g,net=1600Gb/s", 1536, 2048},
+    {"gpt3-175b", "32x8:a100-80g+32x8:h100-80g+32x8:a100-40g+32x8:h200,net=1600Gb/s", 1536, 2048},
 };
 
 static int ask(const struct question *q, struct search_result *best, struct model *model, struct error *err)
 {
     enum { RUNS = 5 };
     struct cluster cluster;
-    struct machine_speed speed;
+    struct machine_speed speeds[CLUSTER_GROUPS];
     if (model_read(q->model, &(struct model_overrides){0}, model, err) ||
         cluster_read(q->cluster, &cluster, err))
         return -1;
-    machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+    for (int g = 0; g < cluster.group_count; g++)
+        machine_speed_for_group(&cluster.groups[g], PRECISION_BF16, 1, &speeds[g]);
     struct search_request request = {.model = model,
                                      .cluster = &cluster,
-                                     .speeds = &speed,
+                                     .speeds = speeds,
                                      .global_batch = q->global_batch,
                                      .seq_len = q->seq_len,
                                      .precision = PRECISION_BF16};

@@ -1,16 +1,27 @@
-/* The bubble. Let w_i be the seconds of stage i's layers for a micro-batch, l_i those of one layer there, and x_i the part of w_i
- * that must pass before stage i + 1 begins or after it ends: all with one chunk per stage, 1/v of it with v chunks, and at least
- * the forward passes where backward is in halves (composition.h). For a step of T seconds, D_i = T - sum over j < i of x_j w_j is
- * what is left to stage i, which needs m w_i of it. How many layers can D_i seconds hold from stage i on? At most c_i D_i with
+/* Two kinds of bounds, by what is said of each stage i: w_i seconds of its layers for a micro-batch, l_i of one layer, m micro-batches,
+ * p stages.
  *
- *     c_p = 0,     c_i = c_{i+1} + max(0, 1 / l_i - x_i c_{i+1}) / m
+ * In and out. Let x_i be the part of w_i that must pass before stage i + 1 begins or after it ends: all with one chunk per stage,
+ * 1/v of it with v chunks, and the forward passes where backward is in halves (composition.h); and h what a hop to the next stage
+ * takes besides, there and back. For a step of T seconds, D_i = T - sum over j < i of (x_j w_j + h) is what is left to stage i, which
+ * needs m w_i of it. How many layers can D_i seconds hold from stage i on? At most c_i D_i - d_i with
  *
- * since every second given to stage i is x_i seconds less for those behind it. So T >= layers / c_0. Where all stages are alike
- * that is T >= x W / (1 - (1 - x/m)^p) for all work W: for 1f1b and m = p = 8 at least 1.53 W / p times m, of the 1.88 that equal
- * stages really take; the other bounds do the rest. And seen from behind:
+ *     c_p = d_p = 0,     c_i = c_{i+1} + max(0, 1 / l_i - x_i c_{i+1}) / m,     d_i = d_{i+1} + h c_{i+1}
  *
- *     D_p = T - sum of x_j w_j,     D_i <= D_{i+1} / (1 - x_i/m),     D_i <= T,     w_i <= D_i / m
- */
+ * since every second given to stage i is x_i seconds less for those behind it. So T >= (layers + d_0) / c_0. Where all stages are
+ * alike and hops free that is T >= x W / (1 - (1 - x/m)^p) for all work W: for 1f1b and m = p = 8 at least 1.53 W / p times m, of the
+ * 1.88 that equal stages really take. Seen from behind:
+ *
+ *     D_p = T - sum of (x_j w_j + h),     D_i <= (D_{i+1} + h) / (1 - x_i/m),     D_i <= T,     w_i <= D_i / m
+ *
+ * Through and back. Chains of composition.h that leave a stage and come back, with C the time of one micro-batch through all stages
+ * and back, which no distribution of layers changes. Of gpipe's chain that leaves T >= C + (m - 1) w_i for all i, so T >= C + (m - 1) W / p.
+ * Of 1f1b's with r = 2, w_i (m - p + i) <= T - C - sum over j > i of (w_j + 2 messages); the most work that this holds is had
+ * by taking all that is left, from the last stage on, which is equally much on each but for the messages:
+ *
+ *     T >= C + (m - 1) W / p + (p - 1) messages
+ *
+ * which equal stages without messages reach. Under zb-h1 W is less its weight halves, of which (m - p) / p come besides. */
 #include "planner/bounds.h"
 
 #include "base/arena.h"
@@ -157,8 +168,7 @@ double bounds_of_bytes(struct bounds *b, const struct layout *layout, const stru
     sharded.zero = layout->dp > 1;
     double layers = (double)equal_layers(b, costs);
     return layers * (double)costs_states(costs, &sharded, COST_LAYER) +
-           (double)(costs_states(costs, &sharded, COST_EMBED) +
-                    costs_states(costs, &sharded, COST_HEAD)) +
+           (double)(costs_states(costs, &sharded, COST_EMBED) + costs_states(costs, &sharded, COST_HEAD)) +
            layers * (double)costs->piles[COST_SEND].forward;
 }
 
@@ -171,17 +181,92 @@ static double passing_share(const struct layout *l, const struct costs *costs)
     return 1 / (double)l->virtual_stages;
 }
 
-/* Layers for each second of a step, c_0. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
-static double most_layers_per_second(const struct bounds_question *q)
+static bool takes_turns(const struct layout *l)
 {
-    double m = (double)layout_micro_batches(q->layout), c = 0;
+    return l->schedule == SCHEDULE_1F1B || l->schedule == SCHEDULE_ZB_H1;
+}
+
+static double message_seconds(const struct bounds_question *q)
+{
+    const struct stage_ground *first = &q->grounds[0];
+    return q->layout->pp > 1 ? time_model_message(q->layout, first->costs->message_bytes, first->speed) : 0;
+}
+
+/* h: a message each way, and what the stage does for it; where only forward passes count, one. */
+static double hop_seconds(const struct bounds_question *q, double message_s)
+{
+    double send_s = INFINITY;
+    bool forward = q->layout->schedule == SCHEDULE_ZB_H1;
+    for (int i = 0; i < q->ground_count; i++) {
+        const struct block_time *t = &q->grounds[i].costs->times[COST_SEND];
+        send_s = fmin(send_s, forward ? t->forward + t->forward_exchange : pass_seconds(t));
+    }
+    return send_s + (forward ? 1 : 2) * message_s;
+}
+
+/* T >= (layers + d_0) / c_0. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
+static double in_and_out(const struct bounds *b, const struct bounds_question *q, double message_s)
+{
+    double m = (double)layout_micro_batches(q->layout), c = 0, d = 0, hop_s = hop_seconds(q, message_s);
     for (int i = q->ground_count - 1; i >= 0; i--) {
         const struct stage_ground *ground = &q->grounds[i];
         double x = passing_share(q->layout, ground->costs), most = 1 / (bounds_layer_seconds(ground) * x);
-        if (c < most)
-            c = most - (most - c) * pow(1 - x / m, (double)ground->stages);
+        double n = (double)ground->stages, left = c < most ? pow(1 - x / m, n) : 1,
+               missing = fmax(most - c, 0);
+        d += hop_s * (c < most ? most * n - missing * (1 - left) * m / x : c * n);
+        c = c < most ? most - missing * left : c;
     }
-    return c;
+    return ((double)equal_layers(b, q->grounds[0].costs) + d) / c;
+}
+
+/* Without weight halves, which no other stage waits for. */
+static double round_seconds(const struct block_time *t)
+{
+    return t->forward + t->forward_exchange + t->backward + t->backward_exchange;
+}
+
+/* A micro-batch through all stages and back, by what it is made of. */
+struct round_trip {
+    double layer_s, weight_s; /* of one layer, where it takes least; its weight half */
+    double ends_s, messages_s;
+};
+
+static struct round_trip round_trip_of(const struct bounds_question *q, double message_s)
+{
+    struct round_trip r = {.layer_s = INFINITY, .weight_s = INFINITY};
+    const struct layout *l = q->layout;
+    for (int i = 0; i < q->ground_count; i++) {
+        const struct block_time *t = q->grounds[i].costs->times;
+        double receive = round_seconds(&t[COST_RECEIVE]), send = round_seconds(&t[COST_SEND]);
+        const struct block_time *layer = &t[COST_LAYER];
+        r.layer_s = fmin(r.layer_s, round_seconds(layer));
+        r.weight_s = fmin(r.weight_s, layer->weight);
+        r.ends_s += (double)(q->grounds[i].stages * l->virtual_stages) * (receive + send);
+        r.ends_s += i ? 0 : round_seconds(&t[COST_EMBED]) - receive;
+        r.ends_s += i < q->ground_count - 1 ? 0 : round_seconds(&t[COST_HEAD]) - send;
+    }
+    r.messages_s = 2 * (double)(layout_chunks(l) - 1) * message_s;
+    return r;
+}
+
+/* No step is shorter than what a micro-batch takes through all stages and back, and what the stages do meanwhile. */
+static double through_and_back(struct bounds *b, const struct bounds_question *q, double message_s)
+{
+    const struct layout *l = q->layout;
+    double m = (double)layout_micro_batches(l), p = (double)l->pp;
+    double layers = (double)equal_layers(b, q->grounds[0].costs);
+    struct round_trip r = round_trip_of(q, message_s);
+    double once_s = layers * r.layer_s + r.ends_s + r.messages_s;
+    if (l->schedule == SCHEDULE_GPIPE)
+        return once_s + (m - 1) / m * bounds_of_work(b, q);
+    if (!takes_turns(l) || m <= p)
+        return once_s;
+    bool halves = l->schedule == SCHEDULE_ZB_H1;
+    double work_s = layers * r.layer_s + (halves ? 0 : r.ends_s);
+    double turns_s =
+        once_s + ((m - 1) * work_s + (halves ? (m - p) * layers * r.weight_s : 0)) / p + (p - 1) * message_s;
+    return fmax(turns_s, (double)((layout_micro_batches(l) - 1) / l->pp + 1) * once_s) +
+           (halves ? r.weight_s : 0);
 }
 
 /* At least so long must a stage of `layers` layers wait for the sums of its gradients, behind its last backward: no more is
@@ -216,9 +301,9 @@ static double after_seconds(struct bounds *b, const struct bounds_question *q)
 double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
 {
     double m = (double)layout_micro_batches(q->layout), most = fullest_layers(b, q), fullest = INFINITY;
-    double seconds = bounds_of_work(b, q);
+    double seconds = bounds_of_work(b, q), message_s = message_seconds(q);
     if (q->layout->pp > 1)
-        seconds = fmax(seconds, (double)equal_layers(b, q->grounds[0].costs) / most_layers_per_second(q));
+        seconds = fmax(fmax(seconds, in_and_out(b, q, message_s)), through_and_back(b, q, message_s));
     for (int i = 0; i < q->ground_count; i++)
         fullest = fmin(fullest, m * most * bounds_layer_seconds(&q->grounds[i]) +
                                     exposed_seconds(b, q->layout, &q->grounds[i], most));
@@ -329,7 +414,9 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
     const struct layout *l = q->layout;
     double m = (double)layout_micro_batches(l);
     int64_t most = b->model->layers / l->virtual_stages, left = most;
-    double limit_s = (step_s - (l->pp > 1 ? least_passing(b, q, step_s) : 0)) / m;
+    double hop_s = hop_seconds(q, message_seconds(q));
+    double limit_s =
+        l->pp > 1 ? (step_s - least_passing(b, q, step_s) - (double)l->pp * hop_s) / m : step_s / m;
     struct taker t = {0};
     int64_t stage = l->pp - 1;
     for (int ground = q->ground_count - 1; ground >= 0; ground--) {
@@ -337,7 +424,7 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
         double x = passing_share(l, g->costs);
         for (int64_t first = stage - g->stages + 1; stage >= first && left > 0; stage--) {
             if (l->pp > 1)
-                limit_s = fmin(x < m ? limit_s / (1 - x / m) : INFINITY, step_s / m);
+                limit_s = fmin(x < m ? (limit_s + hop_s / m) / (1 - x / m) : INFINITY, step_s / m);
             if (t.ground != g || stage >= l->pp - 2 || stage == 0)
                 t = taker_of(l, g, stage);
             double kept_before = t.in_flight;

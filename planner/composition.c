@@ -6,15 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Things that wait for each other, from a stage's first forward to its last backward: own_s there, and `rounds` times through the
+ * stages behind and back. */
+struct chain {
+    double own_s, rounds;
+};
+enum { MOST_CHAINS = 4 };
+
 /* A stage with so many layers. What it recomputes is found when somebody asks. */
 struct cell {
     enum { CELL_UNKNOWN, CELL_KNOWN, CELL_IMPOSSIBLE } state;
     int64_t room, arena_bytes;
+    int64_t lowest_peak; /* of the choice in both orders that were tried; 0: in its own */
     struct stage_choice choice;
-    double work_s;   /* all it does for a micro-batch, weighed as in the bound */
+    double work_s; /* its longest chain without leaving it: all it does, but for what may come late */
+    struct chain chains[MOST_CHAINS];
+    int chain_count;
     double before_s; /* what it puts before stages behind it */
-    double
-        tail_s; /* of stage 0: from its end, which is behind all others' work, until the gradients are summed */
+    double all_s;    /* all its work */
+    double sum_s;    /* from its end until its gradients are summed */
 };
 
 struct composition {
@@ -22,6 +32,11 @@ struct composition {
     struct timeline *timeline; /* made when first needed; NULL with one stage */
     int64_t pp, layers;        /* of one chunk of each stage together */
     double message_s, tail_s;  /* the least tail */
+    double *behind_s;          /* [stage]: of P_i, what does not depend on layers */
+    double *fill_s;            /* [stage]: until the first micro-batch gets there, but for layers */
+    double fill_layer_s;       /* the least that a layer adds */
+    double *behind_layer_s;    /* [stage]: the least that it grows by a layer */
+    double row_s;              /* through one chunk of each stage, forward, at least */
     struct cell *cells;        /* [stage * (layers + 1) + layers of a chunk] */
     int *likes;                /* of each stage: which sketches are its own */
     int like_count;
@@ -69,6 +84,45 @@ static double least_tail(struct composition *c)
     return tail_s;
 }
 
+/* Forward and back, without weight halves, which nobody waits for. */
+static double round_seconds(const struct block_time *t)
+{
+    return t->forward + t->forward_exchange + t->backward + t->backward_exchange;
+}
+
+static double forward_seconds(const struct block_time *t)
+{
+    return t->forward + t->forward_exchange;
+}
+
+static void sum_behind(struct composition *c)
+{
+    const struct stage *list = c->stages->list;
+    const struct block_time *last = list[c->pp - 1].costs->times;
+    double least_forward_s = INFINITY, sum_s = 0, layer_s = INFINITY;
+    c->behind_s = host_alloc((size_t)c->pp * sizeof *c->behind_s);
+    c->behind_layer_s = host_alloc((size_t)c->pp * sizeof *c->behind_layer_s);
+    for (int64_t i = c->pp - 1; i >= 0; i--) {
+        const struct block_time *t = list[i].costs->times;
+        c->behind_s[i] = sum_s;
+        c->behind_layer_s[i] = isinf(layer_s) ? 0 : layer_s;
+        sum_s += round_seconds(&t[COST_RECEIVE]) + 2 * c->message_s;
+        sum_s += i == c->pp - 1 ? round_seconds(&last[COST_HEAD]) : round_seconds(&t[COST_SEND]);
+        layer_s = fmin(layer_s, round_seconds(&t[COST_LAYER]));
+        least_forward_s = fmin(least_forward_s, forward_seconds(&t[COST_LAYER]));
+        c->row_s += fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
+                    forward_seconds(&t[COST_SEND]) + c->message_s;
+    }
+    c->fill_s = host_alloc((size_t)c->pp * sizeof *c->fill_s);
+    c->fill_layer_s = least_forward_s;
+    for (int64_t i = 1; i < c->pp; i++) {
+        const struct block_time *t = list[i - 1].costs->times;
+        c->fill_s[i] = c->fill_s[i - 1] + forward_seconds(&t[i == 1 ? COST_EMBED : COST_RECEIVE]) +
+                       forward_seconds(&t[COST_SEND]) + c->message_s;
+    }
+    c->row_s += (double)(c->layers - list[0].costs->first_differs) * least_forward_s;
+}
+
 struct composition *composition_open(const struct stages *stages)
 {
     struct composition *c = host_alloc(sizeof *c);
@@ -88,6 +142,7 @@ struct composition *composition_open(const struct stages *stages)
     for (size_t i = 0; i < cells; i++)
         c->cells[i].room = stages->list[(int64_t)i / (c->layers + 1)].room;
     c->tail_s = least_tail(c);
+    sum_behind(c);
     return c;
 }
 
@@ -107,6 +162,9 @@ void composition_close(struct composition *c)
     free(c->likes);
     free(c->sketches);
     free(c->allowed_s);
+    free(c->behind_s);
+    free(c->fill_s);
+    free(c->behind_layer_s);
     free(c->chosen);
     free(c);
 }
@@ -151,6 +209,79 @@ static void weigh_cell(const struct composition *c, int64_t stage, int64_t layer
     *before_s = first.forward_s + first.input_s + (halves ? 0 : first.weight_s) + 2 * c->message_s;
 }
 
+static double all_seconds(const struct composition *c, int64_t stage, int64_t layers,
+                          const double recompute_s[2])
+{
+    struct stage_passes first, all = all_passes(c, stage, layers, recompute_s, &first);
+    return (double)layout_micro_batches(&c->stages->layout) * (all.forward_s + all.input_s + all.weight_s);
+}
+
+static void add_chain(struct cell *cell, double own_s, double rounds)
+{
+    cell->chains[cell->chain_count++] = (struct chain){own_s, rounds};
+}
+
+/* The least of the stage's kinds of chunks. */
+static struct stage_passes least_passes(const struct composition *c, int64_t stage, int64_t layers,
+                                        const double recompute_s[2])
+{
+    struct stage_passes least = {INFINITY, INFINITY, INFINITY};
+    const struct stage *s = &c->stages->list[stage];
+    for (int kind = 0; kind < s->kinds; kind++) {
+        if (!s->chunks[kind])
+            continue;
+        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
+        least.forward_s = fmin(least.forward_s, p.forward_s);
+        least.input_s = fmin(least.input_s, p.input_s);
+        least.weight_s = fmin(least.weight_s, p.weight_s);
+    }
+    return least;
+}
+
+/* Of a stage with one chunk, whose passes take turns. */
+static void list_turns(const struct composition *c, int64_t stage, const struct stage_passes *p,
+                       struct cell *cell)
+{
+    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1;
+    int64_t m = layout_micro_batches(&c->stages->layout), w = min_i64(m, c->pp - stage);
+    double f = p->forward_s, b = p->input_s + (halves ? 0 : p->weight_s), own_s = (double)m * (f + b);
+    /* Weight halves that come before the last forward, and before the last backward. */
+    double early_s = halves ? (double)max_i64(m - w - stage, 0) * p->weight_s : 0;
+    double late_s = halves ? (double)max_i64(m - 1 - stage, 0) * p->weight_s : 0;
+    add_chain(cell, own_s - (double)(w - 1) * b + early_s, 1);
+    add_chain(cell, own_s - (double)(w - 1) * f + late_s, 1);
+    int64_t rounds = (m - 1) / w + 1;
+    if (rounds < 2)
+        return;
+    add_chain(cell, own_s - (double)(w - 1) * (f + b) + early_s, 2);
+    add_chain(cell, own_s - (double)((rounds - 1) * (w - 1)) * (f + b), (double)rounds);
+}
+
+static void list_chains(const struct composition *c, int64_t stage, int64_t layers,
+                        const double recompute_s[2], struct cell *cell)
+{
+    const struct layout *l = &c->stages->layout;
+    struct stage_passes p = least_passes(c, stage, layers, recompute_s);
+    double m = (double)layout_micro_batches(l), v = (double)l->virtual_stages, pp = (double)c->pp;
+    double b = p.input_s + p.weight_s, t = p.forward_s + b;
+    cell->chain_count = 0;
+    if (c->pp == 1)
+        return;
+    if (l->schedule == SCHEDULE_GPIPE) {
+        add_chain(cell, m * t, 1);
+    } else if (l->schedule == SCHEDULE_INTERLEAVED) {
+        /* Passes of chunks: some take turns, before the last forward and behind the first backward. */
+        double w = 2 * (pp - (double)stage - 1) + (v - 1) * pp + 1, turns = fmax(v * m - w, 0);
+        double back = (v - 1) * pp;
+        add_chain(cell, v * m * p.forward_s + (turns + 1 + back) * b, 1);
+        add_chain(cell, (v - 1) * c->row_s + (turns + 1) * p.forward_s + v * m * b, 1);
+        if (turns > 0)
+            add_chain(cell, (v - 1) * c->row_s + (turns + 1) * t + back * b, 2);
+    } else {
+        list_turns(c, stage, &p, cell);
+    }
+}
+
 /* What the first stage does after its last input half; nothing where backward is whole. */
 static double last_half_s(const struct composition *c)
 {
@@ -167,10 +298,12 @@ static struct cell *known_cell(struct composition *c, int64_t stage, int64_t lay
     if (stages_choose(c->stages, stage, layers, cell->room, &cell->choice)) {
         cell->state = CELL_KNOWN;
         weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
+        list_chains(c, stage, layers, cell->choice.least_s, cell);
         c->cut |= cell->choice.least_s[0] < cell->choice.recompute_s[0];
         /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
-        if (stage == 0)
-            cell->tail_s = stage_sketch_tail(sketch_of(c, stage, layers), cell->choice.recompute_s).before_s;
+        double sum_s = stage_sketch_tail(sketch_of(c, stage, layers), cell->choice.recompute_s).before_s;
+        cell->all_s = all_seconds(c, stage, layers, cell->choice.least_s);
+        cell->sum_s = sum_s;
     }
     return cell;
 }
@@ -185,11 +318,41 @@ int64_t *composition_arena(struct composition *c, int64_t stage, int64_t layers)
     return &cell_at(c, stage, layers)->arena_bytes;
 }
 
-void composition_tighten(struct composition *c, int64_t stage, int64_t layers, int64_t room)
+/* Where the lowest layer is apart, it stays. */
+static void reverse(int *options, int64_t from, int64_t count)
+{
+    for (int64_t low = from, high = count - 1; low < high; low++, high--) {
+        int option = options[low];
+        options[low] = options[high];
+        options[high] = option;
+    }
+}
+
+bool composition_turn_over(struct composition *c, int64_t stage, int64_t layers)
 {
     struct cell *cell = cell_at(c, stage, layers);
+    int *options = cell->choice.options;
+    int64_t from = stage == 0 && c->stages->list[0].costs->first_differs;
+    if (cell->lowest_peak || layers - from < 2)
+        return false;
+    reverse(options, from, layers);
+    int64_t peak = stages_peak(c->stages, stage, layers, options, NULL);
+    if (peak > cell->room) {
+        reverse(options, from, layers);
+        return false;
+    }
+    cell->lowest_peak = min_i64(cell->choice.peak_bytes, peak);
+    cell->choice.peak_bytes = peak;
+    cell->arena_bytes = 0;
+    return true;
+}
+
+void composition_tighten(struct composition *c, int64_t stage, int64_t layers, int64_t less)
+{
+    struct cell *cell = cell_at(c, stage, layers);
+    int64_t peak = cell->lowest_peak ? cell->lowest_peak : cell->choice.peak_bytes;
     stage_choice_clear(&cell->choice);
-    *cell = (struct cell){.room = room};
+    *cell = (struct cell){.room = peak - less};
 }
 
 /* ------------------------------------------------------------------------------------------------------------- table */
@@ -206,6 +369,25 @@ static bool too_slow(struct composition *c, int64_t stage, int64_t layers, doubl
     return work_s > limit_s;
 }
 
+/* The longest chain of the stage when those behind it have so many layers. */
+static double longest_chain(const struct composition *c, int64_t stage, const struct cell *cell,
+                            int64_t behind)
+{
+    double longest_s = cell->work_s;
+    double round_s = c->behind_s[stage] + (double)behind * c->behind_layer_s[stage];
+    for (int i = 0; i < cell->chain_count; i++)
+        longest_s = fmax(longest_s, cell->chains[i].own_s + cell->chains[i].rounds * round_s);
+    return longest_s;
+}
+
+/* Until the first micro-batch gets to the stage, when `left` layers are left then. An encoder's first layer is none of those that
+ * are counted. */
+static double least_fill(const struct composition *c, int64_t stage, int64_t left)
+{
+    double before = (double)(c->layers - left - c->stages->list[0].costs->first_differs);
+    return c->fill_s[stage] + fmax(before, 0) * c->fill_layer_s;
+}
+
 /* How much may come before this stage when it has `layers` layers and `left` are left with it. */
 static double allowed_with(struct composition *c, int64_t stage, int64_t layers, int64_t left, double limit_s)
 {
@@ -213,7 +395,15 @@ static double allowed_with(struct composition *c, int64_t stage, int64_t layers,
     if (cell->state != CELL_KNOWN)
         return -1;
     double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - layers];
-    return behind < 0 ? -1 : fmin(limit_s - cell->work_s, behind - cell->before_s) - cell->tail_s;
+    if (behind < 0)
+        return -1;
+    double own_s = longest_chain(c, stage, cell, left - layers);
+    /* Whatever the stages before it still do when it is done, its gradients must be summed. */
+    double summed_s = least_fill(c, stage, left) + cell->sum_s;
+    if (summed_s + cell->before_s > behind || summed_s + own_s > limit_s ||
+        summed_s + cell->all_s > limit_s + last_half_s(c))
+        return -1;
+    return fmin(limit_s - own_s, behind - cell->before_s) - (stage == 0 ? cell->sum_s : 0);
 }
 
 /* Fills the table, from the last stage on; is the limit within reach? */

@@ -2,16 +2,36 @@
  *
  * What a stage takes depends only on its number of layers, since the least recomputation with which so many fit is known
  * (stages.h). So this is a choice of p numbers that add up to the layers. Only replaying the schedule tells the time of a step;
- * but no step is shorter than this: stage i cannot begin before the first micro-batch has passed the stages before it, then has
- * m micro-batches to do, and what it does last has to pass back:
+ * but no step is shorter than any chain of things that wait for each other. Chains of stage i begin when the first micro-batch
+ * has passed the stages before it, and end when the last one has passed back through them:
  *
- *     step >= sum over j < i of (f_j + b_j + 2 messages) + m t_i + e_0 + the least tail,       for every i
+ *     step >= sum over j < i of (f_j + b_j + 2 messages) + the longest chain of stage i + e_0 + the least tail
  *
- * e_0 being what stage 0 must wait for the sums of its gradients, since it ends last, f_j and b_j being the passes of stage j's first chunk, t_i all work of stage i on a micro-batch. Where backward is in halves,
- * i + 1 weight halves may follow stage i's last input half (model/schedule.c puts off so many), so they count less, and one of
- * stage 0's follows its own. Costs before stage i add up from left to right, so the numbers for which this is below a limit are
- * found by dynamic programming, without dead ends; each of them is replayed, the likeliest first, and the best one so far is
- * the limit. */
+ * f_j and b_j being the passes of stage j's first chunk, e_0 what stage 0 must wait for the sums of its gradients, since it ends
+ * last. One chain of stage i is all its own work, m t_i. Others leave the stage and come back: from a micro-batch's forward to its
+ * backward it must pass the stages behind, which takes at least P_i = sum over j > i of (f_j + b_j + 2 messages), for any number of
+ * layers that they have in all. With w_i micro-batches in flight,
+ *
+ *     gpipe           m t_i + P_i                           all forward, the last one through and back, all backward
+ *     1f1b            m t_i - (w_i - 1) b_i + P_i           in at the end, the last one through and back
+ *                     m t_i - (w_i - 1) f_i + P_i           the first one through and back, then all
+ *                     r (t_i + P_i) + (m - 1 - (r - 1) w_i) t_i     r times, the first and the last one among them
+ *     interleaved     the like, in passes of chunks (n = v m - w_i or 0, F = (v - 1) (sum of f_j + p messages)):
+ *                     v m f_i + (n + 1 + (v - 1) p) b_i + P_i,    F + (n + 1) f_i + v m b_i + P_i,
+ *                     F + (n + 1) t_i + (v - 1) p b_i + 2 P_i where n > 0
+ *
+ * In r = 2 the stage's own warm-up and end are left out for twice the way through; in the most that m allows, micro-batches in
+ * flight are too few to hide messages. Under zb-h1 backward is the input half; of the weight halves, i + 1 may follow stage i's last
+ * input half (model/schedule.c puts off so many) and count in no chain, and one of stage 0's follows its own.
+ *
+ * And a stage is not done before its own gradients are summed, e_i, whatever the stages before it still do: a chain of a stage k >= i
+ * that passes back to stage i only, and so leaves out the backward passes before i, or all work of stage i itself:
+ *
+ *     step >= sum over j < i of (f_j + message) + sum over i <= j < k of (f_j + b_j + 2 messages) + the chain + e_i + the least tail
+ *
+ * Costs before stage i add up from left to right, and P_i and the forward passes before depend on the layers that are left, so the numbers for which this is
+ * below a limit are found by dynamic programming, without dead ends; each of them is replayed, the likeliest first, and the best one
+ * so far is the limit. */
 #ifndef MEMPLAN_PLANNER_COMPOSITION_H
 #define MEMPLAN_PLANNER_COMPOSITION_H
 
@@ -48,7 +68,10 @@ struct step_time composition_time(struct composition *composition, const struct 
 
 /* The arena of the stage as it was built, where the caller keeps it; 0: not built yet. */
 int64_t *composition_arena(struct composition *composition, int64_t stage, int64_t layers);
-/* From now on, a stage with so many layers must have its peak below `room`: as built it was too large. */
-void composition_tighten(struct composition *composition, int64_t stage, int64_t layers, int64_t room);
+/* As built it was too large: the same sets the other way up, which take as long. False where that is the same, was tried, or has no
+ * room at its peak. */
+bool composition_turn_over(struct composition *composition, int64_t stage, int64_t layers);
+/* From now on, a stage with so many layers must have its peak `less` bytes below the lowest that its sets had. */
+void composition_tighten(struct composition *composition, int64_t stage, int64_t layers, int64_t less);
 
 #endif

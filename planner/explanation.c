@@ -196,10 +196,9 @@ static double rough_bytes(struct nearest *n, const struct layout *layout)
     const struct costs *costs = costs_find(n->costs, layout);
     double layers = ceil((double)n->request->model->layers / (double)layout->pp);
     double in_flight = (double)stages_in_flight(layout, 0);
-    double head =
-        layout->pp == 1
-            ? (double)(costs_states(costs, layout, COST_HEAD) + costs->piles[COST_HEAD].backward)
-            : 0;
+    double head = layout->pp == 1
+                      ? (double)(costs_states(costs, layout, COST_HEAD) + costs->piles[COST_HEAD].backward)
+                      : 0;
     return layers * (double)costs_states(costs, layout, COST_LAYER) +
            (double)costs_states(costs, layout, COST_EMBED) + head +
            in_flight * layers * (double)costs->message_bytes + (double)costs->piles[COST_LAYER].backward;

@@ -13,14 +13,14 @@
 #include <string.h>
 
 /* How closely a layout has been looked at; each step raises its bound. */
-enum level { LEVEL_SHAPE, LEVEL_LAYOUT, LEVEL_BOUNDED, LEVEL_COMPOSED };
+enum level { LEVEL_SHAPE, LEVEL_SITED, LEVEL_LAYOUT, LEVEL_BOUNDED };
 
 struct node {
     double bound_s;
     enum level level;
     struct space_shape shape;
-    struct layout layout; /* from LEVEL_LAYOUT on, as the siting */
-    struct siting siting;
+    struct siting siting; /* from LEVEL_SITED on */
+    struct layout layout; /* from LEVEL_LAYOUT on */
 };
 
 enum { MOST_ROWS = 8 };
@@ -49,6 +49,7 @@ struct search {
     int64_t budget;    /* items of schedules to be replayed */
     int64_t effort;    /* left, of all that is done */
     int64_t most_effort;
+    int64_t most_sitings; /* of a shape */
     struct error *err;
 };
 
@@ -298,9 +299,16 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
             break;
         *arena = program->arena_bytes;
         *fits = program->arena_bytes <= candidate->stages.list[spec.stage].room;
+        bool again =
+            !*fits && composition_turn_over(candidate->composition, spec.stage, best->layers[spec.stage]);
         s->result->count.built++;
         s->effort -= PER_STAGE_BUILT + PER_ITEM * program->micro_batches * program->instances;
         program_free(program);
+        if (again) {
+            fill_masks(candidate, best->layers, chunk_layers, masks);
+            spec.stage--;
+            *fits = true;
+        }
     }
     free(chunk_layers);
     free(masks);
@@ -314,11 +322,10 @@ static void tighten(struct candidate *candidate, const struct composition_best *
     enum { SMALL_STEPS = 24 };
     for (int64_t i = 0; i < candidate->stages.layout.pp; i++) {
         int64_t arena = *composition_arena(candidate->composition, i, best->layers[i]);
-        int64_t peak = composition_choice(candidate->composition, i, best->layers[i])->peak_bytes;
         int64_t room = candidate->stages.list[i].room;
         int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - room, 1);
         if (arena > room)
-            composition_tighten(candidate->composition, i, best->layers[i], peak - less);
+            composition_tighten(candidate->composition, i, best->layers[i], less);
     }
 }
 
@@ -404,45 +411,55 @@ static int compose(struct search *s, struct node *node)
 
 /* ------------------------------------------------------------------------------------------------------------ levels */
 
-/* The layouts of a shape, each in all places. */
+/* A shape in all places. */
 struct listing {
     struct search *search;
     const struct node *node;
-    const struct layout *layouts;
-    int count;
-    int64_t placed;
+    struct layout layout;
+    int64_t sited;
 };
 
 /* On clusters of several groups that are far too large for a layout there are too many ways to place it. */
-enum { MOST_SITINGS = 1000 };
+enum { MOST_SITINGS = 1000, FEW_SITINGS = 24, PER_SITED = 64 };
 
-static bool list_siting(void *context, const struct siting *siting)
+static bool file_siting(void *context, const struct siting *siting)
 {
     struct listing *listing = context;
     struct search *s = listing->search;
-    if (listing->placed++ == MOST_SITINGS) {
+    if (listing->sited++ == s->most_sitings) {
         s->unproved_s = fmin(s->unproved_s, listing->node->bound_s);
         return false;
     }
-    s->result->count.layouts += listing->count;
-    for (int i = 0; i < listing->count; i++) {
-        const struct layout *layout = &listing->layouts[i];
-        struct site site = site_of(s, layout, siting, false);
-        struct bounds_question question = {layout, site.grounds, site.count, false};
-        double bound_s = bounds_of_schedule(s->bounds, &question);
-        push(s, (struct node){fmax(bound_s, listing->node->bound_s), LEVEL_LAYOUT, listing->node->shape,
-                              *layout, *siting});
-    }
+    struct site site = site_of(s, &listing->layout, siting, false);
+    struct bounds_question question = {&listing->layout, site.grounds, site.count, false};
+    double bound_s = fmax(bounds_of_work(s->bounds, &question), listing->node->bound_s);
+    s->effort -= siting->count > 1 ? PER_SITED : 0;
+    push(s, (struct node){
+                .bound_s = bound_s, .level = LEVEL_SITED, .shape = listing->node->shape, .siting = *siting});
     return true;
+}
+
+static void list_sitings(struct search *s, const struct node *node)
+{
+    struct listing listing = {s, node, space_layout(s->request, &node->shape), 0};
+    siting_visit(s->request->cluster, &listing.layout, file_siting, &listing);
 }
 
 static void list_layouts(struct search *s, const struct node *node)
 {
     struct layout *layouts;
     int count = space_layouts(s->request, &node->shape, &layouts);
-    struct listing listing = {s, node, layouts, count, 0};
-    if (count)
-        siting_visit(s->request->cluster, &layouts[0], list_siting, &listing);
+    s->result->count.layouts += count;
+    s->effort -= node->siting.count > 1 ? PER_SITED * count : 0;
+    for (int i = 0; i < count; i++) {
+        struct site site = site_of(s, &layouts[i], &node->siting, false);
+        struct bounds_question question = {&layouts[i], site.grounds, site.count, false};
+        double bound_s = fmax(bounds_of_schedule(s->bounds, &question), node->bound_s);
+        if (bound_s < row_limit(s, &layouts[i]))
+            push(s, (struct node){bound_s, LEVEL_LAYOUT, node->shape, node->siting, layouts[i]});
+        else
+            s->result->count.layouts_beyond++;
+    }
     free(layouts);
 }
 
@@ -465,6 +482,8 @@ static void bound_layout(struct search *s, struct node *node)
 static int look_closer(struct search *s, struct node *node)
 {
     if (node->level == LEVEL_SHAPE)
+        list_sitings(s, node);
+    else if (node->level == LEVEL_SITED)
         list_layouts(s, node);
     else if (node->level == LEVEL_LAYOUT)
         bound_layout(s, node);
@@ -547,11 +566,33 @@ static bool file_shape(void *context, const struct space_shape *shape)
     return true;
 }
 
+/* Of three groups and more there are so many ways to place a shape that a first plan is sought among the first few of each. It is what
+ * all must beat. */
+static int search_few_sitings(struct search *s, int64_t most_tp)
+{
+    enum { GROUPS = 3 };
+    if (s->request->cluster->group_count < GROUPS)
+        return 0;
+    int64_t effort = s->effort;
+    s->most_sitings = FEW_SITINGS;
+    s->effort /= 4;
+    space_shapes(s->request, most_tp, file_shape, s);
+    int status = run_search(s);
+    s->heap_count = 0;
+    s->effort = effort;
+    s->unproved_s = INFINITY;
+    s->most_sitings = MOST_SITINGS;
+    return status;
+}
+
 /* Tensor-parallel ranks of several nodes are paid for at the network's pace; more than two nodes' only where nothing else fits. */
 static int search_shapes(struct search *s)
 {
     int64_t node_ranks = cluster_ranks_per_node(s->request->cluster);
-    space_shapes(s->request, s->request->tp ? s->request->tp : 2 * node_ranks, file_shape, s);
+    int64_t most_tp = s->request->tp ? s->request->tp : 2 * node_ranks;
+    if (search_few_sitings(s, most_tp))
+        return -1;
+    space_shapes(s->request, most_tp, file_shape, s);
     int status = run_search(s);
     if (!status && !s->row_count && isinf(s->unproved_s) && 2 * node_ranks < s->request->model->heads) {
         s->heap_count = 0;
@@ -628,6 +669,7 @@ int search_run(const struct search_request *request, struct search_result *out, 
                        .budget = MOST_ITEMS / parts,
                        .effort = MOST_EFFORT / parts,
                        .most_effort = MOST_EFFORT / parts,
+                       .most_sitings = MOST_SITINGS,
                        .err = err};
     s.bounds = bounds_open(request->model);
     int status = search_shapes(&s);

@@ -1,0 +1,155 @@
+/* Layers by stage against brute force on pipelines that are long for a test, with networks from fast to hopeless: the bounds that
+ * spare the search most splits must never spare the best. */
+#include "tests/planner/planner_sample.h"
+#include "tests/test.h"
+
+#include "planner/bounds.h"
+#include "planner/composition.h"
+#include "planner/siting.h"
+
+#include <math.h>
+
+static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+
+static uint32_t random_below(uint32_t *state, uint32_t bound)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % bound;
+}
+
+/* Up to 5 stages, 3 chunks of each, 12 micro-batches; two kinds of devices. */
+struct sample {
+    struct model model;
+    struct layout layout;
+    struct machine_speed speeds[2], pipeline;
+    const struct machine_speed *by_stage[8];
+    struct costs_cache *caches[2];
+    struct stage_ground grounds[2];
+    int ground_count;
+    int64_t row; /* layers of one chunk of each stage */
+};
+
+static void random_speeds(uint32_t *state, struct sample *s)
+{
+    static const double messages[] = {1e4, 1e5, 1e6, 1e7, 1e9};
+    double net = messages[random_below(state, 5)];
+    for (int i = 0; i < 2; i++) {
+        struct machine_speed *speed = &s->speeds[i];
+        machine_speed_from_cpuinfo("", 1, speed);
+        speed->cores = 0; /* a device for each rank */
+        speed->ranks_per_node = 1;
+        speed->net_bytes_per_s.value = net;
+        speed->comm_bytes_per_s.value = net;
+        for (int k = 0; k < SPEED_CLASSES; k++)
+            speed->matmul_flops_per_s[k] = 1e8 * (1 + random_below(state, 40));
+    }
+}
+
+static void open_sample(const char *family, uint32_t *state, struct sample *s)
+{
+    struct error err = {0};
+    int64_t pp = 2 + random_below(state, 4), v = random_below(state, 3) ? 1 : 2 + random_below(state, 2);
+    static const enum schedule_kind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_GPIPE};
+    *s = (struct sample){.row = pp + random_below(state, 4)};
+    s->model = sample_model(family, v * s->row);
+    int64_t m = v > 1 ? pp * (1 + random_below(state, 3)) : 1 + random_below(state, 12);
+    s->layout = (struct layout){.dp = 1 + random_below(state, 2),
+                                .tp = 1,
+                                .pp = pp,
+                                .virtual_stages = v,
+                                .micro_batch = 1,
+                                .seq_len = 16,
+                                .schedule = v > 1 ? SCHEDULE_INTERLEAVED : kinds[random_below(state, 3)]};
+    s->layout.global_batch = s->layout.dp * m;
+    s->layout.zero = s->layout.dp > 1 && random_below(state, 2);
+    ASSERT_OK(layout_complete(&s->layout, &s->model, &err));
+    random_speeds(state, s);
+    s->ground_count = 1 + (int)random_below(state, 2);
+    int64_t first = s->ground_count == 1 ? pp : 1 + random_below(state, (uint32_t)pp - 1), stage = 0;
+    static const uint32_t none[] = {0};
+    for (int g = 0; g < s->ground_count; g++) {
+        s->caches[g] = costs_open(&s->model, &s->speeds[g], none, 1);
+        struct costs *costs = costs_find(s->caches[g], &s->layout);
+        costs_open_options(s->caches[g], &s->layout, costs);
+        s->grounds[g] = (struct stage_ground){g ? pp - first : first, &s->speeds[g], costs, INT64_MAX / 4};
+        for (int64_t k = 0; k < s->grounds[g].stages; k++)
+            s->by_stage[stage++] = &s->speeds[g];
+    }
+    s->pipeline = s->speeds[0];
+    s->pipeline.stages = s->by_stage;
+}
+
+static double step_of(const struct sample *s, const int64_t *stage_layers)
+{
+    struct error err = {0};
+    struct pipeline *pipeline;
+    struct step_time time;
+    int64_t chunk_layers[16];
+    for (int64_t i = 0; i < layout_chunks(&s->layout); i++)
+        chunk_layers[i] = stage_layers[i % s->layout.pp];
+    struct program_spec spec = {&s->model, &s->layout, NULL, chunk_layers, 0};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    ASSERT_OK(time_model_pipeline(pipeline, &s->pipeline, NULL, &time, &err));
+    pipeline_free(pipeline);
+    return time.total;
+}
+
+static double best_split(const struct sample *s, int64_t stage, int64_t left, int64_t *stage_layers)
+{
+    double best = INFINITY;
+    if (stage == s->layout.pp - 1) {
+        stage_layers[stage] = left;
+        return step_of(s, stage_layers);
+    }
+    for (int64_t n = 1; n <= left - (s->layout.pp - 1 - stage); n++) {
+        stage_layers[stage] = n;
+        best = fmin(best, best_split(s, stage + 1, left - n, stage_layers));
+    }
+    return best;
+}
+
+TEST_DEFINE(composition_equals_brute_force,
+            "of 600 pipelines the split is the fastest of all, and no bound is above it", 3, true)
+{
+    uint32_t state = 5 + (uint32_t)_i;
+    double shares[2] = {0, 0};
+    int counts[2] = {0, 0}; /* on slow networks, and on fast ones */
+    for (int i = 0; i < 200; i++) {
+        struct error err = {0};
+        struct sample s;
+        struct stages stages;
+        struct composition_best found;
+        int64_t layers[8], budget = INT64_MAX;
+        open_sample(families[_i], &state, &s);
+        stages_open(&s.model, &s.layout, s.grounds, &stages);
+        struct composition *composition = composition_open(&stages);
+        struct bounds *bounds = bounds_open(&s.model);
+        struct bounds_question question = {&s.layout, s.grounds, s.ground_count, false};
+        double best = best_split(&s, 0, s.row, layers);
+        double by_work = bounds_of_work(bounds, &question),
+               by_schedule = bounds_of_schedule(bounds, &question);
+        double by_layout = bounds_of_layout(bounds, &question, 1e300);
+        double bound = composition_bound(composition, by_layout, INFINITY);
+        ASSERT_MSG(by_work <= best * (1 + 1e-9) && by_schedule <= best * (1 + 1e-9) &&
+                       by_layout <= best * (1 + 1e-9) && bound <= best * (1 + 1e-9),
+                   "%d: pp %d v %d %s m %d: work %g schedule %g layout %g composition %g, and the best is %g",
+                   i, (int)s.layout.pp, (int)s.layout.virtual_stages, schedule_name(s.layout.schedule),
+                   (int)layout_micro_batches(&s.layout), by_work, by_schedule, by_layout, bound, best);
+        ASSERT_OK(composition_search(composition, INFINITY, &budget, &found, &err));
+        ASSERT_NEAR(found.step_s, best, best * 1e-9);
+        ASSERT(found.proved);
+        int fast = s.speeds[0].net_bytes_per_s.value > 1e8;
+        counts[fast]++;
+        shares[fast] += bound / best;
+        composition_best_clear(&found);
+        composition_close(composition);
+        stages_close(&stages);
+        bounds_close(bounds);
+        for (int g = 0; g < s.ground_count; g++)
+            costs_close(s.caches[g]);
+    }
+    /* Bounds that are no use would pass too. */
+    ASSERT_MSG(shares[1] > 0.97 * counts[1] && shares[0] > 0.7 * counts[0],
+               "bounds are at %.3f of the best on fast networks and at %.3f on slow ones",
+               shares[1] / counts[1], shares[0] / counts[0]);
+}
