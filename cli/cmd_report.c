@@ -144,9 +144,27 @@ static int report_run(const char *path, const struct report_options *o, const st
     return status;
 }
 
+static const struct report_options unchosen = {.rank = -1, .step = SPANS_LAST_STEP};
+
+/* An option that would change nothing is a misunderstanding. */
+static int check_options(const char *path, const struct report_options *o, bool of_plan, struct error *err)
+{
+    const char *unused = o->run != unchosen.run     ? "--run"
+                         : o->rank != unchosen.rank ? "--rank"
+                         : o->step != unchosen.step ? "--step"
+                                                    : NULL;
+    if (of_plan && unused)
+        return error_set(err, "%s picks a part of a recording, and %s is a plan; leave it out", unused, path);
+    if (!of_plan && o->calibration)
+        return error_set(
+            err, "--calibration %s: %s is a recording, whose times were measured, and no plan; leave it out",
+            o->calibration, path);
+    return 0;
+}
+
 static int run(int argc, char **argv, struct error *err)
 {
-    struct report_options o = {.rank = -1, .step = SPANS_LAST_STEP};
+    struct report_options o = unchosen;
     struct output_choice answer;
     const char *operands[COMMAND_OPERANDS];
     int go_on = command_parse(&spec, argc, argv, &o, operands, err);
@@ -155,8 +173,11 @@ static int run(int argc, char **argv, struct error *err)
     log_set_quiet(o.quiet);
     if (output_choose(o.output, o.json, &answer, err))
         return -1;
-    return configuration_is_plan(operands[0]) ? report_plan(operands[0], o.calibration, &answer, err)
-                                              : report_run(operands[0], &o, &answer, err);
+    bool of_plan = configuration_is_plan(operands[0]);
+    if (check_options(operands[0], &o, of_plan, err))
+        return -1;
+    return of_plan ? report_plan(operands[0], o.calibration, &answer, err)
+                   : report_run(operands[0], &o, &answer, err);
 }
 
 const struct command command_report = {&spec, run};

@@ -31,14 +31,16 @@ struct composition {
     const struct stages *stages;
     struct timeline *timeline; /* made when first needed; NULL with one stage */
     int64_t pp, layers;        /* of one chunk of each stage together */
-    double message_s, tail_s;  /* the least tail */
-    double *behind_s;          /* [stage]: of P_i, what does not depend on layers */
-    double *fill_s;            /* [stage]: until the first micro-batch gets there, but for layers */
-    double fill_layer_s;       /* the least that a layer adds */
-    double *behind_layer_s;    /* [stage]: the least that it grows by a layer */
-    double row_s;              /* through one chunk of each stage, forward, at least */
-    struct cell *cells;        /* [stage * (layers + 1) + layers of a chunk] */
-    int *likes;                /* of each stage: which sketches are its own */
+    double
+        last_half_s; /* what the first stage does after its last input half; nothing where backward is whole */
+    double message_s, tail_s; /* the least tail */
+    double *behind_s;         /* [stage]: of P_i, what does not depend on layers */
+    double *fill_s;           /* [stage]: until the first micro-batch gets there, but for layers */
+    double fill_layer_s;      /* the least that a layer adds */
+    double *behind_layer_s;   /* [stage]: the least that it grows by a layer */
+    double row_s;             /* through one chunk of each stage, forward, at least */
+    struct cell *cells;       /* [stage * (layers + 1) + layers of a chunk] */
+    int *likes;               /* of each stage: which sketches are its own */
     int like_count;
     struct stage_sketch **sketches; /* [like * (layers + 1) + layers of a chunk] */
     double *
@@ -143,6 +145,9 @@ struct composition *composition_open(const struct stages *stages)
         c->cells[i].room = stages->list[(int64_t)i / (c->layers + 1)].room;
     c->tail_s = least_tail(c);
     sum_behind(c);
+    /* Of a layer at least. */
+    if (l->schedule == SCHEDULE_ZB_H1 && c->pp > 1)
+        c->last_half_s = stages_passes(stages, 0, 1, 0, 0).weight_s;
     return c;
 }
 
@@ -282,13 +287,6 @@ static void list_chains(const struct composition *c, int64_t stage, int64_t laye
     }
 }
 
-/* What the first stage does after its last input half; nothing where backward is whole. */
-static double last_half_s(const struct composition *c)
-{
-    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
-    return halves ? stages_passes(c->stages, 0, 1, 0, 0).weight_s : 0;
-}
-
 static struct cell *known_cell(struct composition *c, int64_t stage, int64_t layers)
 {
     struct cell *cell = cell_at(c, stage, layers);
@@ -369,6 +367,17 @@ static bool too_slow(struct composition *c, int64_t stage, int64_t layers, doubl
     return work_s > limit_s;
 }
 
+/* As fmax(), but no call: the table is filled over and over. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static inline double lesser(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* The longest chain of the stage when those behind it have so many layers. */
 static double longest_chain(const struct composition *c, int64_t stage, const struct cell *cell,
                             int64_t behind)
@@ -376,7 +385,7 @@ static double longest_chain(const struct composition *c, int64_t stage, const st
     double longest_s = cell->work_s;
     double round_s = c->behind_s[stage] + (double)behind * c->behind_layer_s[stage];
     for (int i = 0; i < cell->chain_count; i++)
-        longest_s = fmax(longest_s, cell->chains[i].own_s + cell->chains[i].rounds * round_s);
+        longest_s = larger(longest_s, cell->chains[i].own_s + cell->chains[i].rounds * round_s);
     return longest_s;
 }
 
@@ -385,7 +394,7 @@ static double longest_chain(const struct composition *c, int64_t stage, const st
 static double least_fill(const struct composition *c, int64_t stage, int64_t left)
 {
     double before = (double)(c->layers - left - c->stages->list[0].costs->first_differs);
-    return c->fill_s[stage] + fmax(before, 0) * c->fill_layer_s;
+    return c->fill_s[stage] + larger(before, 0) * c->fill_layer_s;
 }
 
 /* How much may come before this stage when it has `layers` layers and `left` are left with it. */
@@ -401,15 +410,24 @@ static double allowed_with(struct composition *c, int64_t stage, int64_t layers,
     /* Whatever the stages before it still do when it is done, its gradients must be summed. */
     double summed_s = least_fill(c, stage, left) + cell->sum_s;
     if (summed_s + cell->before_s > behind || summed_s + own_s > limit_s ||
-        summed_s + cell->all_s > limit_s + last_half_s(c))
+        summed_s + cell->all_s > limit_s + c->last_half_s)
         return -1;
-    return fmin(limit_s - own_s, behind - cell->before_s) - (stage == 0 ? cell->sum_s : 0);
+    return lesser(limit_s - own_s, behind - cell->before_s) - (stage == 0 ? cell->sum_s : 0);
+}
+
+/* Entries of the table count as effort too: so many as a comparison. */
+enum { TABLE_PARTS = 4 };
+
+static void spend(struct composition *c, int64_t effort)
+{
+    if (c->stages->effort)
+        *c->stages->effort -= effort;
 }
 
 /* Fills the table, from the last stage on; is the limit within reach? */
 static bool fill_table(struct composition *c, double step_limit_s)
 {
-    double limit_s = step_limit_s - c->tail_s - last_half_s(c);
+    double limit_s = step_limit_s - c->tail_s - c->last_half_s;
     int64_t row = c->layers + 1;
     for (int64_t left = 0; left <= c->layers; left++)
         c->allowed_s[c->pp * row + left] = left ? -1 : INFINITY;
@@ -424,8 +442,9 @@ static bool fill_table(struct composition *c, double step_limit_s)
             const struct cell *cell = known_cell(c, stage, layers);
             if (cell->state != CELL_KNOWN && cell->room == c->stages->list[stage].room)
                 break; /* where so many do not fit, more do not */
+            spend(c, (c->layers - layers - c->pp + 2) / TABLE_PARTS);
             for (int64_t left = layers + c->pp - 1 - stage; left <= c->layers - stage; left++)
-                allowed[left] = fmax(allowed[left], allowed_with(c, stage, layers, left, limit_s));
+                allowed[left] = larger(allowed[left], allowed_with(c, stage, layers, left, limit_s));
         }
     }
     return c->allowed_s[c->layers] >= 0;
@@ -518,7 +537,7 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
     double spent = INFINITY; /* numbers with more time to spare have been tried */
     int64_t last = 0;
     while (*c->budget > 0) {
-        double best = -1, excess = limit_s - (c->limit_s - c->tail_s - last_half_s(c));
+        double best = -1, excess = limit_s - (c->limit_s - c->tail_s - c->last_half_s);
         int64_t next = 0;
         for (int64_t layers = 1; layers <= left; layers++) {
             if (cell_at(c, stage, layers)->state != CELL_KNOWN)
@@ -557,7 +576,7 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
         near_s = fmin(near_s * growth, fmin(limit_s, out->step_s));
         c->limit_s = near_s;
         if (fill_table(c, near_s))
-            choose_from(c, 0, c->layers, 0, near_s - c->tail_s - last_half_s(c));
+            choose_from(c, 0, c->layers, 0, near_s - c->tail_s - c->last_half_s);
     }
     out->proved = out->proved && !c->cut && near_s >= fmin(limit_s, out->step_s);
     return 0;

@@ -110,3 +110,63 @@ TEST_DEFINE(plans_feasible_run, "54 random plans that fit run, and take the byte
         search_clear(&result);
     }
 }
+
+/* Two groups of ranks with different memory, of which the second is faster. */
+static void open_mixed_problem(uint32_t *state, const char *family, struct model *model,
+                               struct cluster *cluster, struct machine_speed speeds[2],
+                               struct search_request *request)
+{
+    open_problem(state, family, model, cluster, speeds, request);
+    *cluster = (struct cluster){.group_count = 2};
+    for (int g = 0; g < 2; g++) {
+        cluster->groups[g] =
+            (struct node_group){.nodes = 1, .ranks_per_node = 1 + random_below(state, 2), .device = {"cpu"}};
+        cluster->groups[g].device.capacity_bytes = 150000 + random_below(state, 900000);
+        machine_speed_from_cpuinfo("", 4, &speeds[g]);
+        speeds[g].ranks_per_node = cluster->groups[g].ranks_per_node;
+        speeds[g].memory_bytes_per_s.value *= 1 + 3 * g;
+    }
+}
+
+/* No rank of a stage has a larger arena than its group's ranks hold. */
+static void assert_within(const struct model *model, const struct search_row *row,
+                          const struct cluster *cluster)
+{
+    struct error err = {0};
+    struct pipeline *pipeline;
+    const struct rank_device *devices[8];
+    struct program_spec spec = {model, &row->layout, row->masks, row->chunk_layers, 0};
+    ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
+    siting_devices(cluster, &row->layout, &row->siting, devices);
+    for (int i = 0; i < pipeline->count; i++)
+        ASSERT(pipeline->stages[i]->arena_bytes <= devices[i]->capacity_bytes);
+    pipeline_free(pipeline);
+}
+
+TEST_DEFINE(plans_mixed_run,
+            "the winners on two kinds of ranks run, each stage within what its own ranks hold", 3, true)
+{
+    uint32_t state = 5 + (uint32_t)_i;
+    int run = 0, mixed = 0;
+    for (int i = 0; i < 20; i++) {
+        struct error err = {0};
+        struct model model;
+        struct cluster cluster;
+        struct machine_speed speeds[2];
+        struct search_request request;
+        struct search_result result;
+        open_mixed_problem(&state, families[_i], &model, &cluster, speeds, &request);
+        ASSERT_OK(search_run(&request, &result, &err));
+        if (result.alternative_count) {
+            const struct search_row *row = &result.alternatives[0];
+            int64_t first = cluster.groups[0].device.capacity_bytes,
+                    second = cluster.groups[1].device.capacity_bytes;
+            assert_within(&model, row, &cluster);
+            run_row(&model, row, first > second ? first : second);
+            run++;
+            mixed += row->siting.count > 1;
+        }
+        search_clear(&result);
+    }
+    ASSERT(run > 4 && mixed > 1);
+}
