@@ -1,33 +1,69 @@
-/* Messages are built in the caller's own memory and cut off where it ends: reporting trouble never fails. */
+/* Messages are built in the caller's own memory. What is longer loses its middle, where the value is that makes it long: the
+ * thing before it and the way out behind it stay. Reporting trouble never fails. */
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static void set(struct error *err, enum error_kind kind, const char *format, va_list args)
+/* Copies a text of `length` characters into the room for a message. */
+static void fit(char out[ERROR_ROOM], const char *whole, size_t length)
 {
-    if (err) {
-        vsnprintf(err->text, sizeof err->text, format, args);
-        err->kind = kind;
+    static const char gap[] = " ... ";
+    enum { GAP = sizeof gap - 1, HEAD = ERROR_ROOM / 2, TAIL = ERROR_ROOM - 1 - HEAD - GAP };
+    if (length < ERROR_ROOM) {
+        memcpy(out, whole, length + 1);
+        return;
     }
+    memcpy(out, whole, HEAD);
+    memcpy(out + HEAD, gap, GAP);
+    memcpy(out + HEAD + GAP, whole + length - TAIL, TAIL + 1);
+}
+
+/* Sets the text to `before`, the formatted, and `behind`. */
+static void compose(struct error *err, const char *before, const char *behind, const char *format,
+                    va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int count = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    size_t length = count < 0 ? 0 : (size_t)count, front = strlen(before), back = strlen(behind);
+    char *whole = malloc(front + length + back + 1);
+    if (!whole) {
+        vsnprintf(err->text, sizeof err->text, format, args);
+        return;
+    }
+    memcpy(whole, before, front);
+    whole[front] = '\0';
+    vsnprintf(whole + front, length + 1, format, args);
+    memcpy(whole + front + length, behind, back + 1);
+    fit(err->text, whole, front + length + back);
+    free(whole);
 }
 
 int error_set(struct error *err, const char *format, ...)
 {
+    if (!err)
+        return -1;
     va_list args;
     va_start(args, format);
-    set(err, ERROR_INPUT, format, args);
+    compose(err, "", "", format, args);
     va_end(args);
+    err->kind = ERROR_INPUT;
     return -1;
 }
 
 int error_set_kind(struct error *err, enum error_kind kind, const char *format, ...)
 {
+    if (!err)
+        return -1;
     va_list args;
     va_start(args, format);
-    set(err, kind, format, args);
+    compose(err, "", "", format, args);
     va_end(args);
+    err->kind = kind;
     return -1;
 }
 
@@ -35,10 +71,11 @@ void error_append(struct error *err, const char *format, ...)
 {
     if (!err)
         return;
-    size_t used = strlen(err->text);
+    char said[ERROR_ROOM];
+    memcpy(said, err->text, sizeof said);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text + used, sizeof err->text - used, format, args);
+    compose(err, said, "", format, args);
     va_end(args);
 }
 
@@ -46,12 +83,11 @@ int error_prefix(struct error *err, const char *format, ...)
 {
     if (!err)
         return -1;
-    char tail[sizeof err->text];
-    memcpy(tail, err->text, sizeof tail);
+    char behind[sizeof ": " + ERROR_ROOM];
+    snprintf(behind, sizeof behind, ": %s", err->text);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    compose(err, "", behind, format, args);
     va_end(args);
-    error_append(err, ": %s", tail);
     return -1;
 }

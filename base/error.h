@@ -10,9 +10,11 @@ enum error_kind {
     ERROR_STOPPED, /* another rank failed first; its message is the one to show */
 };
 
+enum { ERROR_ROOM = 600 };
+
 struct error {
     enum error_kind kind;
-    char text[600];
+    char text[ERROR_ROOM]; /* what is longer loses its middle */
 };
 
 /* Both write the message (thing, value, way out) and return -1, so that `return error_set(err, ...)` reads well.

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,19 @@ static int replace(const struct text *text, const char *target, const struct sta
     return file_draft_commit(&draft);
 }
 
+/* What was recorded cannot be had again, and no text belongs in its place. */
+static bool is_database(const char *path)
+{
+    static const char first[] = "SQLite format 3"; /* with the NUL: the first 16 bytes of its format */
+    char found[sizeof first];
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    bool is =
+        file >= 0 && read(file, found, sizeof found) == sizeof found && !memcmp(found, first, sizeof found);
+    if (file >= 0)
+        close(file);
+    return is;
+}
+
 int text_write(const struct text *text, const char *path, struct error *err)
 {
     if (!strcmp(path, "-"))
@@ -147,6 +161,9 @@ int text_write(const struct text *text, const char *path, struct error *err)
         return error_set(err, "cannot write %s: it is a folder; name a file in it", path);
     if (!S_ISREG(old.st_mode))
         return write_through(text, path, err);
+    if (is_database(path))
+        return error_set(
+            err, "cannot write %s: a database stands there, with what was recorded; name another file", path);
     /* A symbolic link stays one: the file behind it is replaced. */
     char target[PATH_MAX];
     if (!realpath(path, target) || access(target, W_OK) || replace(text, target, &old))

@@ -17,7 +17,7 @@ void text_free(struct text *text); /* leaves it empty and usable */
 
 /* Writes the text to `path` ("-" is stdout) so that a reader never sees half of it: temporary name in the same folder,
  * fsync, rename. A full disk or a closed stdout is an error. A file that is replaced keeps its permissions; a symbolic
- * link keeps pointing where it did; pipes and devices are written to directly. */
+ * link keeps pointing where it did; pipes and devices are written to directly; an SQLite database is never replaced. */
 int text_write(const struct text *text, const char *path, struct error *err);
 
 /* Reads a whole file, at most `limit` bytes; the caller frees *data, which is NUL-terminated. */

@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "reports/compare.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 struct compare_options {
@@ -87,6 +88,24 @@ static int write_comparison(const struct comparison *comparison, const struct ou
     return output_document(&document, choice, err);
 }
 
+/* An option that would change nothing is a misunderstanding. */
+static int check_options(const char *const operands[], const struct compare_options *o, bool from_plan,
+                         struct error *err)
+{
+    if (configuration_is_plan(operands[1]))
+        return error_set(err,
+                         "%s is a plan, and what it is compared with is a run; write memplan compare %s %s",
+                         operands[1], operands[1], from_plan ? "RUN.DB" : operands[0]);
+    if (from_plan && o->before)
+        return error_set(
+            err, "--before %" PRId64 " picks a run of the first database, and %s is a plan; leave it out",
+            o->before, operands[0]);
+    if (!from_plan && o->drift)
+        return error_set(err, "--drift is for a plan against a run, and %s is a recording; leave it out",
+                         operands[0]);
+    return 0;
+}
+
 static int compare(const char *const operands[], const struct compare_options *o, struct error *err)
 {
     struct store *store;
@@ -95,12 +114,8 @@ static int compare(const char *const operands[], const struct compare_options *o
     struct pipeline *pipeline = NULL;
     struct output_choice choice;
     bool from_plan = configuration_is_plan(operands[0]);
-    if (output_choose(o->output, o->json, &choice, err))
+    if (output_choose(o->output, o->json, &choice, err) || check_options(operands, o, from_plan, err))
         return -1;
-    if (configuration_is_plan(operands[1]))
-        return error_set(err,
-                         "%s is a plan, and what it is compared with is a run; write memplan compare %s %s",
-                         operands[1], operands[1], from_plan ? "RUN.DB" : operands[0]);
     if (open_run(operands[1], o->run, &store, &run_id, err))
         return -1;
     struct arena *arena = arena_create();

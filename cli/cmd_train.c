@@ -38,7 +38,7 @@ static const struct command_spec spec = {
     .name = "train",
     .summary = "train a model or a plan; it runs out of memory at launch or never",
     .usage = "train MODEL|PLAN --data FILE [options]",
-    .about = "Trains on this machine. Each rank takes all the memory of its step at world, as one arena "
+    .about = "Trains on this machine. Each rank takes all the memory of its step at launch, as one arena "
              "whose size was "
              "predicted; what does not fit is refused before anything runs (exit 1), with the nearest change "
              "that would "

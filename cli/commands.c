@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const struct command *const commands_all[] = {
     &command_describe, &command_predict,
@@ -33,6 +34,39 @@ const struct command *command_find(const char *name, struct error *err)
     return NULL;
 }
 
+static bool is_same_file(const char *path, const struct stat *file)
+{
+    struct stat found;
+    return !stat(path, &found) && found.st_dev == file->st_dev && found.st_ino == file->st_ino;
+}
+
+static const char *text_of(const struct option_spec *option, const void *target)
+{
+    return option->kind == OPTION_TEXT ? *(const char *const *)((const char *)target + option->offset) : NULL;
+}
+
+/* The answer must not take the place of what it was made from. */
+static int check_output(const struct command_spec *spec, const void *target, const char *const *operands,
+                        int count, struct error *err)
+{
+    const struct option_spec *o = spec->options;
+    const char *output = NULL, *input = NULL;
+    struct stat there;
+    for (; !options_is_end(o) && !output; o++)
+        output = o->letter == 'o' ? text_of(o, target) : NULL;
+    if (!output || stat(output, &there) || !S_ISREG(there.st_mode))
+        return 0;
+    for (int i = 0; i < count && !input; i++)
+        input = is_same_file(operands[i], &there) ? operands[i] : NULL;
+    for (o = spec->options; !options_is_end(o) && !input; o++)
+        if (o->letter != 'o' && text_of(o, target) && is_same_file(text_of(o, target), &there))
+            input = text_of(o, target);
+    if (!input)
+        return 0;
+    return error_set(err, "-o %s: that is the file which %s reads, and would be lost; name another", output,
+                     spec->name);
+}
+
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
                   const char *operands[COMMAND_OPERANDS], struct error *err)
 {
@@ -41,8 +75,9 @@ int command_parse(const struct command_spec *spec, int argc, char **argv, void *
     int count = options_parse(spec, argc, argv, target, all, &help, err);
     for (int i = 0; i < COMMAND_OPERANDS; i++)
         operands[i] = i < count ? all[i] : NULL;
+    int status = count >= 0 && !help ? check_output(spec, target, all, count, err) : 0;
     free(all);
-    if (count < 0)
+    if (count < 0 || status)
         return -1;
     if (!help)
         return 1;

@@ -1,4 +1,5 @@
 /* memplan: finds the command and prints what it could not do. */
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/spinning.h"
@@ -30,6 +31,18 @@ static int run(int argc, char **argv, struct error *err)
     return command->run(argc - 1, argv + 1, err);
 }
 
+/* An argument that is quoted may hold line ends, a terminal's commands, or bytes that are no text; the message stays one line
+ * that everybody can read. */
+static void make_printable(struct error *err)
+{
+    for (char *c = err->text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    json_t *valid = jsonfile_string(err->text);
+    snprintf(err->text, sizeof err->text, "%s", json_string_value(valid));
+    json_decref(valid);
+}
+
 int main(int argc, char **argv)
 {
     /* A reader that goes away and a disk that fills are errors with a message, not deaths. */
@@ -44,10 +57,7 @@ int main(int argc, char **argv)
             &err, "the answer could not be written to stdout; is the disk full, or the reader gone?");
     if (status >= 0)
         return status;
-    /* An argument that is quoted may hold line ends or a terminal's commands; the message stays one line. */
-    for (char *c = err.text; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    make_printable(&err);
     if (err.kind != ERROR_STOPPED)
         log_error("%s", err.text);
     return err.kind == ERROR_MEMORY ? 1 : 2;

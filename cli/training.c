@@ -92,12 +92,12 @@ static int check_checkpoint(const char *folder, struct error *err)
     struct stat found;
     if (!folder[0])
         return error_set(err, "--checkpoint is empty; name a folder, such as checkpoint");
-    snprintf(path, sizeof path, "%s", folder);
-    const char *place = stat(folder, &found) ? dirname(path) : folder;
-    if (place == folder && !S_ISDIR(found.st_mode))
+    bool absent = stat(folder, &found) != 0;
+    if (!absent && !S_ISDIR(found.st_mode))
         return error_set(err, "--checkpoint %s is a file; name a folder, or a place where one can be made",
                          folder);
-    if (access(place, W_OK | X_OK))
+    snprintf(path, sizeof path, "%s", folder);
+    if ((absent && errno != ENOENT) || access(absent ? dirname(path) : folder, W_OK | X_OK))
         return error_set(err,
                          "--checkpoint %s: %s; choose a folder that exists or can be made, and be written to",
                          folder, strerror(errno));

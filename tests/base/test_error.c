@@ -1,4 +1,4 @@
-/* Messages: set, added to, put behind a prefix, cut to their room, and lost without harm. */
+/* Messages: set, added to, put behind a prefix, shortened to their room, and lost without harm. */
 #include "tests/test.h"
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ TEST(error_grows, "a sentence is added behind and a prefix before; the kind stay
     ASSERT_INT(err.kind, ERROR_MEMORY);
 }
 
-TEST(error_long, "a text longer than the room is cut, not written beyond it")
+TEST(error_long, "a text longer than the room is shortened, not written beyond it")
 {
     struct error err = {0};
     char word[2000];
@@ -37,6 +37,22 @@ TEST(error_long, "a text longer than the room is cut, not written beyond it")
     error_append(&err, "%s", word);
     error_prefix(&err, "%s", word);
     ASSERT_INT(strlen(err.text), sizeof err.text - 1);
+}
+
+TEST(error_long_value, "a value too long for the room leaves the thing before it and the way out behind it")
+{
+    struct error err = {0};
+    char word[100000];
+    memset(word, 'x', sizeof word - 1);
+    word[sizeof word - 1] = '\0';
+    error_set(&err, "--layers: \"%s\" is no number; write digits", word);
+    ASSERT_HAS(err.text, "--layers: \"xxx");
+    ASSERT_HAS(err.text, "xxx ... xxx");
+    ASSERT_HAS(err.text, "xxx\" is no number; write digits");
+    error_prefix(&err, "rank %d", 3);
+    error_append(&err, "; or leave it out");
+    ASSERT_HAS(err.text, "rank 3: --layers: \"xxx");
+    ASSERT_HAS(err.text, "is no number; write digits; or leave it out");
 }
 
 TEST(error_nobody, "without a struct the message is lost, the -1 is not")

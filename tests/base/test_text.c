@@ -230,6 +230,24 @@ TEST(text_write_full_disk, "a full disk leaves the old file whole and no tempora
     ASSERT_INT(WEXITSTATUS(status), 0);
 }
 
+TEST(text_write_database, "a database is never replaced")
+{
+    struct error err = {0};
+    struct text text = {0};
+    char *kept;
+    size_t length;
+    FILE *file = fopen(in_folder("run.db"), "w");
+    ASSERT(file && fwrite("SQLite format 3\0and pages", 1, 25, file) == 25 && !fclose(file));
+    text_add(&text, "{}");
+    ASSERT_INT(text_write(&text, in_folder("run.db"), &err), -1);
+    ASSERT_HAS(err.text, "a database stands there, with what was recorded; name another file");
+    ASSERT_OK(text_read_file(in_folder("run.db"), 100, &kept, &length, &err));
+    ASSERT_INT(length, 25);
+    free(kept);
+    remove_folder();
+    text_free(&text);
+}
+
 TEST(text_write_device, "a device is written to, not replaced, and a full one is an error")
 {
     struct error err = {0};
