@@ -56,7 +56,9 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
 
 /* Notes that it is missing, and how to give it, when it is 0 and nothing was said. */
 void job_require(struct training_job *job, int64_t value, const char *option, const char *example);
-/* The ranks that are left for data parallelism; an error when they do not divide. */
+/* Far above any, so that products with a size of the model are numbers. */
+enum { JOB_MOST_RANKS = 1 << 28 };
+/* The ranks that are left for data parallelism; an error when they do not divide, or are too many. */
 int job_split_ranks(struct training_job *job, struct error *err);
 
 #endif

@@ -111,6 +111,17 @@ static bool shards(const struct training_job *job)
     return job->shards.sharding == JOB_FSDP1 || job->shards.sharding == JOB_FSDP2;
 }
 
+/* The value of --fsdp: as it is but for what is to be changed. */
+static const char *fsdp_words(const struct training_job *job, bool gathers_again, bool away)
+{
+    static const char *const strategies[2][2] = {{"shard_grad_op", "full_shard"},
+                                                 {"hybrid_shard_zero2", "hybrid_shard"}};
+    const char *now = job->switches.fsdp;
+    bool hybrid = now && strcasestr(now, "hybrid_shard"), wraps = !now || strcasestr(now, "auto_wrap");
+    return arena_printf(job->facts.arena, "%s%s%s", strategies[hybrid][gathers_again],
+                        wraps ? " auto_wrap" : "", away ? " offload" : "");
+}
+
 static void propose_fsdp(struct proposals *p, bool gathers_again)
 {
     const struct training_job *job = p->job;
@@ -126,8 +137,7 @@ static void propose_fsdp(struct proposals *p, bool gathers_again)
         changes_key(p, change, strategy, "fsdp_sharding_strategy",
                     gathers_again ? "FULL_SHARD" : "SHARD_GRAD_OP");
     else
-        changes_option(p, change, "--fsdp",
-                       gathers_again ? "full_shard auto_wrap" : "shard_grad_op auto_wrap");
+        changes_option(p, change, "--fsdp", fsdp_words(job, gathers_again, job->shards.offload_parameters));
 }
 
 static void propose_fsdp_offload(struct proposals *p, bool away)
@@ -141,7 +151,7 @@ static void propose_fsdp_offload(struct proposals *p, bool away)
     if (yaml)
         changes_key(p, change, yaml, "fsdp_offload_params", away ? "true" : "false");
     else
-        changes_option(p, change, "--fsdp", away ? "full_shard auto_wrap offload" : "full_shard auto_wrap");
+        changes_option(p, change, "--fsdp", fsdp_words(job, job->shards.reshard_after_forward, away));
 }
 
 static void shard_more(struct proposals *p)

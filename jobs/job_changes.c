@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Beyond a DGX or HGX machine tensor parallelism waits for the network; from such a length on sequences are commonly split. */
+enum { MOST_TENSOR = 8, LONG_SEQUENCE = 8192 };
+
 /* ---- what was given ---- */
 
 static bool is_json(const char *file)
@@ -105,6 +108,31 @@ int64_t changes_smaller(int64_t micro_batch, int64_t than)
         if (micro_batch % next == 0)
             return next;
     return 0;
+}
+
+struct job_change *changes_propose_tensor(struct proposals *p, int64_t tp)
+{
+    return changes_propose(p, JOB_CHANGE_TENSOR, "tensor parallel over %lld ranks instead of %lld",
+                           (long long)tp, (long long)p->job->layout.tp);
+}
+
+struct job_change *changes_propose_context(struct proposals *p, int64_t cp)
+{
+    return changes_propose(p, JOB_CHANGE_CONTEXT, "context parallel over %lld ranks instead of %lld",
+                           (long long)cp, (long long)p->job->layout.cp);
+}
+
+bool changes_splits_heads(const struct training_job *job, int64_t tp)
+{
+    const struct job_model *m = &job->model;
+    return tp >= 1 && tp <= MOST_TENSOR && m->heads % tp == 0 && m->kv_heads % tp == 0;
+}
+
+/* Each rank has a piece from the front and one from the end, which makes their work alike. */
+bool changes_splits_sequence(const struct training_job *job, int64_t cp)
+{
+    int64_t sequence = job->batch.sequence;
+    return cp >= 1 && sequence >= LONG_SEQUENCE && sequence % (2 * cp) == 0;
 }
 
 /* ---- of all frameworks ---- */

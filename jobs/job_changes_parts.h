@@ -13,6 +13,13 @@ struct proposals {
 /* A new proposal to add edits to. */
 struct job_change *changes_propose(struct proposals *p, enum job_change_kind kind, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
+/* What changes the degree of tensor or context parallelism, to which the framework adds its options. */
+struct job_change *changes_propose_tensor(struct proposals *p, int64_t tp);
+struct job_change *changes_propose_context(struct proposals *p, int64_t cp);
+/* Whether so many ranks can share the heads, and are worth trying: no more than one machine usually has. */
+bool changes_splits_heads(const struct training_job *job, int64_t tp);
+/* Whether so many ranks can share a sequence, which is long enough for it. */
+bool changes_splits_sequence(const struct training_job *job, int64_t cp);
 /* An option of the program; of a launch whose options are a JSON file, that file's key. `value` as in struct job_edit. */
 void changes_option(struct proposals *p, struct job_change *change, const char *name, const char *value);
 void changes_count(struct proposals *p, struct job_change *change, const char *name, int64_t value);

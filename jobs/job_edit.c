@@ -1,6 +1,5 @@
 #include "jobs/job_edit.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +14,6 @@ static bool names(const char *word, const char *option)
         if (*word != *option && !(strchr("-_", *word) && strchr("-_", *option)))
             return false;
     return !*option && (!*word || *word == '=');
-}
-
-static bool is_option(const char *word)
-{
-    return word[0] == '-' && (word[1] == '-' || isalpha((unsigned char)word[1]));
 }
 
 static bool is_edited(const struct job_edits *edits, const char *word)
@@ -42,7 +36,7 @@ void job_edit_words(const struct job_edits *edits, struct words *arguments, stru
             kept.list[kept.count++] = *word;
             continue;
         }
-        while (i + 1 < arguments->count && !is_option(arguments->list[i + 1].text))
+        while (i + 1 < arguments->count && !word_is_option(arguments->list[i + 1].text))
             i++;
     }
     for (int i = 0; i < edits->count; i++) {

@@ -222,6 +222,10 @@ int job_split_ranks(struct training_job *job, struct error *err)
     }
     if (!job->launch.ranks)
         return 0;
+    if (job->launch.ranks > JOB_MOST_RANKS)
+        return error_set(err,
+                         "%lld ranks are more than any job has; correct the launch line, or give --ranks",
+                         (long long)job->launch.ranks);
     if (job->launch.ranks % product)
         return error_set(
             err,

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { MOST_TENSOR = 8, LONG_SEQUENCE = 8192 };
-
 static bool is_fork(const struct proposals *p)
 {
     return p->job->framework == JOB_MEGATRON_DEEPSPEED;
@@ -154,14 +152,11 @@ static void propose_tensor(struct proposals *p, int64_t tp)
 {
     const struct training_job *job = p->job;
     const struct job_layout *l = &job->layout;
-    const struct job_model *m = &job->model;
     int64_t per_node = job->launch.processes_per_node;
-    if (tp < 1 || tp > MOST_TENSOR || (per_node && tp > per_node) || m->heads % tp || m->kv_heads % tp ||
-        !ranks_divide(job, tp, l->pp, l->cp) || (m->experts.count && tp > 1 && is_fork(p)))
+    if (!changes_splits_heads(job, tp) || (per_node && tp > per_node) ||
+        !ranks_divide(job, tp, l->pp, l->cp) || (job->model.experts.count && tp > 1 && is_fork(p)))
         return;
-    struct job_change *change =
-        changes_propose(p, JOB_CHANGE_TENSOR, "tensor parallel over %lld ranks instead of %lld",
-                        (long long)tp, (long long)l->tp);
+    struct job_change *change = changes_propose_tensor(p, tp);
     changes_count(p, change, "--tensor-model-parallel-size", tp);
     if (tp == 1)
         changes_drop(p, change, "--sequence-parallel");
@@ -185,13 +180,9 @@ static void propose_context(struct proposals *p, int64_t cp)
 {
     const struct training_job *job = p->job;
     const struct job_layout *l = &job->layout;
-    if (cp < 1 || is_fork(p) || job->batch.sequence < LONG_SEQUENCE || job->batch.sequence % (2 * cp) ||
-        !ranks_divide(job, l->tp, l->pp, cp))
+    if (is_fork(p) || !changes_splits_sequence(job, cp) || !ranks_divide(job, l->tp, l->pp, cp))
         return;
-    struct job_change *change =
-        changes_propose(p, JOB_CHANGE_CONTEXT, "context parallel over %lld ranks instead of %lld",
-                        (long long)cp, (long long)l->cp);
-    changes_count(p, change, "--context-parallel-size", cp);
+    changes_count(p, changes_propose_context(p, cp), "--context-parallel-size", cp);
 }
 
 /* ---- states and kernels ---- */

@@ -254,11 +254,6 @@ int setting_defaults(const struct setting_table *table, struct training_job *job
 
 /* ---- command lines ---- */
 
-static bool is_option(const struct word *word)
-{
-    return word->text[0] == '-' && (word->text[1] == '-' || isalpha((unsigned char)word->text[1]));
-}
-
 /* Words up to the next option as one. */
 static struct word joined(struct training_job *job, const struct words *words, int first, int end)
 {
@@ -314,7 +309,7 @@ static int read_option(const struct setting_table *table, struct training_job *j
     const struct setting_rule *rule = find_rule(table, name.text);
     if (rule && is_bare(rule))
         return setting_apply(table, job, &name, NULL, err) ? -1 : end;
-    while (end < words->count && !is_option(&words->list[end]) && !words->list[end].added)
+    while (end < words->count && !word_is_option(words->list[end].text) && !words->list[end].added)
         end++;
     bool one = rule && rule->kind != SETTING_LIST;
     if (one && end > at + 2)
@@ -334,7 +329,7 @@ int setting_read_words(const struct setting_table *table, struct training_job *j
         const struct word *word = &words->list[at];
         if (job->facts.count > MOST_FACTS)
             return too_many(job_origin(job, word), err);
-        if (!is_option(word)) {
+        if (!word_is_option(word->text)) {
             if (rest)
                 rest->list[rest->count++] = *word;
             else

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TENSOR = 8, LONG_SEQUENCE = 8192 };
-
 /* With a pipeline the local batch stays, and is cut into other pieces. */
 static void propose_micro_batch(struct proposals *p, int64_t micro)
 {
@@ -60,36 +58,33 @@ static void propose_recomputation(struct proposals *p, int granularity)
         changes_option(p, change, "--activation_checkpoint.selective_ac_option", "op");
 }
 
-static bool divides(const struct training_job *job, int64_t tp, int64_t cp)
+/* Ranks that leave data parallelism take their share of the global batch with them, which the local batch then makes up. */
+static bool ranks_divide(const struct training_job *job, int64_t tp, int64_t cp)
 {
-    int64_t product = tp * cp * job->layout.pp;
-    return job->launch.ranks > 0 && job->launch.ranks % product == 0 && job->layout.dp_replicate <= 1;
+    const struct job_layout *l = &job->layout;
+    int64_t product = tp * cp * l->pp, ranks = job->launch.ranks;
+    bool chosen = strtoll(job->switches.shard_degree, NULL, 10) > 0;
+    return l->pp == 1 && l->dp_replicate <= 1 && !chosen && ranks > 0 && ranks % product == 0 &&
+           job->batch.global % (ranks / product * job->batch.micro) == 0;
 }
 
-/* Ranks that leave data parallelism take their share of the global batch with them, which the local batch then makes up. */
-static void propose_ranks(struct proposals *p, bool tensor, int64_t degree)
+static void propose_tensor(struct proposals *p, int64_t tp)
 {
     const struct training_job *job = p->job;
-    const struct job_layout *l = &job->layout;
-    const struct job_model *m = &job->model;
-    int64_t now = tensor ? l->tp : l->cp;
-    int64_t tp = tensor ? degree : l->tp, cp = tensor ? l->cp : degree;
-    if (degree < 1 || !divides(job, tp, cp))
+    if (!changes_splits_heads(job, tp) || !ranks_divide(job, tp, job->layout.cp))
         return;
-    if (tensor && (degree > MOST_TENSOR || m->heads % degree || m->kv_heads % degree))
+    struct job_change *change = changes_propose_tensor(p, tp);
+    changes_count(p, change, "--parallelism.tensor_parallel_degree", tp);
+    changes_count(p, change, "--training.global_batch_size", job->batch.global);
+}
+
+static void propose_context(struct proposals *p, int64_t cp)
+{
+    const struct training_job *job = p->job;
+    if (!changes_splits_sequence(job, cp) || !ranks_divide(job, job->layout.tp, cp))
         return;
-    if (!tensor && (job->batch.sequence < LONG_SEQUENCE || job->batch.sequence % (2 * degree)))
-        return;
-    int64_t together = job->launch.ranks / (tp * cp * l->pp) * job->batch.micro;
-    if (l->pp > 1 || job->batch.global % together || strtoll(job->switches.shard_degree, NULL, 10) > 0)
-        return;
-    struct job_change *change = changes_propose(p, tensor ? JOB_CHANGE_TENSOR : JOB_CHANGE_CONTEXT,
-                                                tensor ? "tensor parallel over %lld ranks instead of %lld"
-                                                       : "context parallel over %lld ranks instead of %lld",
-                                                (long long)degree, (long long)now);
-    changes_count(p, change,
-                  tensor ? "--parallelism.tensor_parallel_degree" : "--parallelism.context_parallel_degree",
-                  degree);
+    struct job_change *change = changes_propose_context(p, cp);
+    changes_count(p, change, "--parallelism.context_parallel_degree", cp);
     changes_count(p, change, "--training.global_batch_size", job->batch.global);
 }
 
@@ -126,15 +121,15 @@ void changes_of_titan(struct proposals *p, bool larger)
         for (int weaker = mode - 1; weaker >= JOB_RECOMPUTE_NONE; weaker--)
             propose_recomputation(p, weaker);
         shard(p, true);
-        propose_ranks(p, true, l->tp / 2);
-        propose_ranks(p, false, l->cp / 2);
+        propose_tensor(p, l->tp / 2);
+        propose_context(p, l->cp / 2);
         return;
     }
     for (int stronger = mode + 1; stronger <= JOB_RECOMPUTE_FULL; stronger++)
         propose_recomputation(p, stronger);
     shard(p, false);
-    propose_ranks(p, true, 2 * l->tp);
-    propose_ranks(p, false, 2 * l->cp);
+    propose_tensor(p, 2 * l->tp);
+    propose_context(p, 2 * l->cp);
     if (p->job->precision == JOB_FP32) {
         struct job_change *change =
             changes_propose(p, JOB_CHANGE_PRECISION, "bf16 instead of fp32 in what is computed");

@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_JOBS_WORD_H
 #define MEMPLAN_JOBS_WORD_H
 
+#include <ctype.h>
 #include <stdbool.h>
 
 struct word {
@@ -17,6 +18,12 @@ struct words {
     struct word *list;
     int count;
 };
+
+/* "--name", "-n"; but not "-1". */
+static inline bool word_is_option(const char *text)
+{
+    return text[0] == '-' && (text[1] == '-' || isalpha((unsigned char)text[1]));
+}
 
 /* A file that is larger is no launch script and no configuration. */
 enum { JOBS_FILE_BYTES = 4 << 20 };

@@ -119,34 +119,43 @@ TEST(proposed_ranks, "tensor parallelism grows as far as heads, ranks and machin
 
 TEST(proposed_zero, "DeepSpeed's stages are keys of its file, and go as far as a pipeline lets them")
 {
-#define WRITES(text) "cat >ds.json <<EOT\n" text "\nEOT\n"
-    propose(
-        WRITES(
-            "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": 4}") "deepspeed "
-                                                                                              "--num_gpus 4 "
-                                                                                              "run_clm.py "
-                                                                                              "--model_name_"
-                                                                                              "or_path "
-                                                                                              "gpt2-tiny "
-                                                                                              "--deepspeed "
-                                                                                              "ds.json "
-                                                                                              "--per_device_"
-                                                                                              "train_batch_"
-                                                                                              "size 4",
-        false);
+    propose("cat >ds.json <<EOT\n"
+            "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": 4}\nEOT\n"
+            "deepspeed --num_gpus 4 run_clm.py --model_name_or_path gpt2-tiny --deepspeed ds.json "
+            "--per_device_train_batch_size 4",
+            false);
     assert_proposes("ds.json:zero_optimization.stage 3");
     assert_proposes("ds.json:zero_optimization.offload_optimizer.device cpu");
     assert_proposes("--per_device_train_batch_size 2 ds.json:train_micro_batch_size_per_gpu 2 "
                     "--gradient_accumulation_steps 2");
     arena_free(arena);
-    propose(WRITES("{\"zero_optimization\": {\"stage\": 1}}") "deepspeed --num_gpus 4 " MEGATRON
-                                                              " --micro-batch-size 1 --global-batch-size 4 "
-                                                              "--pipeline-model-parallel-size 2 --deepspeed "
-                                                              "--deepspeed_config ds.json --zero-stage 1",
+    propose("cat >ds.json <<EOT\n{\"zero_optimization\": {\"stage\": 1}}\nEOT\n"
+            "deepspeed --num_gpus 4 " MEGATRON " --micro-batch-size 1 --global-batch-size 4 "
+            "--pipeline-model-parallel-size 2 --deepspeed --deepspeed_config ds.json --zero-stage 1",
             false);
     for (int i = 0; i < changes.count; i++)
         ASSERT(!strstr(written(&changes.list[i]), "zero_optimization.stage"));
     arena_free(arena);
+}
+
+TEST(proposed_fsdp, "of --fsdp only what is to be changed is written otherwise")
+{
+#define FSDP(words)                                                                                          \
+    "torchrun --nproc-per-node 4 run_clm.py --model_name_or_path gpt2-tiny --per_device_train_batch_size 1 " \
+    "--fsdp '" words "'"
+    propose(FSDP("shard_grad_op auto_wrap offload"), false);
+    assert_proposes("--fsdp full_shard auto_wrap offload");
+    arena_free(arena);
+    propose(FSDP("hybrid_shard"), false);
+    assert_proposes("--fsdp hybrid_shard offload");
+    arena_free(arena);
+    propose(FSDP("hybrid_shard auto_wrap"), true);
+    assert_proposes("--fsdp hybrid_shard_zero2 auto_wrap");
+    arena_free(arena);
+    propose(FSDP("shard_grad_op offload"), true);
+    assert_proposes("--fsdp shard_grad_op");
+    arena_free(arena);
+#undef FSDP
 }
 
 TEST(proposed_titan, "torchtitan's keys are given as options, and the global batch with them")
