@@ -22,7 +22,9 @@ static json_t *settings_to_json(const struct training_job *job)
 
 static json_t *figures_to_json(const struct job_verdict *v)
 {
-    static const char *const keys[] = {"max_memory_allocated", "max_memory_reserved", "nvidia_smi"};
+    static const char *const keys[WORKLOAD_FIGURES] = {[WORKLOAD_ALLOCATED] = "max_memory_allocated",
+                                                       [WORKLOAD_RESERVED] = "max_memory_reserved",
+                                                       [WORKLOAD_DEVICE] = "nvidia_smi"};
     json_t *out = json_object();
     for (int i = 0; i < WORKLOAD_FIGURES; i++)
         json_object_set_new(out, keys[i],
@@ -44,7 +46,8 @@ static json_t *roles_to_json(const int64_t by_role[ROLE_COUNT])
 
 static json_t *edits_to_json(const struct training_job *job, const struct job_edits *edits)
 {
-    static const char *const places[] = {"option", "file", "environment"};
+    static const char *const places[] = {
+        [JOB_EDIT_OPTION] = "option", [JOB_EDIT_FILE] = "file", [JOB_EDIT_ENVIRONMENT] = "environment"};
     json_t *out = json_array();
     for (int i = 0; i < edits->count; i++) {
         const struct job_edit *e = &edits->list[i];
@@ -74,7 +77,9 @@ static json_t *advised_to_json(const struct training_job *job, const struct job_
 
 static void add_advice(json_t *out, const struct job_answer *answer)
 {
-    static const char *const aims[] = {"to fit", "to be sure", "to buy"};
+    static const char *const aims[] = {[JOB_ADVICE_TO_FIT] = "to fit",
+                                       [JOB_ADVICE_TO_BE_SURE] = "to be sure",
+                                       [JOB_ADVICE_TO_BUY] = "to buy"};
     const struct job_advice *advice = answer->advice;
     json_t *list = json_array();
     for (int i = 0; i < advice->count; i++)
@@ -112,9 +117,8 @@ static void add_verdict(json_t *out, const struct job_answer *answer)
                   (json_int_t)m->nccl_bytes, "kept_free_bytes", (json_int_t)m->doubt_bytes,
                   "allocator_retries", (json_int_t)m->retries);
     json_object_update(out, verdict);
-    int64_t each = answer->job->launch.ranks / v->workload.pp;
-    json_object_set_new(out, "worst_first_rank", json_integer(m->stage * each));
-    json_object_set_new(out, "worst_ranks", json_integer(each));
+    json_object_set_new(out, "worst_first_rank", json_integer(v->first_rank));
+    json_object_set_new(out, "worst_ranks", json_integer(v->ranks));
     json_decref(verdict);
     add_advice(out, answer);
 }

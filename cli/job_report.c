@@ -165,16 +165,13 @@ static void add_understood(struct report *page, const struct job_answer *answer)
 
 /* ---- the verdict ---- */
 
-/* Stages are blocks of ranks in Megatron-LM, DeepSpeed and torchtitan alike: pipelines are the outermost of all groups. */
-static const char *worst_ranks(const struct job_answer *answer, struct arena *arena)
+static const char *worst_ranks(const struct job_verdict *v, struct arena *arena)
 {
-    const struct job_verdict *v = answer->verdict;
-    int64_t ranks = answer->job->launch.ranks, each = ranks / v->workload.pp, first = v->memory.stage * each;
-    if (each == ranks)
-        return ranks == 1 ? "the only rank" : "all ranks alike";
-    return each == 1
-               ? arena_printf(arena, "rank %lld", (long long)first)
-               : arena_printf(arena, "ranks %lld to %lld", (long long)first, (long long)(first + each - 1));
+    if (v->workload.pp == 1)
+        return v->ranks == 1 ? "the only rank" : "all ranks alike";
+    return v->ranks == 1 ? arena_printf(arena, "rank %lld", (long long)v->first_rank)
+                         : arena_printf(arena, "ranks %lld to %lld", (long long)v->first_rank,
+                                        (long long)(v->first_rank + v->ranks - 1));
 }
 
 static void add_verdict(struct report *page, const struct job_answer *answer)
@@ -187,7 +184,7 @@ static void add_verdict(struct report *page, const struct job_answer *answer)
                 left < 0 ? "short" : "to spare");
     report_fact(page, "fits with", "%s, by the errors of %d measured jobs",
                 percent(v->probability, page->arena), v->jobs);
-    report_fact(page, "peak", "%s, %s", place(v, page->arena), worst_ranks(answer, page->arena));
+    report_fact(page, "peak", "%s, %s", place(v, page->arena), worst_ranks(v, page->arena));
     if (v->fits && v->memory.retries)
         report_fact(page, "allocator", "gives cached memory back %lld times to make room, which takes time",
                     (long long)v->memory.retries);
@@ -313,6 +310,19 @@ static void add_notes(struct report *page, const struct job_advice *advice)
         report_remark(page, NULL, "*: what is learned may differ, by precision or by the size of a batch.");
 }
 
+static void add_no_advice(struct report *page, const struct job_advice *advice)
+{
+    const char *heading = advice_heading(advice);
+    if (!advice->tried)
+        report_remark(page, heading, "No change is known that could be tried.");
+    else
+        report_remark(page, heading,
+                      advice->aim == JOB_ADVICE_TO_BUY
+                          ? "Of %d changes that were tried, none is faster and sure to fit."
+                          : "Of %d changes that were tried, none needs less.",
+                      advice->tried);
+}
+
 static void add_advice(struct report *page, const struct job_answer *answer)
 {
     static const struct table_column columns[] = {
@@ -320,11 +330,7 @@ static void add_advice(struct report *page, const struct job_answer *answer)
     const struct job_advice *advice = answer->advice;
     struct arena *arena = page->arena;
     if (!advice->count) {
-        report_remark(page, advice_heading(advice),
-                      advice->aim == JOB_ADVICE_TO_BUY
-                          ? "Of %d changes that were tried, none is faster and sure to fit."
-                          : "Of %d changes that were tried, none needs less.",
-                      advice->tried);
+        add_no_advice(page, advice);
         return;
     }
     struct table *table = report_table(page, advice_heading(advice), columns, 4);

@@ -17,6 +17,9 @@ int job_verdict_make(const struct training_job *job, const struct rank_device *d
                                                    &out->memory, err);
     if (failed)
         return -1;
+    /* Pipelines are the outermost of all groups in Megatron-LM, DeepSpeed and torchtitan alike. */
+    out->ranks = job->launch.ranks / out->workload.pp;
+    out->first_rank = out->memory.stage * out->ranks;
     out->needed_bytes = workload_odds_needed_bytes(&out->workload, &out->memory);
     out->probability = workload_odds_fits(&out->workload, &out->memory, &out->jobs);
     out->fits = out->probability >= 0.5;
