@@ -665,7 +665,7 @@ void shell_split(struct scope *scope, const struct glyphs *text, bool whole, str
         if (g && !blank && !(g->flags & GLYPH_BREAK))
             continue;
         if (i > first || (whole && !text->count))
-            add_word(scope, text->list + first, i - first, out, room);
+            add_word(scope, text->list ? text->list + first : NULL, i - first, out, room);
         first = i + 1;
     }
 }

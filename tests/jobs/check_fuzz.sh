@@ -73,7 +73,7 @@ if ! build_parsers >"$folder/build.log" 2>&1; then
     failed=1
     finish 0
 fi
-fuzz script $examples/*.sh tests/jobs/scripts/*.sh
+fuzz script $examples/*.sh tests/jobs/scripts/*.sh tests/jobs/seeds/*.sh
 fuzz launch $examples/*.sh
 fuzz deepspeed $examples/*.json
 fuzz toml $examples/*.toml

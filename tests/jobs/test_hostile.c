@@ -91,6 +91,8 @@ TEST(hostile_scripts, "mutated launch scripts are read or refused")
 {
     feed(fuzz_script, "examples/launch/*.sh");
     feed(fuzz_launch, "examples/launch/*.sh");
+    feed(fuzz_script, "tests/jobs/scripts/*.sh");
+    feed(fuzz_script, "tests/jobs/seeds/*.sh");
 }
 
 TEST(hostile_files, "mutated DeepSpeed JSON, TOML, YAML and config.json are read or refused")

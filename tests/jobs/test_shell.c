@@ -266,3 +266,12 @@ TEST(shell_assigned_defaults, "${NAME:=value} gives the variable a value")
     assert_words(": \"${A:=x y}\"\nrun $A \"$A\"", "[run][x][y][x y]");
     assert_words("A=1\n: ${A:=2}\nrun $A ${GIVEN:=2} $GIVEN", "[run][1][16][16]");
 }
+
+TEST(shell_empty_values, "a variable without a value is a word without letters, where one word is wanted")
+{
+    struct error err = {0};
+    ASSERT_OK(read_script("PYTORCH_CUDA_ALLOC_CONF= run a\n", &err));
+    ASSERT_INT(script.allocator.count, 1);
+    ASSERT_STR(script.allocator.list[0].text, "");
+    arena_free(arena);
+}
