@@ -163,6 +163,9 @@ static int read_predicted(const json_t *object, const char *where, struct plan *
 
 /* ---- groups: on which nodes the ranks are, where they differ ---- */
 
+/* Far above any cluster, so that products of them fit 63 bits. */
+enum { MOST_NODES = 1 << 20, MOST_RANKS = 1 << 30 };
+
 static int read_group(const json_t *entry, const char *where, struct plan_group *out, struct error *err)
 {
     const char *device;
@@ -177,11 +180,13 @@ static int read_group(const json_t *entry, const char *where, struct plan_group 
     if (strlen(device) >= sizeof group.device)
         return error_set(err, "%s: device \"%.20s...\" is longer than any device's name", where, device);
     if (group.capacity_bytes < 1 || group.nodes < 1 || group.ranks_per_node < 1 || group.ranks < 1 ||
+        group.nodes > MOST_NODES || group.ranks_per_node > MOST_NODES || group.ranks > MOST_RANKS ||
         !(group.net_bytes_per_s > 0))
-        return error_set(err,
-                         "%s has a number that is not above 0; a group is nodes with ranks, of which "
-                         "some at least are used",
-                         where);
+        return error_set(
+            err,
+            "%s has a number that no nodes have; a group is 1 to %d nodes with 1 to %d ranks each, "
+            "of which 1 to %d are used, with a capacity and a network above 0",
+            where, MOST_NODES, MOST_NODES, MOST_RANKS);
     snprintf(group.device, sizeof group.device, "%s", device);
     *out = group;
     return 0;

@@ -193,6 +193,45 @@ TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's
     refuse("layout", "bucket_bytes", "-1", "bucket-bytes");
     refuse("model", "heads", "5", "heads");
     refuse("model", "layers", "0", "layers is 0");
+    refuse(NULL, "groups", "{}", "\"groups\"");
+    refuse(NULL, "groups", "[3]", "groups[0]");
+    refuse(NULL, "groups", "[{}, {}, {}, {}, {}]", "5 entries in \"groups\"; a plan has 4 at most");
+    refuse(NULL, "groups",
+           "[{\"device\": \"cpu\", \"capacity_bytes\": 1, \"ranks_per_node\": 1, \"ranks\": 1}]",
+           "groups[0]: key \"net_bytes_per_s\" is missing");
+    refuse(
+        NULL, "groups",
+        "[{\"device\": \"cpu\", \"capacity_bytes\": 1, \"nodes\": 4000000000000000000, \"ranks_per_node\": "
+        "4000000000000000000, \"ranks\": 1, \"net_bytes_per_s\": 1}]",
+        "groups[0] has a number that no nodes have");
+}
+
+TEST(plan_groups, "where ranks differ, the nodes that they are on are read as they were written")
+{
+    static const char groups[] =
+        "[{\"device\": \"h100-80g\", \"capacity_bytes\": 80, \"nodes\": 2, \"ranks_per_node\": 8, "
+        "\"net_bytes_per_s\": 5e10, \"ranks\": 12}, {\"device\": \"l4\", \"capacity_bytes\": 20, "
+        "\"nodes\": 1, \"ranks_per_node\": 4, \"net_bytes_per_s\": 1e9, \"ranks\": 4}]";
+    struct plan plan;
+    struct pipeline *pipeline;
+    json_t *object = make_json(), *again;
+    json_object_set_new(object, "groups", json_loads(groups, 0, NULL));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(plan_from_json(object, "p.json", &plan, &err));
+        ASSERT_INT(plan.group_count, 2);
+        ASSERT_STR(plan.groups[0].device, "h100-80g");
+        ASSERT_INT(plan.groups[0].ranks, 12);
+        ASSERT_INT(plan.groups[0].nodes * plan.groups[0].ranks_per_node, 16);
+        ASSERT_INT(plan.groups[1].capacity_bytes, 20);
+        ASSERT_NEAR(plan.groups[1].net_bytes_per_s, 1e9, 1);
+        ASSERT_OK(plan_pipeline(&plan, &pipeline, &err));
+        again = plan_to_json(&plan, pipeline);
+        pipeline_free(pipeline);
+        plan_clear(&plan);
+        json_decref(object);
+        object = again;
+    }
+    json_decref(object);
 }
 
 /* ---- pipelines ---- */
