@@ -249,14 +249,10 @@ static int read_and_check(const struct check_options *o, bool is_command, const 
 static int run(int argc, char **argv, struct error *err)
 {
     struct check_options o = {0};
-    bool help = false;
+    int count;
     const char **operands = host_alloc((size_t)argc * sizeof *operands);
-    int count = options_parse(&spec, argc, argv, &o, operands, &help, err), status = -1;
-    if (count >= 0 && help) {
-        struct text page = {0};
-        options_help(&spec, &page);
-        status = output_text(&page, "-", err);
-    } else if (count >= 0) {
+    int status = command_parse_all(&spec, argc, argv, &o, operands, &count, err);
+    if (status > 0) {
         log_set_quiet(o.quiet);
         status = read_and_check(&o, behind_dashes(argc, argv, operands[0]), operands, count, err);
     }

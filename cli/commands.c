@@ -67,21 +67,28 @@ static int check_output(const struct command_spec *spec, const void *target, con
                      spec->name);
 }
 
+int command_parse_all(const struct command_spec *spec, int argc, char **argv, void *target,
+                      const char **operands, int *count, struct error *err)
+{
+    bool help = false;
+    struct text page = {0};
+    *count = options_parse(spec, argc, argv, target, operands, &help, err);
+    if (*count < 0)
+        return -1;
+    if (!help)
+        return check_output(spec, target, operands, *count, err) ? -1 : 1;
+    options_help(spec, &page);
+    return output_text(&page, "-", err);
+}
+
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
                   const char *operands[COMMAND_OPERANDS], struct error *err)
 {
-    bool help = false;
-    const char **all = host_alloc((size_t)argc * sizeof(const char *));
-    int count = options_parse(spec, argc, argv, target, all, &help, err);
+    int count;
+    const char **all = host_alloc((size_t)argc * sizeof *all);
+    int go_on = command_parse_all(spec, argc, argv, target, all, &count, err);
     for (int i = 0; i < COMMAND_OPERANDS; i++)
         operands[i] = i < count ? all[i] : NULL;
-    int status = count >= 0 && !help ? check_output(spec, target, all, count, err) : 0;
     free(all);
-    if (count < 0 || status)
-        return -1;
-    if (!help)
-        return 1;
-    struct text out = {0};
-    options_help(spec, &out);
-    return output_text(&out, "-", err);
+    return go_on;
 }

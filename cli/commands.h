@@ -22,10 +22,14 @@ extern const struct command *const commands_all[];
 /* NULL when there is none of that name; err then names the nearest. */
 const struct command *command_find(const char *name, struct error *err);
 
-enum { COMMAND_OPERANDS = 4 }; /* no command takes more */
+/* Parses the arguments, or prints the help page when it was asked for. Returns 1: go on, 0: the help page was all, or -1.
+ * `operands` has room for argc. */
+int command_parse_all(const struct command_spec *spec, int argc, char **argv, void *target, const char **operands,
+                      int *count, struct error *err);
 
-/* Parses the arguments, or prints the help page when it was asked for. Operands that were not given are NULL. Returns 1: go
- * on, 0: the help page was all, or -1. */
+enum { COMMAND_OPERANDS = 4 }; /* of commands that take a few: no more */
+
+/* The same. Operands that were not given are NULL. */
 int command_parse(const struct command_spec *spec, int argc, char **argv, void *target,
                   const char *operands[COMMAND_OPERANDS], struct error *err);
 
