@@ -245,8 +245,10 @@ static const char *explain(const struct page *page, enum report_topic topic)
 
 static void add_picture(const struct page *page, enum report_topic topic)
 {
-    static const char *const names[] = {"",       "memory",   "roles",      "layers",
-                                        "stages", "timeline", "candidates", "pairs"};
+    static const char *const names[] = {
+        [TOPIC_MEMORY] = "memory", [TOPIC_ROLES] = "roles",       [TOPIC_LAYERS] = "layers",
+        [TOPIC_STAGES] = "stages", [TOPIC_TIMELINE] = "timeline", [TOPIC_CANDIDATES] = "candidates",
+        [TOPIC_PAIRS] = "pairs"};
     struct sheet sheet = {page->out, WIDE, ""};
     text_printf(page->out, "<figure id='%s'>\n", names[topic]);
     add_legend(page, topic);

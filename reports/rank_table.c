@@ -32,11 +32,8 @@ static bool equal_rows(const struct rank_row *a, const struct rank_row *b)
            a->predicted_bytes == b->predicted_bytes && !memcmp(a->by_role, b->by_role, sizeof a->by_role);
 }
 
-static const char *name_ranks(const struct rank_row *rows, int64_t count, int64_t at, struct arena *arena)
+static const char *print_ranks(const struct rank_row *rows, int64_t count, int64_t at, struct arena *arena)
 {
-    if (rows[at].device)
-        return arena_printf(arena, "%lld-%lld on %s", (long long)rows[at].first,
-                            (long long)(rows[at].first + rows[at].count - 1), rows[at].device);
     if (rows[at].count > 1)
         return arena_printf(arena, "%lld-%lld", (long long)rows[at].first,
                             (long long)(rows[at].first + rows[at].count - 1));
@@ -45,6 +42,12 @@ static const char *name_ranks(const struct rank_row *rows, int64_t count, int64_
         if (equal_rows(&rows[i], &rows[at]))
             ranks[found++] = rows[i].first;
     return ranges_print(arena, ranks, found);
+}
+
+static const char *name_ranks(const struct rank_row *rows, int64_t count, int64_t at, struct arena *arena)
+{
+    const char *ranks = print_ranks(rows, count, at, arena);
+    return rows[at].device ? arena_printf(arena, "%s on %s", ranks, rows[at].device) : ranks;
 }
 
 static bool seen_before(const struct rank_row *rows, int64_t at)

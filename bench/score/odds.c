@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MOST = 256, BINS = 10 };
+enum { ROWS_MOST = 256 };
 
 /* Of the table's ratios, which have three digits. */
 static const double same = 0.002;
@@ -16,7 +16,7 @@ void odds_add(struct odds *odds, const struct workload *workload, const struct w
 {
     int jobs;
     double p = workload_odds_fits(workload, memory, &jobs), outcome = out_of_memory ? 0 : 1;
-    int bin = p < 1 ? (int)(p * BINS) : BINS - 1;
+    int bin = p < 1 ? (int)(p * ODDS_BINS) : ODDS_BINS - 1;
     odds->bins[bin].count++;
     odds->bins[bin].fitted += !out_of_memory;
     odds->bins[bin].probability += p;
@@ -26,14 +26,14 @@ void odds_add(struct odds *odds, const struct workload *workload, const struct w
 void odds_say(const struct odds *odds, const char *what, struct text *table, json_t *totals)
 {
     int count = 0;
-    for (int i = 0; i < BINS; i++)
+    for (int i = 0; i < ODDS_BINS; i++)
         count += odds->bins[i].count;
     if (!count)
         return;
     text_printf(table, "%-26s %s (%d outcomes): mean square of probability minus outcome %.3f\n", "odds",
                 what, count, odds->squares / count);
     json_object_set_new(totals, what, json_real(odds->squares / count));
-    for (int i = 0; i < BINS; i++)
+    for (int i = 0; i < ODDS_BINS; i++)
         if (odds->bins[i].count)
             text_printf(table, "%-26s     given %3.0f%% on average: %3.0f%% of %d fitted\n", "odds",
                         100 * odds->bins[i].probability / odds->bins[i].count,

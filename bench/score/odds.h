@@ -7,12 +7,14 @@
 #include "base/text.h"
 #include "planner/frameworks/workload_odds.h"
 
+enum { ODDS_BINS = 10 };
+
 /* Outcomes by the probability that was given to "it fits". */
 struct odds {
     struct {
         int count, fitted;
         double probability; /* their sum */
-    } bins[10];
+    } bins[ODDS_BINS];
     double squares; /* of probability minus outcome */
 };
 void odds_add(struct odds *odds, const struct workload *workload, const struct workload_memory *memory,

@@ -428,3 +428,19 @@ TEST(breakdown_many_ranks, "a run of 64 ranks that all differ fills no more than
     arena_free(arena);
     scratch_close(folder);
 }
+
+TEST(rank_table_devices, "stages on devices of their own say which, whether of several ranks or of one")
+{
+    struct text out = {0};
+    struct arena *arena = arena_create();
+    struct report *report = report_create(arena, "stages");
+    struct rank_row rows[] = {
+        {.stage = 0, .count = 2, .peak_bytes = 4, .predicted_bytes = -1, .device = "a100-80g"},
+        {.stage = 1, .first = 2, .count = 1, .peak_bytes = 8, .predicted_bytes = -1, .device = "h100-80g"}};
+    rank_table_add(report, rows, 2, false);
+    ink_text_report(report, INK_ASCII, &out);
+    ASSERT(strstr(out.data, " 0-1 on a100-80g "));
+    ASSERT(strstr(out.data, " 2 on h100-80g "));
+    text_free(&out);
+    arena_free(arena);
+}
