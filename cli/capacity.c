@@ -102,17 +102,23 @@ int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *ou
     return strcmp(spec, "cuda") ? cluster_read_device(spec, ranks, out, err) : read_gpus(ranks, out, err);
 }
 
-struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks)
+struct node_group capacity_assume_nodes(const struct rank_device *device, int64_t ranks, int64_t per_node)
 {
     enum { CARDS_PER_NODE = 8 };
-    int64_t per_node = device->card ? CARDS_PER_NODE : ranks;
-    return cluster_of_group(&(struct node_group){
-        .nodes = (ranks + per_node - 1) / per_node,
-        .ranks_per_node = per_node,
+    int64_t usual = device->card ? CARDS_PER_NODE : ranks, each = per_node ? per_node : usual;
+    return (struct node_group){
+        .nodes = (ranks + each - 1) / each,
+        .ranks_per_node = each,
         .device = *device,
         .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
         .net_assumed = true,
-    });
+    };
+}
+
+struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks)
+{
+    struct node_group nodes = capacity_assume_nodes(device, ranks, 0);
+    return cluster_of_group(&nodes);
 }
 
 static int check_device(const char *device, struct error *err)

@@ -1,5 +1,4 @@
 /* memplan check: will this launch of another framework fit? Reads the launch line or script as it stands, and runs nothing. */
-#include "base/checked.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/capacity.h"
@@ -122,18 +121,11 @@ static int read_card(const struct check_options *o, int64_t ranks, struct rank_d
     return 0;
 }
 
-/* Eight cards to a node where the launch does not say, as in DGX and HGX machines. */
 static int read_nodes(const struct check_options *o, const struct training_job *job,
                       const struct rank_device *device, struct node_group *out, struct error *err)
 {
-    enum { CARDS_PER_NODE = 8 };
-    int64_t ranks = job->launch.ranks, per_node = job->launch.processes_per_node;
-    per_node = per_node ? per_node : min_i64(ranks, CARDS_PER_NODE);
-    *out = (struct node_group){.nodes = (ranks + per_node - 1) / per_node,
-                               .ranks_per_node = per_node,
-                               .device = *device,
-                               .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
-                               .net_assumed = !o->net};
+    *out = capacity_assume_nodes(device, job->launch.ranks, job->launch.processes_per_node);
+    out->net_assumed = !o->net;
     return o->net ? units_parse_rate(o->net, "--net", &out->net_bytes_per_s, err) : 0;
 }
 
