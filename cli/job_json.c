@@ -108,14 +108,14 @@ static void add_verdict(json_t *out, const struct job_answer *answer)
     const struct job_verdict *v = answer->verdict;
     const struct workload_memory *m = &v->memory;
     json_t *verdict =
-        json_pack("{s:b, s:f, s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I, s:I, s:I, s:I}", "fits", v->fits,
-                  "probability", v->probability, "measured_jobs", v->jobs, "capacity_bytes",
+        json_pack("{s:b, s:f, s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "fits",
+                  v->fits, "probability", v->probability, "measured_jobs", v->jobs, "capacity_bytes",
                   (json_int_t)v->capacity_bytes, "needed_bytes", (json_int_t)v->needed_bytes, "peak_bytes",
                   (json_int_t)m->peak.bytes, "worst_stage", (json_int_t)m->stage, "moment",
                   replay_moment_name(m->peak.moment), "figures", figures_to_json(v), "by_role",
                   roles_to_json(m->peak.by_role), "context_bytes", (json_int_t)m->context_bytes, "nccl_bytes",
-                  (json_int_t)m->nccl_bytes, "kept_free_bytes", (json_int_t)m->doubt_bytes,
-                  "allocator_retries", (json_int_t)m->retries);
+                  (json_int_t)m->nccl_bytes, "kept_free_bytes", (json_int_t)m->doubt_bytes, "fragment_bytes",
+                  (json_int_t)v->fragment_bytes, "allocator_retries", (json_int_t)m->retries);
     json_object_update(out, verdict);
     json_object_set_new(out, "worst_first_rank", json_integer(v->first_rank));
     json_object_set_new(out, "worst_ranks", json_integer(v->ranks));

@@ -214,12 +214,11 @@ static void add_needed(struct report *page, const struct job_verdict *v)
     static const struct table_column columns[] = {{"", TABLE_TEXT}, {"", TABLE_BYTES}};
     const struct workload_memory *m = &v->memory;
     struct table *table = report_table(page, "What is needed", columns, 2);
-    int64_t fragments = v->needed_bytes - m->peak.bytes - m->context_bytes - m->nccl_bytes - m->doubt_bytes;
     const struct {
         const char *name;
         int64_t bytes;
     } rows[] = {{"tensors at the peak", m->peak.bytes},
-                {"the allocator's free pieces, of which it makes no room", fragments},
+                {"the allocator's free pieces, of which it makes no room", v->fragment_bytes},
                 {"CUDA context with its kernels", m->context_bytes},
                 {"NCCL's buffers", m->nccl_bytes},
                 {"kept free for what no rule accounts for", m->doubt_bytes},

@@ -21,6 +21,9 @@ int job_verdict_make(const struct training_job *job, const struct rank_device *d
     out->ranks = job->launch.ranks / out->workload.pp;
     out->first_rank = out->memory.stage * out->ranks;
     out->needed_bytes = workload_odds_needed_bytes(&out->workload, &out->memory);
+    const struct workload_memory *m = &out->memory;
+    out->fragment_bytes =
+        out->needed_bytes - m->peak.bytes - m->context_bytes - m->nccl_bytes - m->doubt_bytes;
     out->probability = workload_odds_fits(&out->workload, &out->memory, &out->jobs);
     out->fits = out->probability >= 0.5;
     for (int i = 0; i < WORKLOAD_FIGURES; i++) {

@@ -14,6 +14,7 @@ struct job_verdict {
     double probability;
     int jobs; /* measured ones, whose errors the probability is made from */
     int64_t needed_bytes, capacity_bytes;
+    int64_t fragment_bytes; /* of needed_bytes, free pieces that the allocator cannot use */
     int64_t first_rank, ranks; /* those of memory.stage, which follow each other */
     struct workload_interval intervals[WORKLOAD_FIGURES];
 };
