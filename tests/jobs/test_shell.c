@@ -264,6 +264,7 @@ TEST(shell_eval, "what eval is given is read as a script")
 TEST(shell_assigned_defaults, "${NAME:=value} gives the variable a value")
 {
     assert_words(": \"${A:=x y}\"\nrun $A \"$A\"", "[run][x][y][x y]");
+    assert_words(": \"${A:=}8\"\nrun \"$A\" b", "[run][][b]");
     assert_words("A=1\n: ${A:=2}\nrun $A ${GIVEN:=2} $GIVEN", "[run][1][16][16]");
 }
 
