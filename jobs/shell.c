@@ -18,7 +18,8 @@ static void add_skipped(struct parser *p, const struct words *w)
     for (int i = 0; i < w->count && i < 4; i++)
         text_printf(&line, i ? " %s" : "%s", w->list[i].text);
     struct shell_script *out = p->out;
-    out->skipped = shell_grow(p, out->skipped, out->skipped_count, 2, sizeof *out->skipped);
+    out->skipped = shell_grown(p->scope->arena, out->skipped, out->skipped_count, &p->rooms->skipped,
+                               sizeof *out->skipped);
     out->skipped[out->skipped_count++] = (struct word){.text = arena_strdup(p->scope->arena, line.data),
                                                        .file = p->scope->file,
                                                        .line = w->list[0].line,
@@ -65,7 +66,8 @@ static int add_command(struct parser *p, struct command *c)
         memcpy(all + p->prefix->count, c->words.list, (size_t)c->words.count * sizeof *all);
         c->words = (struct words){all, c->words.count + p->prefix->count};
     }
-    out->commands = shell_grow(p, out->commands, out->command_count, 0, sizeof *out->commands);
+    out->commands = shell_grown(p->scope->arena, out->commands, out->command_count, &p->rooms->commands,
+                                sizeof *out->commands);
     out->commands[out->command_count++] = (struct shell_command){c->words, c->line,
                                                                  shell_inside(p) ? shell_inside(p)
                                                                  : p->tested     ? "a condition"
@@ -281,7 +283,7 @@ int shell_read(const struct shell_input *input, struct arena *arena, struct shel
 {
     struct scope scope = {.arena = arena, .file = input->file, .budget = GLYPH_BUDGET};
     struct shell_functions functions = {.count = 0};
-    int rooms[4] = {0};
+    struct shell_rooms rooms = {0};
     *out = (struct shell_script){0};
     if (memchr(input->text, 0, input->length))
         return error_set(err, "%s: not a script: it holds a zero byte; is it the right file?", input->file);
@@ -294,7 +296,7 @@ int shell_read(const struct shell_input *input, struct arena *arena, struct shel
                        .end = text + 1 + input->length,
                        .line = input->first_line,
                        .out = out,
-                       .rooms = rooms,
+                       .rooms = &rooms,
                        .functions = &functions,
                        .err = err};
     if (shell_give_variables(&scope, input, err))

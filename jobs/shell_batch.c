@@ -70,7 +70,7 @@ static void add_batch(struct parser *p, const char *from, const char *end)
         if (stop == from || *from == '#')
             return;
         struct words *w = &p->out->batch;
-        w->list = shell_grow(p, w->list, w->count, 3, sizeof *w->list);
+        w->list = shell_grown(p->scope->arena, w->list, w->count, &p->rooms->batch, sizeof *w->list);
         w->list[w->count++] =
             (struct word){.text = arena_printf(p->scope->arena, "%.*s", (int)(stop - from), from),
                           .file = p->scope->file,

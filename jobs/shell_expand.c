@@ -5,13 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    DEEPEST = 40,
-    MOST_VARIABLES = 2000,
-    MOST_UNKNOWNS = 60000,
-    LONGEST_PATTERN = 64,
-    LONGEST_TRIMMED = 512
-};
+enum { DEEPEST = 40, LONGEST_PATTERN = 64, LONGEST_TRIMMED = 512 };
 
 /* ---- where constructs end ---- */
 
@@ -68,141 +62,6 @@ size_t shell_name_length(const char *at, const char *end)
     return (size_t)(p - at);
 }
 
-/* ---- variables ---- */
-
-struct variable *shell_find(const struct scope *scope, const char *name, size_t length)
-{
-    for (int i = 0; i < scope->variable_count; i++)
-        if (!strncmp(scope->variables[i].name, name, length) && !scope->variables[i].name[length])
-            return &scope->variables[i];
-    return NULL;
-}
-
-/* A longer copy of a list of `count`, when it is full. */
-static void *grown(struct arena *arena, void *list, int count, int *room, size_t size)
-{
-    if (count < *room)
-        return list;
-    *room = *room ? *room * 2 : 8;
-    void *longer = arena_array(arena, (size_t)*room, size);
-    if (count)
-        memcpy(longer, list, (size_t)count * size);
-    return longer;
-}
-
-struct variable *shell_declare(struct scope *scope, const char *name, size_t length, struct error *err)
-{
-    struct variable *found = shell_find(scope, name, length);
-    if (found)
-        return found;
-    if (scope->variable_count == MOST_VARIABLES) {
-        error_set(err, "%s: more than %d variables; is it a launch script?", scope->file, MOST_VARIABLES);
-        return NULL;
-    }
-    scope->variables = grown(scope->arena, scope->variables, scope->variable_count, &scope->variable_room,
-                             sizeof *scope->variables);
-    found = &scope->variables[scope->variable_count++];
-    *found = (struct variable){.name = arena_printf(scope->arena, "%.*s", (int)length, name)};
-    return found;
-}
-
-void shell_append_value(struct scope *scope, struct variable *variable, struct glyphs value)
-{
-    variable->values =
-        grown(scope->arena, variable->values, variable->count, &variable->room, sizeof *variable->values);
-    variable->values[variable->count++] = value;
-}
-
-int shell_forget(struct scope *scope, const char *name, size_t length, const char *why, int line,
-                 struct error *err)
-{
-    struct variable *variable = shell_declare(scope, name, length, err);
-    struct glyphs value = {0};
-    if (!variable)
-        return -1;
-    if (variable->fixed)
-        return 0;
-    const char *text = arena_printf(scope->arena, "$%s", variable->name);
-    if (shell_add_unknown(scope, text, text + length + 1, line, why, variable->name, &value, err))
-        return -1;
-    *variable = (struct variable){.name = variable->name}; /* others may hold the old values */
-    shell_append_value(scope, variable, value);
-    return 0;
-}
-
-/* ---- glyphs ---- */
-
-int shell_glyphs_add(struct scope *scope, struct glyphs *out, const struct glyph *list, int count,
-                     struct error *err)
-{
-    if (count > scope->budget)
-        return error_set(err, "%s: its variables grow without end; is it a launch script?", scope->file);
-    scope->budget -= count;
-    if (out->count + count > out->room) {
-        out->room = (out->count + count) * 2 + 16;
-        struct glyph *longer = arena_array(scope->arena, (size_t)out->room, sizeof *longer);
-        if (out->count)
-            memcpy(longer, out->list, (size_t)out->count * sizeof *longer);
-        out->list = longer;
-    }
-    if (count)
-        memcpy(out->list + out->count, list, (size_t)count * sizeof *list);
-    out->count += count;
-    return 0;
-}
-
-static int add_character(struct scope *scope, char c, int flags, int line, struct glyphs *out,
-                         struct error *err)
-{
-    struct glyph one = {.character = (unsigned char)c, .flags = (unsigned char)flags, .line = line};
-    return shell_glyphs_add(scope, out, &one, 1, err);
-}
-
-static unsigned short unknown_number(struct scope *scope, const char *why, const char *name)
-{
-    int last = scope->unknown_count - 1;
-    if (last >= 0 && (last + 1 == MOST_UNKNOWNS ||
-                      (!strcmp(scope->unknowns[last].why, why) && scope->unknowns[last].name == name)))
-        return (unsigned short)(last + 1);
-    scope->unknowns = grown(scope->arena, scope->unknowns, scope->unknown_count, &scope->unknown_room,
-                            sizeof *scope->unknowns);
-    scope->unknowns[scope->unknown_count++] = (struct unknown){.why = why, .name = name};
-    return (unsigned short)scope->unknown_count;
-}
-
-int shell_add_unknown(struct scope *scope, const char *from, const char *end, int line, const char *why,
-                      const char *name, struct glyphs *out, struct error *err)
-{
-    unsigned short number = unknown_number(scope, why, name);
-    for (const char *at = from; at < end; at++) {
-        struct glyph one = {(unsigned char)*at, GLYPH_QUOTED, number, line};
-        if (shell_glyphs_add(scope, out, &one, 1, err))
-            return -1;
-    }
-    return 0;
-}
-
-int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, struct glyphs *out,
-                       struct error *err)
-{
-    const char *text = arena_printf(scope->arena, "$%s", name);
-    int number = unknown_number(scope, why, name); /* may move them */
-    scope->unknowns[number - 1].added = true;
-    return shell_add_unknown(scope, text, text + strlen(text), line, why, name, out, err);
-}
-
-int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out,
-                           struct error *err)
-{
-    const char *text = word->text, *end = text + strlen(text);
-    if (word->unknown)
-        return shell_add_unknown(scope, text, end, word->line, word->unknown, word->name, out, err);
-    for (; text < end; text++)
-        if (add_character(scope, *text, 0, word->line, out, err))
-            return -1;
-    return 0;
-}
-
 /* ---- expansion ---- */
 
 /* One expansion at work: the source and where what it gives goes. */
@@ -224,11 +83,11 @@ static int add_values(const struct expansion *e, const struct glyphs *values, in
 {
     for (int i = 0; i < count; i++) {
         int first = e->out->count;
-        if (i && add_character(e->scope, ' ',
-                               separate && quoted(e) ? GLYPH_BREAK
-                               : quoted(e)           ? GLYPH_QUOTED
-                                                     : 0,
-                               line, e->out, e->err))
+        if (i && shell_add_character(e->scope, ' ',
+                                     separate && quoted(e) ? GLYPH_BREAK
+                                     : quoted(e)           ? GLYPH_QUOTED
+                                                           : 0,
+                                     line, e->out, e->err))
             return -1;
         first += i != 0;
         if (shell_glyphs_add(e->scope, e->out, values[i].list, values[i].count, e->err))
@@ -236,7 +95,7 @@ static int add_values(const struct expansion *e, const struct glyphs *values, in
         for (int g = first; g < e->out->count; g++)
             e->out->list[g].flags = (unsigned char)(quoted(e) || e->out->list[g].unknown ? GLYPH_QUOTED : 0);
         if (quoted(e) && separate && !values[i].count &&
-            add_character(e->scope, 0, GLYPH_EMPTY, line, e->out, e->err))
+            shell_add_character(e->scope, 0, GLYPH_EMPTY, line, e->out, e->err))
             return -1;
     }
     return 0;
@@ -245,7 +104,7 @@ static int add_values(const struct expansion *e, const struct glyphs *values, in
 static int add_text(const struct expansion *e, const char *text, int line)
 {
     for (; *text; text++)
-        if (add_character(e->scope, *text, quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err))
+        if (shell_add_character(e->scope, *text, quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err))
             return -1;
     return 0;
 }
@@ -564,22 +423,22 @@ static int add_dollar(const struct expansion *e, const char *at, const char *end
         *next = at + 2;
         return not_evaluated(e, at, at + 2, line);
     }
-    return add_character(e->scope, '$', quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err);
+    return shell_add_character(e->scope, '$', quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err);
 }
 
 static int add_escape(const struct expansion *e, const char *at, const char *end, int line, const char **next)
 {
     if (at + 1 == end) {
         *next = end;
-        return add_character(e->scope, '\\', GLYPH_QUOTED, line, e->out, e->err);
+        return shell_add_character(e->scope, '\\', GLYPH_QUOTED, line, e->out, e->err);
     }
     *next = at + 2;
     if (at[1] == '\n')
         return 0;
     bool kept = quoted(e) && !strchr(e->mode == SHELL_HERE ? "$`\\" : "$`\\\"", at[1]);
-    if (kept && add_character(e->scope, '\\', GLYPH_QUOTED, line, e->out, e->err))
+    if (kept && shell_add_character(e->scope, '\\', GLYPH_QUOTED, line, e->out, e->err))
         return -1;
-    return add_character(e->scope, at[1], GLYPH_QUOTED, line, e->out, e->err);
+    return shell_add_character(e->scope, at[1], GLYPH_QUOTED, line, e->out, e->err);
 }
 
 static int add_quotes(const struct expansion *e, const char *at, const char *close, int line)
@@ -590,7 +449,7 @@ static int add_quotes(const struct expansion *e, const char *at, const char *clo
             return -1;
     } else {
         for (const char *p = at + 1; p < close - 1; p++) {
-            if (add_character(e->scope, *p, GLYPH_QUOTED, line, e->out, e->err))
+            if (shell_add_character(e->scope, *p, GLYPH_QUOTED, line, e->out, e->err))
                 return -1;
             line += *p == '\n';
         }
@@ -598,7 +457,7 @@ static int add_quotes(const struct expansion *e, const char *at, const char *clo
     /* "$@" of nothing is nothing; "" is an empty word. */
     bool list = close - at >= 4 && at[1] == '$' && memchr(at, '@', (size_t)(close - at));
     if (e->out->count == before && !list)
-        return add_character(e->scope, 0, GLYPH_EMPTY, line, e->out, e->err);
+        return shell_add_character(e->scope, 0, GLYPH_EMPTY, line, e->out, e->err);
     return 0;
 }
 
@@ -612,7 +471,7 @@ static int add_piece(const struct expansion *e, const char *at, const char *end,
     bool opens = *at == '`' || (!quoted(e) && (*at == '\'' || *at == '"'));
     if (!opens) {
         *next = at + 1;
-        return add_character(e->scope, *at, quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err);
+        return shell_add_character(e->scope, *at, quoted(e) ? GLYPH_QUOTED : 0, line, e->out, e->err);
     }
     *next = shell_skip(at, end, 0);
     if (!*next)
@@ -634,39 +493,4 @@ int shell_expand(struct scope *scope, const char *from, const char *end, int lin
             line += *p == '\n';
     }
     return 0;
-}
-
-/* ---- fields ---- */
-
-static void add_word(struct scope *scope, const struct glyph *list, int count, struct words *out, int *room)
-{
-    char *text = arena_alloc(scope->arena, (size_t)count + 1);
-    struct word word = {.text = text, .file = scope->file};
-    for (int i = 0; i < count; i++) {
-        if (!word.line)
-            word.line = list[i].line;
-        if (list[i].unknown && !word.unknown) {
-            word.unknown = scope->unknowns[list[i].unknown - 1].why;
-            word.name = scope->unknowns[list[i].unknown - 1].name;
-            word.added = scope->unknowns[list[i].unknown - 1].added;
-        }
-        if (!(list[i].flags & GLYPH_EMPTY))
-            *text++ = (char)list[i].character;
-    }
-    out->list = grown(scope->arena, out->list, out->count, room, sizeof *out->list);
-    out->list[out->count++] = word;
-}
-
-void shell_split(struct scope *scope, const struct glyphs *text, bool whole, struct words *out, int *room)
-{
-    int first = 0;
-    for (int i = 0; i <= text->count; i++) {
-        const struct glyph *g = i < text->count ? &text->list[i] : NULL;
-        bool blank = g && !whole && !g->flags && isspace(g->character);
-        if (g && !blank && !(g->flags & GLYPH_BREAK))
-            continue;
-        if (i > first || (whole && !text->count))
-            add_word(scope, text->list ? text->list + first : NULL, i - first, out, room);
-        first = i + 1;
-    }
 }

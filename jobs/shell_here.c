@@ -55,7 +55,8 @@ static void add_file(struct parser *p, const char *name, const struct glyphs *te
     char *body = arena_alloc(p->scope->arena, (size_t)text->count + 1);
     for (int i = 0; i < text->count; i++)
         body[i] = (char)text->list[i].character;
-    out->files = shell_grow(p, out->files, out->file_count, 1, sizeof *out->files);
+    out->files =
+        shell_grown(p->scope->arena, out->files, out->file_count, &p->rooms->files, sizeof *out->files);
     out->files[out->file_count++] = (struct shell_file){name, body, p->line};
 }
 

@@ -41,12 +41,17 @@ struct shell_functions {
     int64_t walked; /* bytes of bodies in these */
 };
 
+/* Of the lists of the script that is put together. */
+struct shell_rooms {
+    int commands, files, skipped, batch;
+};
+
 struct parser {
     struct scope *scope;
     const char *at, *end;
     int line;
     struct shell_script *out;
-    int *rooms; /* of commands, files, skipped, batch words */
+    struct shell_rooms *rooms;
     char open[SHELL_MOST_OPEN];
     struct shell_function *function_of[SHELL_MOST_OPEN]; /* of an open 'f' */
     int open_count, open_base; /* blocks below open_base are those of a caller */
@@ -86,8 +91,6 @@ void shell_advance(struct parser *p, const char *to);
 void shell_skip_blanks(struct parser *p);
 bool shell_starts(const struct parser *p, const char *text);
 bool shell_is_one_of(const char *word, const char *const *list);
-/* A list with room for one more; `which` of p->rooms is its room. */
-void *shell_grow(struct parser *p, void *list, int count, int which, size_t size);
 /* Past the raw word at p->at. NULL: it does not end. */
 const char *shell_word_end(struct parser *p);
 /* The length of NAME before = or +=; 0: no assignment. */

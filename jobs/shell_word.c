@@ -43,17 +43,6 @@ bool shell_is_one_of(const char *word, const char *const *list)
     return false;
 }
 
-void *shell_grow(struct parser *p, void *list, int count, int which, size_t size)
-{
-    if (count < p->rooms[which])
-        return list;
-    p->rooms[which] = p->rooms[which] ? 2 * p->rooms[which] : 16;
-    void *longer = arena_array(p->scope->arena, (size_t)p->rooms[which], size);
-    if (count)
-        memcpy(longer, list, (size_t)count * size);
-    return longer;
-}
-
 /* Past a raw word, NULL with err: it does not end. */
 const char *shell_word_end(struct parser *p)
 {
