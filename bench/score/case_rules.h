@@ -1,36 +1,16 @@
-/* Measured cases as workloads: each line of cases.jsonl with its free text, read by stated rules. What a case says and no
- * rule reads is listed, and so is what it leaves out and was assumed. */
+/* What the free text of measured cases decides, by stated rules: a table of pieces of text. */
 #ifndef MEMPLAN_BENCH_SCORE_CASE_RULES_H
 #define MEMPLAN_BENCH_SCORE_CASE_RULES_H
 
-#include "base/arena.h"
-#include "base/json.h"
-#include "planner/frameworks/workload.h"
+#include "bench/score/measured_cases.h"
 
-struct measured_case {
-    const char *id, *family, *scope, *framework, *quality, *what, *unit, *notes, *model;
-    const json_t *record;
-    struct workload workload;
-    double value;       /* in bytes, or NAN for an outcome */
-    bool out_of_memory; /* for an outcome */
-    bool last_stage;    /* is what was logged */
-    bool sequence_given;
-    bool held_out;       /* rules were made without looking at it */
-    const char *refused; /* why no workload can be made; NULL: it can */
-    struct text unread, assumed;
-};
+/* First: the rest are changes to their defaults. */
+enum workload_library case_rules_library(const struct measured_case *c);
+enum workload_sharding case_rules_sharding(const struct measured_case *c, enum workload_library library);
+/* All other rules, on c->workload. What no rule reads goes to c->unread. */
+void case_rules_apply(struct measured_case *c);
 
-struct measured_cases {
-    struct measured_case *list;
-    int count;
-    json_t *records;
-};
-
-/* Everything lives as long as the arena, except records: measured_cases_close(). */
-int measured_cases_open(const char *path, struct arena *arena, struct measured_cases *out, struct error *err);
-void measured_cases_close(struct measured_cases *cases);
-
-/* `value` in bytes, of a unit that names one; NAN. */
-double measured_bytes(double value, const char *unit);
+/* A field of the record, or of its "model." part; NULL: it is no text. */
+const char *case_rules_text(const json_t *record, const char *field);
 
 #endif

@@ -1,7 +1,7 @@
 #include "bench/score/cases.h"
 
 #include "base/checked.h"
-#include "bench/score/case_rules.h"
+#include "bench/score/measured_cases.h"
 #include "bench/score/odds.h"
 #include "planner/frameworks/layer_rules.h"
 #include "planner/frameworks/workload_memory.h"
