@@ -259,7 +259,7 @@ void pipeline_place(struct program *p, int64_t base)
         int64_t top, *places = pack_tensors(p, base, p->micro_batches <= few ? ORDERS : 0, &top);
         consider(p, places, top, p->micro_batches);
     }
-    for (int64_t rows = few / 2; rows <= few && p->micro_batches > few; rows *= 2)
+    for (int64_t rows = max_i64(few / 2, 1); rows <= few && p->micro_batches > few; rows *= 2)
         if (!is_fair(p) && rows >= TURNS * p->layout.pp)
             place_repeating(p, base, rows);
 }

@@ -154,10 +154,12 @@ TEST(placement_pipelines_large,
     check_pipelines(true);
 }
 
-static struct pipeline *gpt2_pipeline(enum schedule_kind kind, int64_t pp, int64_t virtual_stages,
-                                      int64_t micro_batches)
+/* `layers` 0: as many as it has. */
+static struct pipeline *gpt2_pipeline(int64_t layers, enum schedule_kind kind, int64_t pp,
+                                      int64_t virtual_stages, int64_t micro_batches)
 {
     struct error err;
+    struct model_overrides overrides = {.layers = layers};
     struct model model;
     struct pipeline *pipeline;
     struct layout layout = {.pp = pp,
@@ -165,7 +167,7 @@ static struct pipeline *gpt2_pipeline(enum schedule_kind kind, int64_t pp, int64
                             .global_batch = 2 * micro_batches,
                             .schedule = kind,
                             .virtual_stages = virtual_stages};
-    ASSERT_OK(model_read("gpt2-124m", NULL, &model, &err));
+    ASSERT_OK(model_read("gpt2-124m", &overrides, &model, &err));
     ASSERT_OK(layout_complete(&layout, &model, &err));
     struct program_spec spec = {.model = &model, .layout = &layout};
     ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
@@ -186,7 +188,7 @@ TEST(placement_pipelines_usual,
     for (size_t i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
         int64_t count = micro_batches[i % 3];
         struct pipeline *pipeline =
-            gpt2_pipeline(cases[i / 3].kind, cases[i / 3].pp, cases[i / 3].virtual_stages, count);
+            gpt2_pipeline(0, cases[i / 3].kind, cases[i / 3].pp, cases[i / 3].virtual_stages, count);
         for (int stage = 0; stage < pipeline->count; stage++) {
             const struct program *p = pipeline->stages[stage];
             check_no_overlap(p);
@@ -207,12 +209,27 @@ TEST(placement_pipelines_long, "200,000 micro-batches are placed as tightly as a
                                                SCHEDULE_ZB_H1};
     for (int i = 0; i < 4; i++) {
         struct pipeline *pipeline =
-            gpt2_pipeline(kinds[i], 4, kinds[i] == SCHEDULE_INTERLEAVED ? 3 : 1, 200000);
+            gpt2_pipeline(0, kinds[i], 4, kinds[i] == SCHEDULE_INTERLEAVED ? 3 : 1, 200000);
         for (int stage = 0; stage < pipeline->count; stage++) {
             const struct program *p = pipeline->stages[stage];
             int64_t percent = kinds[i] == SCHEDULE_INTERLEAVED ? 5 : 2;
             ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * (100 + percent),
                        "%s stage %d: arena %lld, peak %lld", schedule_name(kinds[i]), stage,
+                       (long long)p->arena_bytes, (long long)p->peak_bytes);
+        }
+        pipeline_free(pipeline);
+    }
+}
+
+/* Of which a micro-batch alone has more tensors than are packed one by one. */
+TEST(placement_pipelines_deep, "stages of hundreds of layers are placed, in slots")
+{
+    for (int64_t layers = 400; layers <= 3200; layers *= 2) {
+        struct pipeline *pipeline = gpt2_pipeline(layers, SCHEDULE_1F1B, 2, 1, 16);
+        for (int stage = 0; stage < pipeline->count; stage++) {
+            const struct program *p = pipeline->stages[stage];
+            ASSERT_MSG(p->arena_bytes * 100 <= p->peak_bytes * 102,
+                       "%lld layers, stage %d: arena %lld, peak %lld", (long long)layers, stage,
                        (long long)p->arena_bytes, (long long)p->peak_bytes);
         }
         pipeline_free(pipeline);
