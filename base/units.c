@@ -97,9 +97,11 @@ static int decimals(double magnitude)
     return magnitude < 9.995 ? 2 : magnitude < 99.95 ? 1 : 0;
 }
 
+static const char *const binary_names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+
 const char *units_format_bytes(int64_t bytes, char *out)
 {
-    static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    const char *const *names = binary_names + 1;
     if (bytes > -1024 && bytes < 1024) {
         snprintf(out, UNITS_TEXT, "%d B", (int)bytes);
         return out;
@@ -111,6 +113,17 @@ const char *units_format_bytes(int64_t bytes, char *out)
         value /= 1024;
     snprintf(out, UNITS_TEXT, "%.2f %s", value, names[i]);
     return out;
+}
+
+void units_format_bytes_pair(int64_t part, int64_t whole, char *part_out, char *whole_out)
+{
+    double unit = 1;
+    int i = 0;
+    for (; (double)whole >= 999.5 * unit && i < 6; i++)
+        unit *= 1024;
+    double p = (double)part / unit, w = (double)whole / unit;
+    snprintf(part_out, UNITS_TEXT, "%.*f", i ? decimals(p) : 0, p);
+    snprintf(whole_out, UNITS_TEXT, "%.*f %s", i ? decimals(w) : 0, w, binary_names[i]);
 }
 
 /* Minutes and more, in the two largest units. */

@@ -17,6 +17,8 @@ int units_parse_rate(const char *text, const char *what, double *bytes_per_s, st
 
 /* Write into `out[UNITS_TEXT]` and return it. Bytes: "1.50 GiB", below 1 KiB "512 B". */
 const char *units_format_bytes(int64_t bytes, char *out);
+/* A part and the whole, >= it, in the whole's unit and three digits, for narrow lines: "67.2" and "124 MiB". */
+void units_format_bytes_pair(int64_t part, int64_t whole, char *part_out, char *whole_out);
 /* "18.4 ms", "3.21 s", "2 h 05 min". */
 const char *units_format_seconds(double seconds, char *out);
 /* "124,439,808". */

@@ -169,13 +169,15 @@ static void print_step(struct training *t, const struct step_report *r)
 {
     struct store_step row = recording_step_row(r);
     if (t->options->json) {
-        print_line(t, steps_line(&row));
+        print_line(t, steps_line(&row, r->held_bytes, r->peak_bytes));
         return;
     }
-    char time[UNITS_TEXT];
-    if (printf("step %4" PRId64 "/%" PRId64 "  loss %7.4f  norm %8.4f  lr %.2e  %9s  %9.0f tokens/s\n",
+    char time[UNITS_TEXT], held[UNITS_TEXT], peak[UNITS_TEXT];
+    units_format_bytes_pair(r->held_bytes, r->peak_bytes, held, peak);
+    if (printf("step %4" PRId64 "/%" PRId64
+               "  loss %6.4f  norm %6.3f  lr %.1e  %7s  %6.0f tok/s  held %4s peak %8s\n",
                r->step + 1, t->settings.steps, r->loss, r->grad_norm, r->lr,
-               units_format_seconds(r->seconds, time), row.tokens_per_s) < 0 ||
+               units_format_seconds(r->seconds, time), row.tokens_per_s, held, peak) < 0 ||
         fflush(stdout))
         t->broken_output = true;
 }

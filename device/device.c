@@ -103,7 +103,13 @@ static void peak_is_now(struct device_usage *usage)
 void device_reset_peak(struct device *device)
 {
     peak_is_now(&device->usage);
+    device->usage.recent_peak_bytes = device->usage.live_bytes;
     device->usage.reserved_peak_bytes = device->usage.reserved_bytes;
+}
+
+void device_watch_peak(struct device *device)
+{
+    device->usage.recent_peak_bytes = device->usage.live_bytes;
 }
 
 int device_observe(struct device *device, const struct observer *observer, struct error *err)
@@ -148,6 +154,7 @@ static void count(struct device *device, int64_t bytes, const void *memory, stru
     usage->live_bytes += bytes;
     usage->live[tag.role] += bytes;
     usage->allocations += bytes > 0;
+    usage->recent_peak_bytes = max_i64(usage->recent_peak_bytes, usage->live_bytes);
     if (usage->live_bytes > usage->peak_bytes)
         peak_is_now(usage);
     if (device->observer_count)

@@ -24,6 +24,7 @@ struct device_arena;
 struct device_usage {
     int64_t live_bytes, live[ROLE_COUNT];
     int64_t peak_bytes, at_peak[ROLE_COUNT]; /* at_peak: by role at the first moment live_bytes reached peak_bytes */
+    int64_t recent_peak_bytes; /* the most that was live since device_watch_peak() */
     int64_t reserved_bytes;                  /* taken from the machine now: separate allocations and whole arenas */
     int64_t reserved_peak_bytes;
     int64_t allocations; /* separate allocations and arena placements so far */
@@ -119,5 +120,7 @@ void device_label_end(struct device *device);
 struct device_usage device_usage(const struct device *device);
 /* Forgets the peaks so far: they become what is live, and what is reserved, now. */
 void device_reset_peak(struct device *device);
+/* A peak of its own begins here, for a step: usage.recent_peak_bytes. The others stay. */
+void device_watch_peak(struct device *device);
 
 #endif

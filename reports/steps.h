@@ -18,8 +18,9 @@ int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *a
 void steps_add(struct report *report, const char *heading, const struct store_step *steps, int64_t count,
                int64_t every);
 
-/* {step, loss, grad_norm, step_seconds, tokens_per_second}; what is NAN is null. New reference. */
-json_t *steps_line(const struct store_step *step);
+/* {step, loss, grad_norm, step_seconds, tokens_per_second, held_bytes, step_peak_bytes}; what is NAN is null. The bytes are what
+ * the fullest rank holds after the step, and held at most in it. New reference. */
+json_t *steps_line(const struct store_step *step, int64_t held_bytes, int64_t peak_bytes);
 /* {done, steps, peak_bytes: [per rank], arena_bytes: [per rank]}. New reference. */
 json_t *steps_closing_line(int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes, int64_t ranks);
 

@@ -212,8 +212,20 @@ static int rank_open(struct rank *rank, struct error *err)
     return 0;
 }
 
-static void report_step(struct rank *rank, int64_t step, const struct step_result *result, double lr,
-                        double seconds)
+/* Of this rank's step, or of any rank's that holds more. */
+static int share_memory(const struct rank *rank, struct step_report *report, struct error *err)
+{
+    struct device_usage usage = device_usage(rank->device);
+    double most[] = {(double)usage.live_bytes, (double)usage.recent_peak_bytes};
+    if (comm_all_reduce(rank->comm, &(struct comm_span){most, 2}, 1, DTYPE_F64, COMM_MAX, err))
+        return -1;
+    report->held_bytes = (int64_t)most[0];
+    report->peak_bytes = (int64_t)most[1];
+    return 0;
+}
+
+static int report_step(struct rank *rank, int64_t step, const struct step_result *result, double lr,
+                       double seconds, struct error *err)
 {
     struct run_state *run = rank->run;
     const struct layout *layout = run->layout;
@@ -228,6 +240,8 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
     };
     if (rank->groups.data)
         comm_times(rank->groups.data, &report.communication_busy_s, &report.communication_waited_s);
+    if (share_memory(rank, &report, err))
+        return -1;
     pthread_mutex_lock(&run->lock);
     if (run->listener->step)
         run->listener->step(run->listener->context, &report);
@@ -236,6 +250,7 @@ static void report_step(struct rank *rank, int64_t step, const struct step_resul
         run->result->final_loss = result->loss;
     }
     pthread_mutex_unlock(&run->lock);
+    return 0;
 }
 
 static void report_validation(struct run_state *run, int64_t done, double loss)
@@ -335,13 +350,15 @@ static int rank_step(struct rank *rank, int64_t step, struct error *err)
         pthread_mutex_unlock(&rank->run->lock);
     }
     struct step_result result;
+    device_watch_peak(rank->device);
     int64_t start_ns = clock_ns();
     if (check_ended(rank, executor_step(rank->executor, step, &update, &result, err), err))
         return -1;
     double seconds = (double)(clock_ns() - start_ns) * 1e-9;
     if (result.note)
         report_note(rank, result.note);
-    report_step(rank, step, &result, update.lr, seconds);
+    if (report_step(rank, step, &result, update.lr, seconds, err))
+        return -1;
     return after_step(rank, step + 1, err);
 }
 

@@ -47,6 +47,8 @@ struct step_report {
     double grad_norm, lr, seconds;
     int64_t tokens; /* of the global batch */
     double communication_busy_s, communication_waited_s;
+    /* By the device's ledger, the most of any rank: live when the step was done, and at most while it ran. */
+    int64_t held_bytes, peak_bytes;
 };
 
 /* Calls from the threads of this process's ranks, one at a time; each may be NULL. A start that returns -1 ends the run.

@@ -138,6 +138,23 @@ TEST(units_format_bytes_text, "bytes print in powers of 1024 with two decimals")
     ASSERT_STR(units_format_bytes(INT64_MIN, out), "-8.00 EiB");
 }
 
+TEST(units_format_bytes_pair_text, "a part is printed in the unit of its whole, both with three digits")
+{
+    char part[UNITS_TEXT], whole[UNITS_TEXT];
+    units_format_bytes_pair(70464307, 129982464, part, whole);
+    ASSERT_STR(part, "67.2");
+    ASSERT_STR(whole, "124 MiB");
+    units_format_bytes_pair(1, 999, part, whole);
+    ASSERT_STR(part, "1");
+    ASSERT_STR(whole, "999 B");
+    units_format_bytes_pair(512, 1000, part, whole);
+    ASSERT_STR(part, "0.50");
+    ASSERT_STR(whole, "0.98 KiB");
+    units_format_bytes_pair(0, INT64_MAX, part, whole);
+    ASSERT_STR(part, "0.00");
+    ASSERT_STR(whole, "8.00 EiB");
+}
+
 TEST(units_format_seconds_text, "times print with three digits, or in the two largest units from a minute on")
 {
     char out[UNITS_TEXT];

@@ -95,7 +95,12 @@ TEST(device_forgets_peaks, "after a reset, the peaks are what is live and reserv
     must_alloc(device, 100, ROLE_INPUT);
     device_free(device, large);
     ASSERT_INT(device_usage(device).peak_bytes, 4196);
+    device_watch_peak(device);
+    device_free(device, must_alloc(device, 50, ROLE_INPUT));
+    ASSERT_INT(device_usage(device).recent_peak_bytes, 150);
+    ASSERT_INT(device_usage(device).peak_bytes, 4196);
     device_reset_peak(device);
+    ASSERT_INT(device_usage(device).recent_peak_bytes, 100);
     struct device_usage usage = device_usage(device);
     ASSERT_INT(usage.peak_bytes, 100);
     ASSERT_INT(usage.at_peak[ROLE_WORKSPACE], 0);

@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FIRST = "quick-start.md"
 TIME = re.compile(r"\b\d[\d.]*(?: h \d+ min| min \d+ s| (?:s|ms|us|ns))\b")
 DATE = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-RATE = re.compile(r"\b\d[\d.,]* ?[kMGTP]?(?:tokens|FLOP|B)/s")
+RATE = re.compile(r"\b\d[\d.,]* ?[kMGTP]?(?:tokens|tok|FLOP|B)/s")
 NEARLY = re.compile(r"\b(loss|norm) +(\d+\.\d+)")
 
 

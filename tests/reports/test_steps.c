@@ -86,10 +86,10 @@ TEST(steps_lines,
      "a line for each step and a closing one, with the keys that scripts rely on; an unknown is null")
 {
     struct store_step step = {.step = 3, .loss = 2.5, .grad_norm = NAN, .seconds = 0.5, .tokens_per_s = 128};
-    json_t *line = steps_line(&step);
+    json_t *line = steps_line(&step, 700, 900);
     char *printed = json_dumps(line, 0);
     ASSERT_STR(printed, "{\"step\": 3, \"loss\": 2.5, \"grad_norm\": null, \"step_seconds\": 0.5, "
-                        "\"tokens_per_second\": 128.0}");
+                        "\"tokens_per_second\": 128.0, \"held_bytes\": 700, \"step_peak_bytes\": 900}");
     free(printed);
     json_decref(line);
     line = steps_closing_line(20, (int64_t[]){100, 101}, (int64_t[]){128, 0}, 2);
