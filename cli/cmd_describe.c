@@ -26,9 +26,11 @@ static const struct command_spec spec = {
     .name = "describe",
     .summary = "every tensor a rank holds: shape, role, bytes",
     .usage = "describe MODEL|PLAN [layout options]",
-    .about = "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with "
-             "exact bytes, as a rank of each pipeline stage holds them. MODEL is a preset, a JSON file, a "
-             "Hugging Face config.json or the folder that holds one.",
+    .about =
+        "Lists parameters, gradients, optimizer states and the activations of one micro-batch, with "
+        "exact bytes, as a rank of each pipeline stage holds them. MODEL is a preset, a JSON file, a "
+        "Hugging Face config.json, the folder that holds one, or a model's name on the hub (from its cache "
+        "or the sizes that memplan knows; nothing is downloaded).",
     .examples = {"memplan describe gpt2-124m --micro-batch 4 --seq-len 256",
                  "memplan describe llama3-8b --precision bf16 --tp 2 --pp 4 --json"},
     .options = options,

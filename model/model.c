@@ -4,11 +4,14 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/options.h"
+#include "model/hub_cache.h"
+#include "model/hub_models.h"
 #include "model/parameters.h"
 #include "model/presets.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 static const char *const family_names[] = {"gpt2", "llama", "encoder"};
@@ -152,15 +155,38 @@ static int apply_overrides(struct model *model, const struct model_overrides *o,
     return 0;
 }
 
-/* A preset that does not exist, with the nearest one that does. */
-static int unknown_model(const char *source, struct error *err)
+/* Of a name that is near one of `names`, or like one but for the part before the slash. */
+static const char *nearest_of(const char *name, const char *const *names)
 {
-    const char *near = options_nearest(source, presets_names());
+    const char *near = options_nearest(name, names), *tail = hub_models_short_name(name);
+    for (; !near && *names; names++)
+        if (!strcasecmp(hub_models_short_name(*names), tail))
+            near = *names;
+    return near;
+}
+
+const char *model_nearest(const char *name)
+{
+    const char *near = nearest_of(name, presets_names());
+    return near ? near : nearest_of(name, hub_models_names());
+}
+
+/* A model that does not exist, with the nearest one that does. */
+static int unknown_model(const char *source, const char *why, struct error *err)
+{
+    const char *near = model_nearest(source);
+    if (strchr(source, '/') && hub_cache_is_name(source))
+        error_set(err,
+                  "model \"%s\" is no preset, no file, not in the hub's cache%s%s%s, and none whose sizes "
+                  "memplan knows",
+                  source, *why ? " (" : "", why, *why ? ")" : "");
+    else
+        error_set(err, "model \"%s\" is neither a preset nor a file", source);
     if (near)
-        return error_set(err, "model \"%s\" is neither a preset nor a file; did you mean %s?", source, near);
-    return error_set(
-        err, "model \"%s\" is neither a preset nor a file; `memplan describe --list` shows the presets",
-        source);
+        error_append(err, "; did you mean %s?", near);
+    else
+        error_append(err, "; `memplan describe --list` shows the presets");
+    return -1;
 }
 
 /* A plan has a model, so that it is easily taken for one. */
@@ -175,6 +201,52 @@ static int check_no_plan(const json_t *object, const char *path, struct error *e
                      path, name ? name : "which it holds", path);
 }
 
+static int read_file(const char *path, struct model *out, struct error *err)
+{
+    json_t *object;
+    if (jsonfile_read(path, &object, err))
+        return -1;
+    int status = check_no_plan(object, path, err) ? -1 : model_from_json(object, path, out, err);
+    json_decref(object);
+    return status;
+}
+
+static void set_name(struct model *model, const char *name)
+{
+    snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1, name);
+}
+
+static void note_known(struct model *model, const char *name)
+{
+    char rest[sizeof model->note];
+    memcpy(rest, model->note, sizeof rest);
+    snprintf(model->note, sizeof model->note, "sizes of %.60s as memplan knows them%s%.80s", name,
+             *rest ? "; " : "", rest);
+}
+
+/* A name of the hub: what was downloaded of it, or the sizes that are known here. */
+static int read_hub(const char *name, struct model *out, struct error *err)
+{
+    struct hub_cache_snapshot snapshot = {0};
+    char cache[HUB_CACHE_PATH], path[HUB_CACHE_PATH + 16];
+    hub_cache_folder(&hub_cache_environment, cache);
+    if (hub_cache_find(cache, name, NULL, &snapshot)) {
+        snprintf(path, sizeof path, "%s/config.json", snapshot.folder);
+        if (read_file(path, out, err))
+            return -1;
+        set_name(out, hub_models_short_name(name));
+        return 0;
+    }
+    json_t *config = hub_models_config(name);
+    if (!config)
+        return unknown_model(name, snapshot.why, err);
+    int status = model_from_json(config, name, out, err);
+    json_decref(config);
+    if (!status)
+        note_known(out, name);
+    return status;
+}
+
 static int read_source(const char *source, struct model *out, struct error *err)
 {
     const struct model *preset = presets_find(source);
@@ -184,15 +256,10 @@ static int read_source(const char *source, struct model *out, struct error *err)
     }
     struct stat info;
     if (stat(source, &info))
-        return unknown_model(source, err);
+        return read_hub(source, out, err);
     char path[4096];
     snprintf(path, sizeof path, S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", source);
-    json_t *object;
-    if (jsonfile_read(path, &object, err))
-        return -1;
-    int status = check_no_plan(object, path, err) ? -1 : model_from_json(object, path, out, err);
-    json_decref(object);
-    return status;
+    return read_file(path, out, err);
 }
 
 int model_read(const char *source, const struct model_overrides *overrides, struct model *out,
@@ -207,11 +274,6 @@ int model_read(const char *source, const struct model_overrides *overrides, stru
         return -1;
     *out = model;
     return 0;
-}
-
-static void set_name(struct model *model, const char *name)
-{
-    snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1, name);
 }
 
 /* The file's folder is the best name a config.json has: ".../Mistral-7B/config.json" -> "Mistral-7B". */

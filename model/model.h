@@ -41,7 +41,8 @@ struct model_overrides {
     int64_t layers, hidden, heads, kv_heads, ffn, vocab;
 };
 
-/* `source`: a preset name, a JSON file (Hugging Face or ours), or a folder with a config.json. The result is valid. */
+/* `source`: a preset name, a JSON file (Hugging Face or ours), a folder with a config.json, or a model's name on the Hugging Face
+ * hub: of what was downloaded, or of those that are known here. Nothing is downloaded. The result is valid. */
 int model_read(const char *source, const struct model_overrides *overrides, struct model *out, struct error *err);
 /* From an object: what model_to_json() made, or a config.json. `where` is for messages. */
 int model_from_json(const json_t *object, const char *where, struct model *out, struct error *err);
@@ -55,5 +56,7 @@ int64_t model_parameters(const struct model *model);
 const char *model_family_name(enum model_family family); /* "gpt2", "llama", "encoder" */
 /* NULL-terminated, in the order of `memplan describe --list`. */
 const char *const *model_preset_names(void);
+/* The known name that is most like one that is not: of a preset, or of a model on the hub; NULL: none is. */
+const char *model_nearest(const char *name);
 
 #endif
