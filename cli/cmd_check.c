@@ -39,7 +39,8 @@ static const struct option_spec options[] = {
     {"with", 0, OPTION_TEXT, "OPTIONS", NULL, "further options of the program: --with='--seq-length 4096'",
      offsetof(struct check_options, with)},
     {"model", 0, OPTION_TEXT, "MODEL", NULL,
-     "a model folder, a config.json, or a preset of `memplan describe --list`",
+     "a model folder, a config.json, a preset of `memplan describe --list`, or a name of the Hugging Face "
+     "hub",
      offsetof(struct check_options, model)},
     {"ranks", 0, OPTION_POSITIVE, "N", NULL, "processes of the job, all machines together",
      offsetof(struct check_options, ranks)},

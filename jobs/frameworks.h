@@ -13,6 +13,7 @@ struct job_files {
     const struct shell_script *script; /* NULL: none */
     const char *folder;                /* of the script; NULL: none */
     const char *model;                 /* what the user says the model is; NULL: what the options name */
+    const struct words *command;       /* the launch with what stands before it on its line */
     struct job_edits edits;
 };
 
@@ -50,9 +51,13 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
                   struct error *err);
 /* The path with which it can be opened; NULL: there is none. */
 const char *job_file_find(struct training_job *job, const struct job_files *files, const char *path);
-/* config.json, weights and adapter of a model folder, or of a preset: fills job->model. 1: there is no such model. */
+/* A variable of the job's environment, as an edit, the launch's line or the script sets it. False: none of them does. */
+bool job_environment_find(struct training_job *job, const struct job_files *files, const char *name, struct word *out);
+/* config.json, weights and adapter of a model folder, of a preset, or of a model of the hub: what its cache has, or the sizes
+ * that are known. Fills job->model. 1: there is no such model, and *why, from the arena, is a sentence that says where it
+ * was looked for, what is near and the ways out. */
 int job_read_model(struct training_job *job, const struct job_files *files, const char *source, const char *option,
-                   struct error *err);
+                   const char **why, struct error *err);
 
 /* Notes that it is missing, and how to give it, when it is 0 and nothing was said. */
 void job_require(struct training_job *job, int64_t value, const char *option, const char *example);

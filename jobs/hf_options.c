@@ -12,6 +12,9 @@ static const struct setting_rule rules[] = {
     /* transformers 4.57.6: examples/pytorch/language-modeling/run_clm.py; an absent type is fp32 (5.0 takes the file's) */
     TEXT("--model_name_or_path", switches.model_path, NULL),
     TEXT("--config_name", switches.config_name, NULL),
+    TEXT("--model_revision", switches.revision, NULL),
+    TEXT("--revision", switches.revision, NULL),
+    TEXT("--cache_dir", switches.cache_folder, NULL),
     TEXT("--config_overrides", switches.config_overrides, NULL),
     TEXT("--model_type", switches.model_name, NULL),
     TEXT("--torch_dtype", switches.dtype, "float32"),
@@ -71,7 +74,7 @@ static const struct setting_rule rules[] = {
 
 static const char irrelevant[] =
     "--accelerator_config --adam_* --assistant_only_loss --auto_find_batch_size "
-    "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* --cache_dir "
+    "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* "
     "--chat_template_path --completion_only_loss --data_path --data_seed --dataloader_* --dataset_* "
     "--ddp_backend --ddp_broadcast_buffers --ddp_bucket_cap_mb --ddp_find_unused_parameters --ddp_timeout "
     "--debug --disable_tqdm --do_eval --do_predict --do_train --eos_token --eval_* --evaluation_strategy "
@@ -82,7 +85,7 @@ static const char irrelevant[] =
     "--lazy_preprocess --learning_rate --length_column_name --line_by_line --load_best_model_at_end "
     "--local_rank --log_* --logging_* --lora_task_type --low_cpu_mem_usage --lr_scheduler_* "
     "--max_eval_samples --max_grad_norm --max_predict_samples --max_steps --max_train_samples "
-    "--metric_for_best_model --mlm_probability --model_revision --neftune_noise_alpha --no_cuda "
+    "--metric_for_best_model --mlm_probability --neftune_noise_alpha --no_cuda "
     "--num_train_epochs --optim_args --output_dir --overwrite_cache --overwrite_output_dir --packing "
     "--packing_strategy --pad_to_max_length --pad_to_multiple_of --pad_token --padding_free --past_index "
     "--per_device_eval_batch_size --per_gpu_eval_batch_size --prediction_loss_only "
@@ -203,11 +206,10 @@ static int read_model(struct training_job *job, const struct job_files *files, s
             job_note(job, FACT_MISSING, "--model_name_or_path", "?", "nothing says it; give --model FOLDER");
         return 0;
     }
-    int status = job_read_model(job, files, source, option, err);
+    const char *why;
+    int status = job_read_model(job, files, source, option, &why, err);
     if (status > 0)
-        job_note(job, FACT_MISSING, option, source,
-                 "there is no such folder here; give --model FOLDER with its config.json, or the name of a "
-                 "preset");
+        job_note(job, FACT_MISSING, option, source, why);
     if (status)
         return status < 0 ? -1 : 0;
     if (s->model_name && !strcmp(s->model_name, "gpt2"))
@@ -293,9 +295,10 @@ static const char *default_targets(const char *type)
 {
     static const struct {
         const char *type, *targets;
-    } known[] = {{"gpt2", "c_attn"},         {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
-                 {"llama", "q_proj,v_proj"}, {"mistral", "q_proj,v_proj"},    {"mixtral", "q_proj,v_proj"},
-                 {"qwen2", "q_proj,v_proj"}, {"qwen3", "q_proj,v_proj"}};
+    } known[] = {{"gpt2", "c_attn"},           {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
+                 {"roberta", "query,value"},   {"xlm-roberta", "query,value"},  {"llama", "q_proj,v_proj"},
+                 {"mistral", "q_proj,v_proj"}, {"mixtral", "q_proj,v_proj"},    {"qwen2", "q_proj,v_proj"},
+                 {"qwen3", "q_proj,v_proj"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(known[i].type, type))
             return known[i].targets;
@@ -336,12 +339,12 @@ static bool is_trl(const struct training_job *job)
  * more than the model has positions, as long as these, 1024 at most. */
 static void read_sequence(struct training_job *job)
 {
-    int64_t positions = job->model.max_seq_len, limit = job->tokenizer_limit;
+    int64_t positions = job->model.max_seq_len - job->model.unused_positions, limit = job->tokenizer_limit;
     if (limit && job->batch.sequence > limit && job_was_given(job, "--block_size")) {
         job->batch.sequence = limit;
         job_note_count(job, FACT_DERIVED, "sequence", limit, "run_clm.py: no more than the tokenizer allows");
     }
-    if (job->batch.sequence || !positions)
+    if (job->batch.sequence || positions <= 0)
         return;
     bool whole = limit && limit <= positions && !is_trl(job);
     job->batch.sequence = whole ? limit : positions < 1024 ? positions : 1024;

@@ -3,8 +3,11 @@
 
 #include "base/checked.h"
 #include "jobs/weights_header.h"
+#include "model/hub_cache.h"
+#include "model/hub_models.h"
 #include "model/presets.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +57,7 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
     size_t length = strlen(path);
     json_error_t error;
     int status = *path == '{' ? 0 : job_file_text(job, files, path, &text, &length, err);
+    int shown = *path == '{' ? 80 : INT_MAX; /* of an object itself its beginning */
     if (status)
         return status;
     *out = json_loadb(text, length, 0, &error);
@@ -63,9 +67,9 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
     }
     if (*out) {
         json_decref(*out);
-        return error_set(err, "%.80s: not a JSON object; is it the right file?", path);
+        return error_set(err, "%.*s: not a JSON object; is it the right file?", shown, path);
     }
-    return error_set(err, "%.80s:%d: %s; correct this line", path, error.line, error.text);
+    return error_set(err, "%.*s:%d: %s; correct this line", shown, path, error.line, error.text);
 }
 
 static void from_preset(struct training_job *job, const struct model *m)
@@ -181,8 +185,103 @@ static int read_config(struct training_job *job, const struct job_files *files, 
                : 0;
 }
 
+/* ---- models of the hub ---- */
+
+struct place {
+    struct training_job *job;
+    const struct job_files *files;
+};
+
+/* What the launch does not say, this process's environment does; what it says and nothing here knows is passed over. */
+static const char *variable(const void *context, const char *name)
+{
+    const struct place *place = context;
+    struct word found;
+    if (!job_environment_find(place->job, place->files, name, &found))
+        return hub_cache_environment.value(NULL, name);
+    return found.unknown ? NULL : found.text;
+}
+
+static const char *cache_folder(struct training_job *job, const struct job_files *files)
+{
+    const struct place place = {job, files};
+    const struct hub_cache_variables variables = {variable, &place};
+    const char *given = job->switches.cache_folder, *found = given ? job_file_find(job, files, given) : NULL;
+    char *out = arena_alloc(job->facts.arena, HUB_CACHE_PATH);
+    if (given)
+        return found ? found : given;
+    hub_cache_folder(&variables, out);
+    return out;
+}
+
+static void name_after(struct job_model *model, const char *name)
+{
+    snprintf(model->name, sizeof model->name, "%.*s", MODEL_NAME - 1, hub_models_short_name(name));
+}
+
+/* The weights beside it are counted only where all of them were downloaded. */
+static int read_snapshot(struct training_job *job, const char *name, const char *folder, struct error *err)
+{
+    const char *path = arena_printf(job->facts.arena, "%s/config.json", folder);
+    struct job_files here = {0};
+    if (read_config(job, &here, path, NULL, err))
+        return -1;
+    name_after(&job->model, name);
+    job_note(job, FACT_READ, "model", job->model.name,
+             arena_printf(job->facts.arena, "%s in the hub's cache", path));
+    struct error unheard = {0};
+    read_neighbours(job, folder, &unheard);
+    return read_tokenizer(job, folder, err) || read_adapter(job, &here, folder, err) ? -1 : 0;
+}
+
+static int read_known(struct training_job *job, const char *name, json_t *config, struct error *err)
+{
+    int status = job_model_from_config(config, name, &job->model, err);
+    json_decref(config);
+    if (status)
+        return -1;
+    job->model_known = true;
+    job_note(job, FACT_READ, "model", job->model.name,
+             arena_printf(job->facts.arena, "sizes of %s as memplan knows them", name));
+    return 0;
+}
+
+/* Where a name was looked for, in one sentence with the ways out. */
+static const char *not_found(struct arena *arena, const char *name, const char *cache, const char *why)
+{
+    const char *near = model_nearest(name);
+    const char *like = near ? arena_printf(arena, " (%s is)", near) : "";
+    const char *broken = *why ? arena_printf(arena, " (%s)", why) : "";
+    if (!hub_cache_is_name(name))
+        return arena_printf(arena,
+                            "%s: there is no such folder or file here; give --model FOLDER with its "
+                            "config.json, or the name of a preset or of a model on the hub",
+                            name);
+    return arena_printf(
+        arena,
+        "%s is no folder here, %s in the hub's cache %s%s, and not a name whose sizes memplan knows%s; give "
+        "--model FOLDER with its config.json, or --model NAME of one with the same sizes, or put it there "
+        "first: hf download %s config.json",
+        name, *why ? "not usable" : "not", *cache ? cache : "(no variable says where it is)", broken, like,
+        name);
+}
+
+static int read_hub(struct training_job *job, const struct job_files *files, const char *name,
+                    const char **why, struct error *err)
+{
+    const char *cache = cache_folder(job, files);
+    struct hub_cache_snapshot *snapshot = arena_alloc(job->facts.arena, sizeof *snapshot);
+    if (hub_cache_find(cache, name, job->switches.revision, snapshot))
+        return read_snapshot(job, name, snapshot->folder, err);
+    json_t *config = hub_models_config(name);
+    if (config)
+        return read_known(job, name, config, err);
+    *why = not_found(job->facts.arena, name, cache, snapshot->why);
+    return 1;
+}
+
 int job_read_model(struct training_job *job, const struct job_files *files, const char *source,
-                   const char *option, struct error *err)
+                   const char *option, const char **why, struct error *err)
 {
     struct stat info;
     struct arena *arena = job->facts.arena;
@@ -196,7 +295,7 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
         return 0;
     }
     if (!found || stat(found, &info))
-        return 1;
+        return read_hub(job, files, source, why, err);
     struct job_files here = {.script = files->script};
     if (S_ISDIR(info.st_mode))
         return read_config(job, &here, arena_printf(arena, "%s/config.json", found), found, err);

@@ -159,6 +159,13 @@ static int read_bert(const json_t *config, const char *where, struct job_model *
     return read_keys(bert_keys, config, where, m, err);
 }
 
+/* BERT whose positions count from behind the padding token's, which is 1 (create_position_ids_from_input_ids()). */
+static int read_roberta(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->unused_positions = 2;
+    return read_bert(config, where, m, err);
+}
+
 static int read_neox(const json_t *config, const char *where, struct job_model *m, struct error *err)
 {
     m->positions = JOB_ROPE;
@@ -237,6 +244,8 @@ static const struct {
     {"deepseek_v3", read_deepseek},
     {"gpt_neox", read_neox},
     {"bert", read_bert},
+    {"roberta", read_roberta},
+    {"xlm-roberta", read_roberta},
 };
 
 /* The folder of config.json names the model best. */
@@ -276,7 +285,7 @@ int job_model_from_config(const json_t *config, const char *where, struct job_mo
         return error_set(
             err,
             "%s: model_type \"%.40s\" is not known; gpt2, llama, mistral, qwen2, qwen3, phi3, mixtral, "
-            "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_neox and bert are",
+            "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_neox, bert, roberta and xlm-roberta are",
             where, type);
     if (types[i].read(config, where, &m, err))
         return -1;

@@ -43,7 +43,8 @@ struct job_model {
     enum job_norm norm;
     enum job_positions positions;
     int64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab, max_seq_len;
-    int64_t token_types; /* BERT's segments */
+    int64_t unused_positions; /* of max_seq_len, which no text has (RoBERTa) */
+    int64_t token_types;      /* BERT's segments */
     bool gated;          /* SwiGLU: three matrices instead of two */
     bool tied;
     bool qkv_bias, proj_bias, ffn_bias, head_bias;

@@ -110,48 +110,21 @@ static void note_parameters(struct training_job *job)
                  "not as many as the description has: the file may hold other layers too");
 }
 
-/* NAME=value, or --export=ALL,NAME=value of srun, where a comma ends the value. */
-static bool sets_allocator(const struct word *word, struct arena *arena, struct word *out)
+static void note_allocator(struct training_job *job, const struct job_files *files)
 {
-    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="};
-    bool exports = !strncmp(word->text, "--export=", 9);
-    for (int i = 0; i < 2; i++) {
-        const char *at = exports ? strstr(word->text, names[i]) : word->text;
-        if (!at || strncmp(at, names[i], strlen(names[i])))
-            continue;
-        at += strlen(names[i]);
-        *out = *word;
-        out->text = arena_printf(arena, "%.*s", (int)(exports ? strcspn(at, ",") : strlen(at)), at);
-        return true;
-    }
-    return false;
-}
-
-/* Set in the script, or before the launch on its line. */
-static void note_allocator(struct training_job *job, const struct words *command,
-                           const struct job_files *files)
-{
-    static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
-    struct word found = {0};
-    if (files->script && files->script->allocator.count)
-        found = files->script->allocator.list[0];
-    for (int i = 0; i < command->count; i++)
-        sets_allocator(&command->list[i], job->facts.arena, &found);
-    const char *edited = job_edit_variable(&files->edits, name);
-    if (edited)
-        found = (struct word){.text = edited};
-    if (!found.text)
+    struct word found;
+    if (!job_environment_find(job, files, "PYTORCH_CUDA_ALLOC_CONF", &found) &&
+        !job_environment_find(job, files, "PYTORCH_ALLOC_CONF", &found))
         return;
     job->kernels.allocator = found.text;
-    job_note(job, FACT_READ, name, found.text, job_origin(job, &found));
+    job_note(job, FACT_READ, "PYTORCH_CUDA_ALLOC_CONF", found.text, job_origin(job, &found));
 }
 
-static int read_job(const struct jobs_request *request, const struct words *command,
-                    const struct words *batch, const struct job_files *files, struct training_job *job,
-                    struct error *err)
+static int read_job(const struct jobs_request *request, const struct words *batch,
+                    const struct job_files *files, struct training_job *job, struct error *err)
 {
     struct launch launch;
-    if (launcher_read(job, command, batch, &launch, err))
+    if (launcher_read(job, files->command, batch, &launch, err))
         return -1;
     if (request->ranks) {
         for (int i = 0; i < job->facts.count; i++)
@@ -162,7 +135,7 @@ static int read_job(const struct jobs_request *request, const struct words *comm
     }
     add_with(&launch, request, job->facts.arena);
     job_edit_words(&request->edits, &launch.arguments, job->facts.arena);
-    note_allocator(job, command, files);
+    note_allocator(job, files);
     if (read_framework(job, &launch, files, err))
         return -1;
     note_parameters(job);
@@ -201,11 +174,12 @@ int jobs_read_text(const struct jobs_request *request, const char *file, const c
     *out = (struct training_job){.facts.arena = arena};
     if (shell_read(&input, arena, &script, err) || find_launch(&script, request, file, &launch, err))
         return -1;
-    struct job_files files = {.script = &script, .model = request->model, .edits = request->edits};
+    struct job_files files = {
+        .script = &script, .model = request->model, .command = &launch->words, .edits = request->edits};
     if (slash)
         files.folder = arena_printf(arena, "%.*s", (int)(slash - file), file);
     note_script(out, &script, launch);
-    return read_job(request, &launch->words, &script.batch, &files, out, err);
+    return read_job(request, &script.batch, &files, out, err);
 }
 
 static int read_script(const struct jobs_request *request, struct arena *arena, struct training_job *out,
@@ -228,11 +202,11 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
 {
     struct words words = {arena_array(arena, (size_t)request->command_count + 1, sizeof(struct word)), 0},
                  none = {0};
-    struct job_files files = {.model = request->model, .edits = request->edits};
+    struct job_files files = {.model = request->model, .command = &words, .edits = request->edits};
     *out = (struct training_job){.facts.arena = arena};
     if (request->script)
         return read_script(request, arena, out, err);
     for (int i = 0; i < request->command_count; i++)
         words.list[words.count++] = (struct word){.text = request->command[i]};
-    return read_job(request, &words, &none, &files, out, err);
+    return read_job(request, &none, &files, out, err);
 }

@@ -144,7 +144,7 @@ static int finish_command(struct parser *p, struct command *c)
     if (p->called && c->declares && shell_is_one_of(name, local) && keep_locals(p, c))
         return -1;
     for (int i = 0; i < c->assigned_count; i++)
-        if ((!c->words.count || c->declares || shell_is_allocator(c->assigned[i])) &&
+        if ((!c->words.count || c->declares || shell_is_setting(c->assigned[i])) &&
             shell_assign(p, c->assigned[i]))
             return -1;
     if (!c->words.count || c->declares || shell_is_one_of(name, testing))
@@ -303,6 +303,6 @@ int shell_read(const struct shell_input *input, struct arena *arena, struct shel
         return -1;
     if (shell_parse(&p))
         return -1;
-    shell_find_allocator(&scope, out);
+    shell_find_settings(&scope, out);
     return 0;
 }

@@ -28,6 +28,12 @@ struct shell_variable {
     const char *name, *value;
 };
 
+/* A variable that others than the script read, as the script leaves it: PYTORCH_CUDA_ALLOC_CONF, HF_HOME. */
+struct shell_setting {
+    const char *name;
+    struct word value;
+};
+
 struct shell_input {
     const char *text;
     size_t length;
@@ -47,7 +53,8 @@ struct shell_script {
     struct word *skipped; /* what was not executed, and changes what comes after: `source env.sh`, `eval` */
     int skipped_count;
     struct words batch; /* the options of #SBATCH lines */
-    struct words allocator; /* PYTORCH_CUDA_ALLOC_CONF, the one word that it is set to; or none */
+    struct shell_setting *settings;
+    int setting_count;
 };
 
 /* Everything in *out lives as long as the arena. Fails on what no shell would read, and on what grows without end. */

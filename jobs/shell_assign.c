@@ -1,6 +1,8 @@
 /* What a script assigns: variables and arrays, and what takes their values away again. */
 #include "jobs/shell_parse.h"
 
+#include "model/hub_cache.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,26 +222,43 @@ int shell_give_variables(struct scope *scope, const struct shell_input *input, s
     return give_arguments(scope, input, err);
 }
 
-/* ---- the allocator ---- */
+/* ---- what others read ---- */
 
-static const char *const allocators[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+/* Of PyTorch's allocator; those of the hub's cache come behind them. */
+static const char *const allocators[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", NULL};
 
-/* What is set for one command is no variable for the next; this one is wanted all the same. */
-bool shell_is_allocator(struct span s)
+/* The i-th name; NULL: there are no more. */
+static const char *setting_name(int i)
 {
-    for (int i = 0; i < 2; i++)
-        if ((size_t)(s.end - s.from) > strlen(allocators[i]) &&
-            !strncmp(s.from, allocators[i], strlen(allocators[i])) && s.from[strlen(allocators[i])] == '=')
+    enum { ALLOCATORS = sizeof allocators / sizeof allocators[0] - 1 };
+    return i < ALLOCATORS ? allocators[i] : hub_cache_variable_names()[i - ALLOCATORS];
+}
+
+/* What is set for one command is no variable for the next; these are wanted all the same. */
+bool shell_is_setting(struct span s)
+{
+    const char *name;
+    for (int i = 0; (name = setting_name(i)); i++)
+        if ((size_t)(s.end - s.from) > strlen(name) && !strncmp(s.from, name, strlen(name)) &&
+            s.from[strlen(name)] == '=')
             return true;
     return false;
 }
 
-void shell_find_allocator(struct scope *scope, struct shell_script *out)
+void shell_find_settings(struct scope *scope, struct shell_script *out)
 {
-    int room = 0;
-    for (int i = 0; i < 2; i++) {
-        const struct variable *v = shell_find(scope, allocators[i], strlen(allocators[i]));
-        if (v && v->count && !out->allocator.count)
-            shell_split(scope, &v->values[0], true, &out->allocator, &room);
+    int names = 0;
+    while (setting_name(names))
+        names++;
+    out->settings = arena_array(scope->arena, (size_t)names, sizeof *out->settings);
+    for (int i = 0; i < names; i++) {
+        const char *name = setting_name(i);
+        const struct variable *v = shell_find(scope, name, strlen(name));
+        struct words words = {0};
+        int room = 0;
+        if (v && v->count)
+            shell_split(scope, &v->values[0], true, &words, &room);
+        if (words.count)
+            out->settings[out->setting_count++] = (struct shell_setting){name, words.list[0]};
     }
 }

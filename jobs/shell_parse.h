@@ -107,9 +107,9 @@ int shell_forget_words(struct parser *p, const struct words *words);
 void shell_unset_words(struct parser *p, const struct words *words);
 int shell_set_number(struct parser *p, const char *name, int64_t number);
 int shell_give_variables(struct scope *scope, const struct shell_input *input, struct error *err);
-/* Whether it sets PyTorch's allocator, which is wanted even when it is set for one command alone. */
-bool shell_is_allocator(struct span assignment);
-void shell_find_allocator(struct scope *scope, struct shell_script *out);
+/* Whether it sets a variable of shell_script.settings, which is wanted even when it is set for one command alone. */
+bool shell_is_setting(struct span assignment);
+void shell_find_settings(struct scope *scope, struct shell_script *out);
 
 /* ---- shell_blocks.c ---- */
 

@@ -248,10 +248,9 @@ static int read_model(struct training_job *job, const struct job_files *files, s
 {
     const struct job_switches *s = &job->switches;
     if (files->model) {
-        int status = job_read_model(job, files, files->model, "--model", err);
-        return status > 0
-                   ? error_set(err, "--model %s: there is no such folder or preset; correct it", files->model)
-                   : status;
+        const char *why;
+        int status = job_read_model(job, files, files->model, "--model", &why, err);
+        return status > 0 ? error_set(err, "--model %s", why) : status;
     }
     for (size_t i = 0; i < sizeof flavors / sizeof flavors[0]; i++)
         if (!strcmp(flavors[i].name, s->model_name) && is_flavor(s->flavor, flavors[i].flavor)) {

@@ -272,7 +272,8 @@ TEST(shell_empty_values, "a variable without a value is a word without letters, 
 {
     struct error err = {0};
     ASSERT_OK(read_script("PYTORCH_CUDA_ALLOC_CONF= run a\n", &err));
-    ASSERT_INT(script.allocator.count, 1);
-    ASSERT_STR(script.allocator.list[0].text, "");
+    ASSERT_INT(script.setting_count, 1);
+    ASSERT_STR(script.settings[0].name, "PYTORCH_CUDA_ALLOC_CONF");
+    ASSERT_STR(script.settings[0].value.text, "");
     arena_free(arena);
 }

@@ -1,0 +1,154 @@
+/* Models known by their names on the hub against the numbers of parameters that were published of them. */
+#include "model/hub_models.h"
+
+#include "jobs/job_model.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+enum {
+    /* Files of BERT's weights have a pooler (h x h + h) and a classifier of two sentences (2 h + 2) too; some have the first. */
+    BASE_POOLER = 768 * 768 + 768,
+    BASE_ENDS = BASE_POOLER + 2 * 768 + 2,
+    LARGE_POOLER = 1024 * 1024 + 1024,
+    LARGE_ENDS = LARGE_POOLER + 2 * 1024 + 2,
+    /* Files of GPT-2's weights have the mask of each layer, T x T. */
+    GPT2_MASK = 1024 * 1024,
+};
+
+/* The first name of each model. GPT-2 and the BERTs: a table of the hub's files of 2023, temp.md of huggingface/safetensors. Pythia
+ * and GPT-NeoX: their README and model card. DeepSeek-V3: without the layer that predicts further tokens, as in its report. The
+ * others: the elements that the hub counts in their safetensors files. */
+static const struct {
+    const char *name;
+    int64_t parameters;
+} published[] = {
+    {"gpt2", 137022720 - 12LL * GPT2_MASK},
+    {"gpt2-medium", 379988992 - 24LL * GPT2_MASK},
+    {"gpt2-large", 811778816 - 36LL * GPT2_MASK},
+    {"gpt2-xl", 1557611200},
+    {"distilgpt2", 88204032 - 6LL * GPT2_MASK},
+    {"bert-base-uncased", 110106428 - BASE_ENDS},
+    {"bert-base-cased", 108932934 - BASE_ENDS},
+    {"bert-base-multilingual-cased", 178566653 - BASE_ENDS},
+    {"bert-base-multilingual-uncased", 168055961 - BASE_ENDS},
+    {"bert-base-chinese", 102882442 - BASE_ENDS},
+    {"bert-large-uncased", 336226108 - LARGE_ENDS},
+    {"bert-large-cased", 334661958 - LARGE_ENDS},
+    {"roberta-base", 124697433},
+    {"roberta-large", 355412057},
+    {"distilroberta-base", 82760793 - BASE_POOLER},
+    {"xlm-roberta-base", 278885778 - BASE_POOLER},
+    {"xlm-roberta-large", 561192082 - LARGE_POOLER},
+    {"meta-llama/Llama-2-7b-hf", 6738415616},
+    {"meta-llama/Llama-2-13b-hf", 13015864320},
+    {"meta-llama/Llama-2-70b-hf", 68976648192},
+    {"meta-llama/Meta-Llama-3-8B", 8030261248},
+    {"meta-llama/Meta-Llama-3-70B", 70553706496},
+    {"meta-llama/Llama-3.1-8B", 8030261248},
+    {"meta-llama/Llama-3.1-70B", 70553706496},
+    {"meta-llama/Llama-3.1-405B", 405853388800},
+    {"meta-llama/Llama-3.2-1B", 1235814400},
+    {"meta-llama/Llama-3.2-3B", 3212749824},
+    {"mistralai/Mistral-7B-v0.1", 7241732096},
+    {"mistralai/Mistral-7B-v0.3", 7248023552},
+    {"mistralai/Mixtral-8x7B-v0.1", 46702792704},
+    {"mistralai/Mixtral-8x22B-v0.1", 140630071296},
+    {"Qwen/Qwen2-0.5B", 494032768},
+    {"Qwen/Qwen2-1.5B", 1543714304},
+    {"Qwen/Qwen2.5-3B", 3085938688},
+    {"Qwen/Qwen2-7B", 7615616512},
+    {"Qwen/Qwen2.5-14B", 14770033664},
+    {"Qwen/Qwen2.5-32B", 32763876352},
+    {"Qwen/Qwen2-72B", 72706203648},
+    {"Qwen/Qwen3-0.6B", 596049920},
+    {"Qwen/Qwen3-1.7B", 1720574976},
+    {"Qwen/Qwen3-4B", 4022468096},
+    {"Qwen/Qwen3-8B", 8190735360},
+    {"Qwen/Qwen3-14B", 14768307200},
+    {"Qwen/Qwen3-32B", 32762123264},
+    {"Qwen/Qwen3-30B-A3B", 30532122624},
+    {"Qwen/Qwen3-235B-A22B", 235093634560},
+    {"deepseek-ai/DeepSeek-V2-Lite", 15706484224},
+    {"deepseek-ai/DeepSeek-V2", 235741434880},
+    {"deepseek-ai/DeepSeek-V3", 671026419200},
+    {"microsoft/Phi-3-mini-4k-instruct", 3821079552},
+    {"microsoft/Phi-4-mini-instruct", 3836021760},
+    {"microsoft/phi-4", 14659507200},
+    {"TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", 1100048384},
+    {"HuggingFaceTB/SmolLM2-135M", 134515008},
+    {"HuggingFaceTB/SmolLM2-360M", 361821120},
+    {"HuggingFaceTB/SmolLM2-1.7B", 1711376384},
+    {"EleutherAI/pythia-14m", 14067712},
+    {"EleutherAI/pythia-31m", 30494720},
+    {"EleutherAI/pythia-70m", 70426624},
+    {"EleutherAI/pythia-160m", 162322944},
+    {"EleutherAI/pythia-410m", 405334016},
+    {"EleutherAI/pythia-1b", 1011781632},
+    {"EleutherAI/pythia-1.4b", 1414647808},
+    {"EleutherAI/pythia-2.8b", 2775208960},
+    {"EleutherAI/pythia-6.9b", 6857302016},
+    {"EleutherAI/pythia-12b", 11846072320},
+    {"EleutherAI/gpt-neox-20b", 20554567680},
+};
+
+enum { PUBLISHED = sizeof published / sizeof published[0] };
+
+static void read_known(const char *name, struct job_model *out)
+{
+    struct error err = {0};
+    json_t *config = hub_models_config(name);
+    ASSERT_MSG(config, "%s: its row is no JSON", name);
+    ASSERT_MSG(!job_model_from_config(config, name, out, &err), "%s: %s", name, err.text);
+    json_decref(config);
+}
+
+/* Rows that differ in positions alone follow the one that has the count. */
+TEST(hub_models_parameters, "every model known by a name of the hub has its published number of parameters")
+{
+    int at = -1;
+    for (const char *const *name = hub_models_names(); *name; name++) {
+        struct job_model model;
+        if (at + 1 < PUBLISHED && !strcmp(published[at + 1].name, *name))
+            at++;
+        ASSERT(at >= 0);
+        read_known(*name, &model);
+        ASSERT_MSG(job_model_parameters(&model) == published[at].parameters, "%s: %lld and not %lld", *name,
+                   (long long)job_model_parameters(&model), (long long)published[at].parameters);
+        ASSERT_STR(model.name, hub_models_short_name(*name));
+    }
+    ASSERT_INT(at, PUBLISHED - 1);
+}
+
+TEST(hub_models_trained, "those of a family that memplan trains have as many for its own commands")
+{
+    int trained = 0;
+    for (const char *const *name = hub_models_names(); *name; name++) {
+        struct job_model job;
+        struct model model;
+        json_t *config = hub_models_config(*name);
+        const char *type = json_string_value(json_object_get(config, "model_type"));
+        if (!strcmp(type, "gpt2") || !strcmp(type, "llama") || !strcmp(type, "mistral") ||
+            !strcmp(type, "qwen2")) {
+            struct error err = {0};
+            ASSERT_MSG(!model_from_json(config, *name, &model, &err), "%s: %s", *name, err.text);
+            read_known(*name, &job);
+            ASSERT_INT(model_parameters(&model), job_model_parameters(&job));
+            ASSERT_INT(model.max_seq_len, job.max_seq_len);
+            trained++;
+        }
+        json_decref(config);
+    }
+    ASSERT(trained > 40);
+}
+
+TEST(hub_models_by_name, "a name is known as it is written, once, and no other name for being like it")
+{
+    const char *const *names = hub_models_names();
+    ASSERT(!hub_models_config("meta-llama/Llama-3.1-8B-Chat"));
+    ASSERT(!hub_models_config("llama-3.1-8b"));
+    ASSERT(!hub_models_config(""));
+    for (int i = 0; names[i]; i++)
+        for (int k = i + 1; names[k]; k++)
+            ASSERT_MSG(strcmp(names[i], names[k]), "%s is there twice", names[i]);
+}
