@@ -90,11 +90,13 @@ static void pause_for(double seconds)
 
 static int follow_lines(struct watch_state *watch, const struct watch_options *o, struct error *err)
 {
-    bool news = true;
+    bool news = true, was_silent = false;
     for (int64_t told = -1;; pause_for(o->interval)) {
         if (told >= 0 && watch_look(watch, &news, err))
             return -1;
-        bool worth = o->json ? news : watch_steps_done(watch) != told;
+        bool is_silent = watch_view_is_silent(watch);
+        bool worth = is_silent != was_silent || (o->json ? news : watch_steps_done(watch) != told);
+        was_silent = is_silent;
         if ((worth || watch_is_over(watch)) && print_line(watch, o->json, err))
             return -1;
         if (watch_is_over(watch))

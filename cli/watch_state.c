@@ -1,5 +1,6 @@
 #include "cli/watch_state.h"
 
+#include "base/checked.h"
 #include "base/clock.h"
 
 #include <limits.h>
@@ -214,10 +215,31 @@ static int read_file(struct watch_state *watch, struct error *err)
     return status;
 }
 
+/* Since the file was written last, as the machine's clock has it: a run may have died long before anybody looked. */
+static int64_t age_ns(const char *path)
+{
+    char wal[PATH_MAX];
+    const char *paths[] = {path, wal};
+    int64_t youngest = INT64_MAX;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(wal, sizeof wal, "%s-wal", path);
+    for (int i = 0; i < 2; i++) {
+        struct stat file;
+        if (stat(paths[i], &file))
+            continue;
+        int64_t age =
+            (int64_t)(now.tv_sec - file.st_mtim.tv_sec) * 1000000000 + now.tv_nsec - file.st_mtim.tv_nsec;
+        youngest = min_i64(youngest, age);
+    }
+    return youngest == INT64_MAX ? 0 : max_i64(youngest, 0);
+}
+
 /* Clocks of files tick slowly: a change may hide behind one that was seen, so that now and then a look is worth it anyway. */
 int watch_look(struct watch_state *watch, bool *news, struct error *err)
 {
     static const int64_t anyway_ns = 3000000000;
+    bool is_first = !watch->look_ns;
     int64_t now_ns = clock_ns();
     uint64_t stamp = stamp_of(watch->path);
     *news = stamp != watch->stamp;
@@ -230,7 +252,7 @@ int watch_look(struct watch_state *watch, bool *news, struct error *err)
     for (int rank = 1; !watch->run.finished_at && rank < watch->run.ranks; rank++)
         read_part(watch, rank, news);
     if (*news)
-        watch->news_ns = now_ns;
+        watch->news_ns = now_ns - (is_first ? age_ns(watch->path) : 0);
     return 0;
 }
 

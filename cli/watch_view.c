@@ -157,15 +157,19 @@ static double silent_s(const struct watch_state *watch)
     return (double)(clock_ns() - watch->news_ns) * 1e-9;
 }
 
+bool watch_view_is_silent(const struct watch_state *watch)
+{
+    return !watch_is_over(watch) && silent_s(watch) > fmax(SILENCE_S, 10 * watch_step_seconds(watch));
+}
+
 /* "running for 3 min 04 s", "done after 3 min 04 s", or what else there is to say of how it goes. */
 static void add_condition(const struct watch_state *watch, struct text *out)
 {
     char time[UNITS_TEXT];
-    double patience_s = fmax(SILENCE_S, 10 * watch_step_seconds(watch));
     if (watch_is_over(watch))
         text_printf(out, "%s after %s", watch_ended_early(watch) ? "ended early," : "done",
                     units_format_seconds(watch_seconds_since_start(watch), time));
-    else if (silent_s(watch) > patience_s)
+    else if (watch_view_is_silent(watch))
         text_printf(out, "no news for %s; was it killed?",
                     units_format_seconds(floor(silent_s(watch)), time));
     else
@@ -203,7 +207,7 @@ static void add_steps(struct page *page, const struct watch_state *watch)
     } else {
         text_printf(&page->line, "%" PRId64, done);
     }
-    if (left > 0)
+    if (left > 0 && !watch_view_is_silent(watch))
         text_printf(&page->line, "   %s left", units_format_seconds(left, time));
     end_line(page);
 }
@@ -403,7 +407,7 @@ void watch_view_line(const struct watch_state *watch, struct text *out)
     text_add(out, "  ");
     add_share(out, rank->peak_bytes, watch->run.capacity_bytes);
     text_add(out, "  ");
-    if (left > 0)
+    if (left > 0 && !watch_view_is_silent(watch))
         text_printf(out, "%s left", units_format_seconds(left, time));
     else
         add_condition(watch, out);
@@ -431,7 +435,10 @@ json_t *watch_view_json(const struct watch_state *watch)
     json_t *ranks = json_array();
     for (int rank = 0; rank < watch->run.ranks; rank++)
         json_array_append_new(ranks, rank_to_json(&watch->ranks[rank], rank));
-    const char *state = !watch_is_over(watch) ? "running" : watch_ended_early(watch) ? "ended early" : "done";
+    const char *state = watch_view_is_silent(watch) ? "silent"
+                        : !watch_is_over(watch)     ? "running"
+                        : watch_ended_early(watch)  ? "ended early"
+                                                    : "done";
     json_t *out = json_pack("{s:I, s:s?, s:s?, s:s, s:I}", "run_id", (json_int_t)watch->run_id, "model",
                             watch->run.model, "command", watch->run.command, "state", state, "steps_done",
                             (json_int_t)watch_steps_done(watch));

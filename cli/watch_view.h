@@ -20,6 +20,9 @@ void watch_view_page(const struct watch_state *watch, const struct watch_paper *
 /* Appends "step   12/60  loss  4.1234 ..." or, of a run that is over, how it ended; without a newline. */
 void watch_view_line(const struct watch_state *watch, struct text *out);
 
+/* Has nothing come for so long that the run may be dead? */
+bool watch_view_is_silent(const struct watch_state *watch);
+
 /* New reference. */
 json_t *watch_view_json(const struct watch_state *watch);
 

@@ -232,6 +232,24 @@ def a_run_that_ended_early_is_a_no():
 
 
 @test
+def a_run_that_died_before_anybody_looked_is_no_running_one():
+    with training() as run:
+        run.kill()
+        run.wait()
+    for name in ("run.db", "run.db-wal"):
+        if os.path.exists(name):
+            os.utime(name, (time.time() - 7220,) * 2)
+    page = memplan("watch", "run.db", "--once").stdout
+    told = re.compile(r"no news for 2 h 0\d min; was it killed\?")
+    assert told.search(page) and " left" not in page, page
+    assert json.loads(memplan("watch", "run.db", "--once", "--json").stdout)["state"] == "silent"
+    with subprocess.Popen([MEMPLAN, "watch", "run.db"], stdout=subprocess.PIPE, text=True) as view:
+        line = view.stdout.readline()
+        view.kill()
+    assert told.search(line), line
+
+
+@test
 def a_watched_run_is_as_it_would_have_been():
     losses = []
     for watched in (False, True):
