@@ -128,6 +128,8 @@ static const char *recomputation(const struct workload *w)
         [WORKLOAD_FULL] = "every layer made again (full)",
         [WORKLOAD_EXPERTS] = "experts made again",
         [WORKLOAD_EXPERTS_AND_NORMS] = "experts and norms made again",
+        [WORKLOAD_GELU] = "GELUs made again",
+        [WORKLOAD_GELU_AND_NORMS] = "GELUs and norms made again",
     };
     return names[w->recompute];
 }

@@ -46,6 +46,8 @@ enum decision {
     FROZEN_BITS,
     LOSS_HELD, /* and the caller keeps the logits, and what else the sweep of 492 layouts tells */
     OLD_TORCH,
+    PROJECTIONS_KEPT,
+    BUCKETS_EARLY,
     SOFTMAX_INPUT,
     ENDS,
     EXPANDABLE,
@@ -71,6 +73,7 @@ static const struct rule rules[] = {
     {"framework", "hf-trainer", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "fsdp", LIBRARY, WORKLOAD_TRANSFORMERS},
     {"framework", "deepspeed", LIBRARY, WORKLOAD_TRANSFORMERS},
+    {"framework", "deepspeed", BUCKETS_EARLY, 1}, /* before 0.16.5, of 2025-03 */
     {"framework", "composer", LOSS,
      WORKLOAD_LOSS_KERNEL},               /* llm-foundry modeling_mpt.py: loss_fn='fused_crossentropy' */
     {"framework", "Ulysses", NOTHING, 0}, /* cp by exchanging heads: as many tokens and heads a rank */
@@ -79,8 +82,9 @@ static const struct rule rules[] = {
     {"source", "SC'21", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "Activation recomputation paper", LIBRARY, WORKLOAD_MEGATRON_LEGACY},
     {"source", "(2023 text)", OLD_TORCH, 1},
-    {"source", "(2023 text)", SOFTMAX_INPUT, 1},         /* measured in 2022-01, with PyTorch 1.10 */
-    {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP}, /* adamw_hf */
+    {"source", "(2023 text)", SOFTMAX_INPUT, 1},          /* measured in 2022-01, with PyTorch 1.10 */
+    {"source", "(2023 text)", STEP, WORKLOAD_STEP_LOOP},  /* adamw_hf */
+    {"source", "pull request #309", PROJECTIONS_KEPT, 1}, /* llm.c of 2024-05 */
     {"source", "golden values", STAGE_LAST, 1},
     /* torchtitan's own history, by the date of the case. */
     {"source", "torchtitan commit", NORM, WORKLOAD_NORM_COMPOSED}, /* nn.RMSNorm, since 2025-02-25 */
@@ -188,7 +192,9 @@ static const struct rule rules[] = {
     {"recompute", "moe_act", RECOMPUTE, WORKLOAD_EXPERTS},
     {"recompute", "layernorm", RECOMPUTE, WORKLOAD_EXPERTS_AND_NORMS},
     {"recompute", "offload", INPUTS_OFFLOADED, 1},
-    {"recompute", "GELU recompute", NOTHING, 0},
+    {"recompute", "GELU recompute", RECOMPUTE, WORKLOAD_GELU},
+    /* llm.c: what it compares with is -r 2, by the list of tensors. */
+    {"source", "pull request #676", RECOMPUTE, WORKLOAD_GELU_AND_NORMS},
 
     {"flash_attention", "yes", ATTENTION, WORKLOAD_FLASH},
     {"flash_attention", "^no", ATTENTION, WORKLOAD_EAGER},
@@ -376,6 +382,12 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case OLD_TORCH:
         w->old_torch = true;
+        break;
+    case BUCKETS_EARLY:
+        w->buckets_early = value;
+        break;
+    case PROJECTIONS_KEPT:
+        w->projections_kept = true;
         break;
     case ENDS:
         w->wraps_ends = value;

@@ -72,9 +72,14 @@ static double tensor_alone(const struct measured_case *c)
     return NAN;
 }
 
+/* Of layers; llm.c's log counts all that it takes at start but states. */
 static double activations_alone(const struct workload *w)
 {
+    struct workload_memory memory;
+    struct error err;
     double bytes = 0;
+    if (w->library == WORKLOAD_LLMC)
+        return workload_memory(w, &memory, &err) ? NAN : (double)memory.peak.by_role[ROLE_ACTIVATION];
     for (int64_t layer = 0; layer < w->model.layers; layer++)
         bytes += layer_kept_bytes(w, layer);
     return bytes;

@@ -4,8 +4,9 @@
 
 #define PAPER "Korthikanti et al. 2022, section 4.1"
 #define HOOKS "saved-tensor hooks (tests/torch/compare_saved.py)"
-#define EVERY (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS)
-#define NORM  (KEEP_CORE | KEEP_EXPERTS) /* what norms make is not kept where norms are made again */
+#define EVERY (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
+#define NORM                                                                                                 \
+    (KEEP_CORE | KEEP_EXPERTS | KEEP_GELU) /* what norms make is not kept where norms are made again */
 
 /* name, element, width, split, conditions, life, kept by, matrix, source. Columns read as in layer_rules.h. */
 const struct layer_rule layer_rules[] = {
@@ -98,9 +99,9 @@ const struct layer_rule layer_rules[] = {
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
      "Linear's result, a partial sum"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
-     "llm.c, train_gpt2.cu of 2024-04: attproj"},
+     "llm.c, train_gpt2.cu before 2024-06-30 (ba4e2c0): attproj"},
     {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
-     "llm.c, train_gpt2.cu of 2024-04: fcproj"},
+     "llm.c, train_gpt2.cu before 2024-06-30 (ba4e2c0): fcproj"},
     {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
     {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
@@ -139,8 +140,8 @@ const struct layer_rule layer_rules[] = {
     /* The feed-forward, plain or gated. */
     {"GELU input", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
      EVERY | KEEP_SECOND, MATRIX_NONE, PAPER},
-    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, EVERY, MATRIX_DOWN,
-     PAPER ": input of the second linear layer"},
+    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS, MATRIX_DOWN, PAPER ": input of the second linear layer"},
     {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY | KEEP_SECOND,
      MATRIX_NONE, HOOKS ": SiLU's input"},
     {"SiLU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED | IF_GATE_WRITTEN, LIFE_KEPT, EVERY,
@@ -288,7 +289,7 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     c |= w->library == WORKLOAD_TITAN && w->sequence_parallel && w->tp > 1 ? IF_SCATTERED : 0;
     c |= w->autocast ? IF_CAST : 0;
     c |= w->compiled ? IF_COMPILED : IF_NOT_COMPILED;
-    c |= w->library == WORKLOAD_LLMC ? IF_LLMC : 0;
+    c |= w->library == WORKLOAD_LLMC && w->projections_kept ? IF_LLMC : 0;
     c |= w->old_torch ? IF_OLD_TORCH : 0;
     c |= w->softmax_keeps_input ? IF_SOFTMAX_INPUT : 0;
     c |= w->logits_whole && w->tp > 1 ? IF_WHOLE : 0;
@@ -482,6 +483,7 @@ bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, in
         [WORKLOAD_CORE] = KEEP_CORE,       [WORKLOAD_EVERY_SECOND] = KEEP_SECOND,
         [WORKLOAD_ALTERNATE] = KEEP_FULL,  [WORKLOAD_FULL] = KEEP_FULL,
         [WORKLOAD_EXPERTS] = KEEP_EXPERTS, [WORKLOAD_EXPERTS_AND_NORMS] = KEEP_NORMS,
+        [WORKLOAD_GELU] = KEEP_GELU,       [WORKLOAD_GELU_AND_NORMS] = KEEP_GELU_NORMS,
     };
     if (!layer_remade(w, layer))
         return layer_rule_saved(w, rule);

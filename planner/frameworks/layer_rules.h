@@ -76,7 +76,7 @@ enum {
     IF_NOT_EXPANDED = 1 << 22,
     IF_COMPILED = 1 << 23,
     IF_NOT_COMPILED = 1 << 24,
-    IF_LLMC = 1 << 25,
+    IF_LLMC = 1 << 25, /* whose projections are kept */
     IF_OLD_TORCH = 1 << 26,
     IF_WHOLE = 1 << 27,
     IF_SCATTERED = 1 << 28,       /* partial sums of tensor-parallel ranks are scattered over the sequence */
@@ -101,6 +101,8 @@ enum {
     KEEP_FULL = 4,   /* full recomputation: the input alone */
     KEEP_EXPERTS = 8,
     KEEP_NORMS = 16,
+    KEEP_GELU = 32, /* all but GELUs; and but what norms make */
+    KEEP_GELU_NORMS = 64,
 };
 
 struct layer_rule {

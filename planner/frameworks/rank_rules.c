@@ -31,9 +31,18 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
                           "torch/csrc/distributed/c10d/reducer.cpp: gradient_as_bucket_view is off"},
     [RANK_PARTITION_GRADIENT] = {"gradients of the partition", ROLE_GRADIENT,
                                  "gradient_bytes x parameters / shards",
-                                 "DeepSpeed stage_1_and_2.py, averaged_gradients; stage3.py"},
-    [RANK_FLAT_BUCKET] = {"reduction bucket", ROLE_COMMUNICATION, "reduce_bucket_size x gradient_bytes",
-                          "DeepSpeed stage_1_and_2.py: two where communication overlaps; stage3.py: one"},
+                                 "DeepSpeed 0.19.8 stage_1_and_2.py, copy_grads_in_partition(): from "
+                                 "backward to the step; stage3.py, grad_partitions_flat_buffer: always"},
+    [RANK_FLAT_BUCKET] = {"reduction bucket", ROLE_COMMUNICATION,
+                          "reduce_bucket_size x compute_bytes (ZeRO-1: gradient_bytes)",
+                          "DeepSpeed 0.19.8 stage_1_and_2.py, setup_buckets(): two where communication "
+                          "overlaps, in backward; stage3.py: one, always"},
+    [RANK_BUCKET_COPY] = {"copy of a bucket", ROLE_COMMUNICATION, "compute_bytes x elements in the bucket",
+                          "DeepSpeed 0.19.8 stage_1_and_2.py, allreduce_bucket(): flattened; "
+                          "coalesced_collectives.py, reduce_scatter_coalesced(): torch.cat"},
+    [RANK_OFFLOAD_BUFFER] = {"gradient on its way to the host", ROLE_COMMUNICATION,
+                             "compute_bytes x parameters of the largest",
+                             "DeepSpeed 0.19.8 stage_1_and_2.py, temp_grad_buffer_for_gpu_offload"},
     [RANK_GATHERED] = {"gathered weights, one buffer", ROLE_COMMUNICATION, "compute_bytes x parameters",
                        "FSDP _flat_param.py; FSDP2 _fsdp_param_group.py, unshard(); DeepSpeed stage3.py"},
     [RANK_WHOLE] = {"gathered weights", ROLE_PARAMETER, "compute_bytes x parameters",
@@ -55,6 +64,9 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
                            "FSDP2 _fsdp_collectives.py, foreach_reduce(): lives until the next unit's"},
     [RANK_SHARD_GRADIENT] = {"gradients", ROLE_GRADIENT, "weight_bytes x parameters / shards",
                              "FSDP2 _fsdp_collectives.py: the result of the reduction"},
+    [RANK_STEP_FLAT] = {"gradients of the partition, flattened", ROLE_WORKSPACE,
+                        "gradient_bytes x parameters / shards",
+                        "DeepSpeed 0.19.8 stage_1_and_2.py, step(); stage3.py: 1e9 at a time"},
     [RANK_STEP_CAST] = {"gradients cast for the optimizer", ROLE_WORKSPACE,
                         "master_bytes x parameters / shards",
                         "Float16OptimizerWithFloat16Params; stage_1_and_2.py; stage3.py: 1e9 at a time"},
@@ -77,7 +89,10 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
                            "llm.c train_gpt2.cu, fill_in_activation_sizes()"},
     [RANK_LLMC_GRADIENTS] = {"gradients of activations", ROLE_ACTIVATION,
                              "5 x compute_bytes x hidden x tokens",
-                             "llm.c train_gpt2.cu, fill_in_grad_act_sizes(): two buffers for all layers"},
+                             "llm.c train_gpt2.cu, fill_in_grad_act_sizes(): two buffers for all layers; "
+                             "since 2024-06-14 (cbe82e7) scratch_bt4c, scratch_btc"},
+    [RANK_LLMC_GELU] = {"GELU of the layer that runs", ROLE_ACTIVATION, "4 x compute_bytes x hidden x tokens",
+                        "llm.c train_gpt2.cu at f1e2ace6, fill_in_activation_sizes(): fch_gelu from -r 1 on"},
 };
 
 const char *model_part_name(enum model_part part)

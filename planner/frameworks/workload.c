@@ -57,8 +57,11 @@ struct workload workload_default(enum workload_library library, enum workload_sh
         .context_bytes = 440LL << 20, /* planner/prediction.c has the readings */
         .cublas_bytes = 8519680,
     };
-    if (deepspeed) /* reduce_bucket_size */
+    if (deepspeed) { /* runtime/zero/config.py of 0.19.8: reduce_bucket_size, stage3_max_reuse_distance; engine.py, get_data_types() */
         w.bucket_elements = 500000000;
+        w.reuse_elements = 1000000000;
+        w.gradient_bytes = 2;
+    }
     /* DDP and FSDP by design, DeepSpeed's overlap_comm with stage 3 alone, Megatron-LM where --overlap-grad-reduce asks for it. */
     w.overlaps_gradients = fsdp || sharding == WORKLOAD_ZERO3 || w.in_buckets;
     return w;

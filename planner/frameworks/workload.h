@@ -41,6 +41,8 @@ enum workload_recompute {
     WORKLOAD_FULL,         /* each layer keeps only its input */
     WORKLOAD_EXPERTS,      /* of experts only the input */
     WORKLOAD_EXPERTS_AND_NORMS,
+    WORKLOAD_GELU,         /* llm.c's -r 1 and -r 2 */
+    WORKLOAD_GELU_AND_NORMS,
 };
 
 enum workload_attention { WORKLOAD_EAGER, WORKLOAD_FUSED_SOFTMAX, WORKLOAD_FLASH };
@@ -113,6 +115,7 @@ struct workload {
     bool offload_optimizer, offload_weights;
     bool softmax_keeps_input; /* PyTorch before 1.11 */
     bool old_torch; /* before 2.0: zero_grad() fills with zeros, and mean() keeps its input for backward */
+    bool projections_kept; /* llm.c before 2024-06-30: the results of two products of each layer */
     bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
 
     enum workload_recompute recompute;
@@ -136,6 +139,8 @@ struct workload {
     bool wraps_ends;             /* and the embedding and the head are units, not parts of the root */
     bool in_buckets;             /* DDP copies gradients to buckets, which together are as large */
     int64_t bucket_elements;     /* of each of DeepSpeed's flat buckets */
+    bool buckets_early;          /* DeepSpeed before 0.16.5: they are there before the loss's backward */
+    int64_t reuse_elements;      /* ZeRO-3: weights stay that are used again before so many others are */
     bool overlaps_gradients;     /* they are reduced beside backward; or behind it */
 
     double expert_capacity; /* each expert's tokens are padded to so many times its fair share; 0: as many as are routed */

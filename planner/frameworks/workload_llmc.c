@@ -39,4 +39,6 @@ void workload_llmc_census(const struct workload *w, struct replay_census *census
             add(census, LABEL_LOSS + i, loss_rule_bytes(w, &loss_forward_rules[i]));
     add(census, rank_label(RANK_LLMC_ENCODED), 2 * workload_hidden_bytes(w));
     add(census, rank_label(RANK_LLMC_GRADIENTS), 5 * workload_hidden_bytes(w));
+    if (w->recompute == WORKLOAD_GELU || w->recompute == WORKLOAD_GELU_AND_NORMS)
+        add(census, rank_label(RANK_LLMC_GELU), 4 * workload_hidden_bytes(w));
 }

@@ -26,10 +26,10 @@ static const struct workload_errors table[WORKLOAD_CLASSES][WORKLOAD_FIGURES] = 
         },
     [WORKLOAD_CLASS_TORCH] =
         {
-            [WORKLOAD_ALLOCATED] = LIST(0.972, 0.987, 0.992, 1.002, 1.031, 1.067, 1.183),
+            [WORKLOAD_ALLOCATED] = LIST(0.972, 0.987, 0.992, 1.002, 1.067, 1.111, 1.183),
             [WORKLOAD_RESERVED] = LIST(0.925, 0.965, 0.980, 0.981, 0.995, 0.999, 1.005, 1.005, 1.007, 1.008,
                                        1.009, 1.016, 1.026, 1.050, 1.062, 1.070, 1.129, 1.300, 2.043),
-            [WORKLOAD_DEVICE] = LIST(0.747, 0.975, 0.977, 0.979, 0.984, 0.993, 1.002, 1.232, 1.937),
+            [WORKLOAD_DEVICE] = LIST(0.686, 0.972, 0.975, 0.977, 0.979, 0.984, 0.993, 1.075, 2.133),
         },
 };
 #undef LIST

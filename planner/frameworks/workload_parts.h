@@ -59,6 +59,12 @@ struct rank {
 
     bool has_states;
     bool syncs; /* gradients are reduced in this backward pass */
+    bool last;  /* backward pass of the step */
+
+    /* DeepSpeed: flat buckets, with how much is in the one that is filled; gradients of the partition, and of this pass alone. */
+    int buckets[2], partition, partition_of_pass;
+    double in_bucket;
+    bool made_gradients; /* in this pass */
 };
 
 /* Tensors that are released in time, each after so many more are made. */
@@ -87,6 +93,8 @@ void workload_label_formula(const struct workload *w, int label, struct text *ou
 bool workload_gathers(const struct workload *w); /* weights are in shards: FSDP, ZeRO-3 */
 bool workload_has_buffer(const struct workload *w); /* of gradients, from the start */
 bool workload_trains(const struct workload *w);     /* all weights, and not adapters */
+/* ZeRO-3 keeps a layer's weights after forward where backward asks for them soon. */
+bool workload_reused_soon(const struct rank *rank, int64_t u);
 double workload_shard_of(const struct rank *rank, int tensor);
 double workload_trained(const struct rank *rank, const struct unit *unit, int tensor); /* elements */
 double workload_unit_elements(const struct unit *unit);
@@ -95,6 +103,8 @@ void workload_units_open(struct rank *rank);
 int workload_unit_take(struct rank *rank, const struct unit *unit, int tensor, enum rank_rule rule, double bytes,
                        int stream);
 int workload_take(struct rank *rank, enum rank_rule rule, double bytes, int stream);
+double workload_all_trained(const struct rank *rank); /* elements of all units: whole, and this rank's shard */
+double workload_all_sharded(const struct rank *rank);
 /* Unit `u` is made whole; `next` is gathered meanwhile, -1: nothing is. */
 void workload_gather(struct rank *rank, int64_t u, int64_t next);
 void workload_scatter(struct rank *rank, int64_t u);
@@ -105,6 +115,12 @@ void workload_drop_casts(struct rank *rank, int64_t u);
 void workload_weight_gradient(struct rank *rank, int64_t u, int tensor);
 void workload_unit_done(struct rank *rank, int64_t u); /* its backward: gradients go to their ranks */
 void workload_pass_done(struct rank *rank);
+
+/* workload_buckets.c */
+bool workload_has_buckets(const struct workload *w); /* DeepSpeed's */
+void workload_buckets_open(struct rank *rank);
+void workload_buckets_add(struct rank *rank, double elements); /* gradients that were just made */
+void workload_buckets_close(struct rank *rank); /* the pass is over */
 
 /* workload_states.c */
 void workload_start(struct rank *rank); /* what is there before the first batch */

@@ -127,24 +127,6 @@ static void take_moments(struct rank *rank)
     }
 }
 
-static double all_elements(const struct rank *rank)
-{
-    double sum = 0;
-    for (int64_t u = 0; u < workload_unit_count(rank); u++)
-        for (int t = 0; t < UNIT_TENSORS; t++)
-            sum += workload_trained(rank, &rank->units[u], t);
-    return sum;
-}
-
-static double all_sharded(const struct rank *rank)
-{
-    double sum = 0;
-    for (int64_t u = 0; u < workload_unit_count(rank); u++)
-        for (int t = 0; t < UNIT_TENSORS; t++)
-            sum += workload_trained(rank, &rank->units[u], t) / workload_shard_of(rank, t);
-    return sum;
-}
-
 /* Of Megatron's own modules, not Transformer Engine's: what scores are added to, and the whole input of a linear layer with
  * sequence parallelism. */
 static double memory_buffer_bytes(const struct workload *w)
@@ -156,6 +138,17 @@ static double memory_buffer_bytes(const struct workload *w)
     return w->library == WORKLOAD_MEGATRON_LEGACY ? fmax(adds ? scores : 0, gathers ? input : 0) : 0;
 }
 
+static double largest_trained(const struct rank *rank, bool sharded)
+{
+    double largest = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++) {
+            double elements = workload_trained(rank, &rank->units[u], t);
+            largest = fmax(largest, sharded ? elements / workload_shard_of(rank, t) : elements);
+        }
+    return largest;
+}
+
 /* What is there before the first batch. */
 void workload_start(struct rank *rank)
 {
@@ -164,7 +157,7 @@ void workload_start(struct rank *rank)
     keep(rank, RANK_CUBLAS, (double)w->cublas_bytes);
     keep(rank, RANK_MEMORY_BUFFER, memory_buffer_bytes(w));
     if (workload_has_buffer(w))
-        keep(rank, RANK_GRADIENT_BUFFER, w->gradient_bytes * all_elements(rank));
+        keep(rank, RANK_GRADIENT_BUFFER, w->gradient_bytes * workload_all_trained(rank));
     /* Seen in Megatron's golden logs of pipelines, and not where there is one stage: a 16-bit gradient of the head stays. */
     if (w->library == WORKLOAD_MEGATRON && w->pp > 1 && rank->stage == w->pp - 1)
         keep(rank, RANK_HEAD_GRADIENT,
@@ -176,22 +169,17 @@ void workload_start(struct rank *rank)
     case WORKLOAD_REPLICATED:
         /* DDP's reducer. */
         if (w->in_buckets && w->dp > 1)
-            keep(rank, RANK_DDP_BUCKETS, w->weight_bytes * all_elements(rank));
+            keep(rank, RANK_DDP_BUCKETS, w->weight_bytes * workload_all_trained(rank));
         break;
-    case WORKLOAD_ZERO2: /* stage_1_and_2.py: averaged gradients of the partition */
-        if (!w->offload_optimizer)
-            keep(rank, RANK_PARTITION_GRADIENT, w->gradient_bytes * all_sharded(rank));
-        /* fallthrough */
-    case WORKLOAD_ZERO1: /* two flat buckets, filled in turn, where communication overlaps */
-        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->gradient_bytes);
-        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->gradient_bytes);
-        take_moments(rank); /* initialize_optimizer_states() */
+    case WORKLOAD_ZERO1:
+    case WORKLOAD_ZERO2: /* stage_1_and_2.py: what a gradient goes through on its way to the host */
+        if (w->offload_optimizer)
+            keep(rank, RANK_OFFLOAD_BUFFER, w->compute_bytes * largest_trained(rank, false));
         break;
     case WORKLOAD_ZERO3: /* stage3.py: the partition's gradients, one flat bucket */
         if (!w->offload_optimizer)
-            keep(rank, RANK_PARTITION_GRADIENT, w->compute_bytes * all_sharded(rank));
-        keep(rank, RANK_FLAT_BUCKET, (double)w->bucket_elements * w->compute_bytes);
-        take_moments(rank);
+            keep(rank, RANK_PARTITION_GRADIENT, w->gradient_bytes * workload_all_sharded(rank));
+        workload_buckets_open(rank);
         break;
     default:
         break;
@@ -206,6 +194,23 @@ static double update_bytes(const struct workload *w)
     return w->master_bytes ? w->master_bytes : w->weight_bytes;
 }
 
+/* DeepSpeed: gradients of the partition are put side by side, then cast; stage3.py does it for a sub-group of 1e9 elements at a
+ * time. Those of ZeRO-1 and 2 go then. */
+static void cast_partition(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    double elements = workload_all_sharded(rank);
+    if (w->offload_optimizer)
+        return;
+    if (w->sharding == WORKLOAD_ZERO3)
+        elements = fmin(elements, 1e9);
+    int flat = workload_take(rank, RANK_STEP_FLAT, w->gradient_bytes * elements, REPLAY_COMPUTE);
+    if (w->master_bytes && w->master_bytes != w->gradient_bytes)
+        keep(rank, RANK_STEP_CAST, w->master_bytes * elements);
+    replay_drop(rank->r, &rank->partition);
+    replay_release(rank->r, flat);
+}
+
 void workload_update(struct rank *rank)
 {
     const struct workload *w = rank->w;
@@ -213,20 +218,13 @@ void workload_update(struct rank *rank)
         return;
     take_moments(rank);
     int mark = rank->state_count;
-    /* Float16OptimizerWithFloat16Params, stage_1_and_2.py, stage3.py (a sub-group of 1e9 elements at a time): masters need
-     * gradients in their own type. */
+    /* Float16OptimizerWithFloat16Params: masters need gradients in their own type. */
     bool casts = w->master_bytes && w->master_bytes != w->gradient_bytes;
-    if (w->sharding == WORKLOAD_ZERO3)
-        keep(rank, RANK_STEP_CAST,
-             w->offload_optimizer ? 0 : 4 * (all_sharded(rank) < 1e9 ? all_sharded(rank) : 1e9));
+    if (workload_has_buckets(w))
+        cast_partition(rank);
     else if (casts && w->library != WORKLOAD_LLMC)
         take_states(rank, RANK_STEP_CAST, w->master_bytes);
-    double largest = 0;
-    for (int64_t u = 0; u < workload_unit_count(rank); u++)
-        for (int t = 0; t < UNIT_TENSORS; t++) {
-            double elements = workload_trained(rank, &rank->units[u], t) / workload_shard_of(rank, t);
-            largest = elements > largest ? elements : largest;
-        }
+    double largest = largest_trained(rank, true);
     if (w->step == WORKLOAD_STEP_FOREACH && !w->step_in_backward && w->optimizer == WORKLOAD_ADAM)
         take_states(rank, RANK_STEP_FOREACH,
                     update_bytes(w)); /* _multi_tensor_adamw: _foreach_sqrt of all second moments at once */
@@ -241,6 +239,7 @@ void workload_update(struct rank *rank)
 /* What backward made goes before the next forward, unless zero_grad() fills it with zeros instead. */
 void workload_zero_gradients(struct rank *rank)
 {
+    replay_drop(rank->r, &rank->partition); /* where no optimizer took it */
     bool torch_optimizer = rank->w->sharding == WORKLOAD_REPLICATED || workload_gathers(rank->w);
     if (rank->w->old_torch && torch_optimizer && rank->w->sharding != WORKLOAD_ZERO3)
         return;

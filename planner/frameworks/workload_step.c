@@ -38,7 +38,7 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
         workload_gather(rank, u, u + 1 < to ? u + 1 : last ? head : -1);
         workload_cast_weights(rank, u);
         workload_layer_forward(rank, u, pass->kept + (u - from) * LAYER_ROWS, false);
-        if (resharded && (u + 1 < to || !keeps_last))
+        if (resharded && (u + 1 < to || !keeps_last) && !workload_reused_soon(rank, u))
             workload_scatter(rank, u);
     }
     if (last) {
@@ -67,6 +67,8 @@ static void backward_input(struct rank *rank, int64_t chunk, struct pass *pass)
 static void backward(struct rank *rank, int64_t chunk, struct pass *pass, bool halved)
 {
     int64_t from = rank->first[chunk], to = rank->first[chunk + 1], head = rank->layers + 1;
+    if (rank->w->buckets_early && workload_has_buckets(rank->w))
+        workload_buckets_open(rank);
     if (is_last(rank, chunk)) {
         workload_gather(rank, head, to > from ? to - 1 : -1);
         if (!halved)
@@ -164,6 +166,7 @@ static void run_step(struct rank *rank, int step, const struct schedule *schedul
             }
             replay_enter(rank->r, first ? REPLAY_FIRST_BACKWARD : REPLAY_BACKWARD);
             rank->syncs = !delays_sync(rank->w) || item->micro_batch == rank->micro_batches - 1;
+            rank->last = i == schedule->count - 1;
             backward(rank, item->chunk, pass, item->work == SCHEDULE_BACKWARD_WEIGHT);
         }
     }
@@ -196,7 +199,12 @@ int workload_stage_replay(const struct workload *w, const struct stage_replay *a
         schedule = v_half(w->pp, shape.micro_batches);
     else if (schedule_shape_check(&shape, err) || schedule_create(&shape, ask->stage, &schedule, err))
         return -1;
-    struct rank rank = {.w = w, .stage = ask->stage, .micro_batches = shape.micro_batches};
+    struct rank rank = {.w = w,
+                        .stage = ask->stage,
+                        .micro_batches = shape.micro_batches,
+                        .buckets = {-1, -1},
+                        .partition = -1,
+                        .partition_of_pass = -1};
     rank.r = replay_create(&options);
     if (ask->census)
         replay_count_at(rank.r, ask->census_take, ask->census);

@@ -108,6 +108,36 @@ static void scale_units(struct rank *rank)
             rank->units[u].tensors[t] *= scale;
 }
 
+/* stage3_max_reuse_distance, in elements that are used until then: the layers behind it, forward and backward. */
+bool workload_reused_soon(const struct rank *rank, int64_t u)
+{
+    const struct workload *w = rank->w;
+    double between = 0;
+    if (w->sharding != WORKLOAD_ZERO3)
+        return false;
+    for (int64_t next = u + 1; next < workload_unit_count(rank); next++)
+        between += next == rank->layers ? 0 : 2 * workload_unit_elements(&rank->units[next]);
+    return between + workload_unit_elements(&rank->units[u]) <= (double)w->reuse_elements;
+}
+
+double workload_all_trained(const struct rank *rank)
+{
+    double sum = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            sum += workload_trained(rank, &rank->units[u], t);
+    return sum;
+}
+
+double workload_all_sharded(const struct rank *rank)
+{
+    double sum = 0;
+    for (int64_t u = 0; u < workload_unit_count(rank); u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            sum += workload_trained(rank, &rank->units[u], t) / workload_shard_of(rank, t);
+    return sum;
+}
+
 int workload_take(struct rank *rank, enum rank_rule rule, double bytes, int stream)
 {
     return replay_take(rank->r, bytes, rank_rules[rule].role, LABEL_RANK + (int)rule * MODEL_PARTS, stream);
@@ -298,12 +328,19 @@ void workload_weight_gradient(struct rank *rank, int64_t u, int t)
     if (workload_has_buffer(w) && w->library != WORKLOAD_MEGATRON_LEGACY)
         return; /* gradient_accumulation_fusion: into the buffer */
     if (workload_has_buffer(w) || w->sharding == WORKLOAD_ZERO2) {
-        replay_release(rank->r, workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT,
-                                                   w->compute_bytes * elements, REPLAY_COMPUTE));
+        int made = workload_unit_take(rank, unit, t, RANK_WEIGHT_GRADIENT, w->compute_bytes * elements,
+                                      REPLAY_COMPUTE);
+        if (w->sharding == WORKLOAD_ZERO2 && made >= 0)
+            workload_buckets_add(rank, elements);
+        replay_release(rank->r, made);
         return;
     }
-    bool half = workload_gathers(w) || w->sharding == WORKLOAD_ZERO1;
-    add_gradient(rank, unit, t, (half ? w->compute_bytes : w->weight_bytes) * elements);
+    int bytes = workload_gathers(w)             ? w->compute_bytes
+                : w->sharding == WORKLOAD_ZERO1 ? w->gradient_bytes /* grad_accum */
+                                                : w->weight_bytes;
+    add_gradient(rank, unit, t, bytes * elements);
+    if (w->sharding == WORKLOAD_ZERO1)
+        workload_buckets_add(rank, elements);
 }
 
 static void drop_gradients(struct rank *rank, struct unit *unit)
@@ -344,7 +381,9 @@ static void reduce_group(struct rank *rank, int64_t u)
             elements += workload_trained(rank, unit + i, t);
             sharded += workload_trained(rank, unit + i, t) / workload_shard_of(rank, t);
         }
-    if (w->sharding != WORKLOAD_ZERO3)
+    if (w->sharding == WORKLOAD_ZERO3)
+        workload_buckets_add(rank, elements);
+    else
         unit->reduced = reduce_input(rank, unit, elements);
     drop_gradients(rank, unit);
     if (w->sharding == WORKLOAD_ZERO3)
@@ -387,4 +426,6 @@ void workload_pass_done(struct rank *rank)
             group_done(rank, u);
     for (int64_t u = 0; u < workload_unit_count(rank); u++)
         replay_drop(rank->r, &rank->units[u].reduced);
+    if (workload_has_buckets(rank->w))
+        workload_buckets_close(rank);
 }

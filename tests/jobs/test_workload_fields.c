@@ -411,12 +411,14 @@ TEST(workload_expert_capacity, "a capacity factor counts where experts' inputs a
 
 /* What no launch says: the program's own habits (workload_default()), the card, how old PyTorch is, and what is counted. */
 static const char *const without_option[] = {
-    "classes",         "wraps_ends",    "parameters",          "loss_chunks",
-    "inputs_whole",    "pads_heads_to", "old_torch",           "context_bytes",
-    "capacity_bytes",  "cublas_bytes",  "softmax_keeps_input", "model",
-    "wraps_ends",      /* by version */
-    "expert_capacity", /* no whole number: the test below */
-    "allocator",       /* a struct, whose fields are in the table */
+    "classes",         "wraps_ends",       "parameters",          "loss_chunks",
+    "inputs_whole",    "pads_heads_to",    "old_torch",           "context_bytes",
+    "capacity_bytes",  "cublas_bytes",     "softmax_keeps_input", "model",
+    "wraps_ends",                          /* by version */
+    "buckets_early",   "projections_kept", /* likewise */
+    "reuse_elements",                      /* stage3_max_reuse_distance: its default is taken */
+    "expert_capacity",                     /* no whole number: the test below */
+    "allocator",                           /* a struct, whose fields are in the table */
 };
 
 static bool is_known(const char *name)
