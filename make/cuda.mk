@@ -10,6 +10,8 @@ CXX       ?= g++
 CUDA_KERNELS := $(sort $(wildcard kernels/cuda/*.cu))
 # CUPTI's are among the others, or in a folder of their own.
 CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include)
+# Where the libraries are found again when they run: NVIDIA's, and CUPTI, which is opened by its name.
+CUDA_RPATH   := -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/extras/CUPTI/lib64
 CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
 # What of the program's own the library has a copy of.
@@ -25,7 +27,7 @@ cuda: $(if $(NVCC),$(BUILD)/libmemplan_cuda.so)
 # Says nothing of its own symbols to the program, which has some of the same objects.
 $(BUILD)/libmemplan_cuda.so: $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(CUDA_PIC)
 	@echo "LINK $@"
-	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lnccl -lcudart -lpthread -lm
+	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs $(CUDA_RPATH) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lnccl -lcudart -lpthread -lm
 
 $(BUILD)/pic/%.o: %.c $(BUILD)/flags.stamp
 	@mkdir -p $(@D) && echo "CC   $< (CUDA)"
@@ -49,7 +51,7 @@ gpu-tests: $(if $(NVCC),$(BUILD)/run-gpu-tests)
 
 $(BUILD)/run-gpu-tests: $(GPU_TEST_OBJ) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
-	$(Q)$(CXX) -fopenmp $(LDFLAGS) -Wl,-rpath,$(CUDA_HOME)/lib64 -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
+	$(Q)$(CXX) -fopenmp $(LDFLAGS) $(CUDA_RPATH) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
 
 ## check-gpu: all that only a GPU shows, in six minutes, into bench/results; skipped with a reason where there is none
 # It builds what it needs by itself. EMULATED=1: the same script over the doubles, with tiny models, to see that it runs.

@@ -432,6 +432,8 @@ static const CUpti_ActivityKind timeline_kinds[] = {
 
 /* The calls that put work on a GPU: only calls that are recorded themselves get a record of their external id. */
 static const CUpti_CallbackId runtime_launches[] = {
+    CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000, /* what nvcc 13 makes of <<< >>> */
+    CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,

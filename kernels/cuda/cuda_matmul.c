@@ -242,9 +242,9 @@ static struct product *find_product(const struct cuda_context *context, struct s
     return &products->list[products->count++];
 }
 
-/* *possible: false where cuBLASLt refuses what it has an algorithm for; NULL: that is a failure. */
+/* p->possible becomes false where cuBLASLt refuses what it said it has an algorithm for. */
 static int run(const struct cuda_context *context, struct product *p, const struct operands *o,
-               bool *possible, struct error *err)
+               struct error *err)
 {
     const float one = 1, beta = p->shape.adds ? 1 : 0;
     int64_t sums = sums_bytes(&p->shape);
@@ -254,13 +254,21 @@ static int run(const struct cuda_context *context, struct product *p, const stru
         cublasLtMatmul(context->products->handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta,
                        o->c ? o->c : o->d, p->d, o->d, p->d, &p->algorithm, (char *)context->scratch + sums,
                        (size_t)(context->scratch_bytes - sums), context->compute);
-    bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
-    if (status == CUBLAS_STATUS_SUCCESS || (refused && possible)) {
-        if (possible)
-            *possible = !refused;
-        return 0;
-    }
-    return refuse("cublasLtMatmul", status, err);
+    p->possible = status == CUBLAS_STATUS_SUCCESS;
+    return p->possible || status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE
+               ? 0
+               : refuse("cublasLtMatmul", status, err);
+}
+
+/* *done: could cuBLASLt? */
+static int try_multiply(const struct cuda_context *context, struct shape *shape, const struct operands *o,
+                        bool *done, struct error *err)
+{
+    struct product *p = find_product(context, shape, o, err);
+    if (!p || (p->possible && run(context, p, o, err)))
+        return -1;
+    *done = p->possible;
+    return 0;
 }
 
 static int refuse_shape(const struct shape *s, struct error *err)
@@ -275,10 +283,10 @@ static int refuse_shape(const struct shape *s, struct error *err)
 static int multiply(const struct cuda_context *context, struct shape *shape, const struct operands *o,
                     struct error *err)
 {
-    struct product *p = find_product(context, shape, o, err);
-    if (!p)
+    bool done;
+    if (try_multiply(context, shape, o, &done, err))
         return -1;
-    return p->possible ? run(context, p, o, NULL, err) : refuse_shape(shape, err);
+    return done ? 0 : refuse_shape(shape, err);
 }
 
 static const struct cuda_context *context_of(const struct kernel_context *ctx)
@@ -294,11 +302,7 @@ static int multiply_with_gelu(const struct cuda_context *context, struct shape *
     *done = false;
     if (shape->m % PACK || (uintptr_t)operands->aux % LEAST_ALIGNMENT)
         return 0;
-    struct product *p = find_product(context, shape, operands, err);
-    if (!p || (p->possible && run(context, p, operands, &p->possible, err)))
-        return -1;
-    *done = p->possible;
-    return 0;
+    return try_multiply(context, shape, operands, done, err);
 }
 
 static struct shape forward_shape(const struct matmul_args *args)
@@ -323,13 +327,28 @@ static struct operands forward_operands(const struct matmul_args *args)
         .a = args->w, .b = args->x, .c = args->residual, .d = args->y, .bias = (void *)args->bias};
 }
 
+/* By a kernel of ours, which adds the residual too: what is stored meanwhile is rounded once. */
+static int add_bias_apart(const struct kernel_context *ctx, const struct matmul_args *args, struct error *err)
+{
+    struct matmul_args bare = *args;
+    struct residual_args sum = {.R = args->M, .C = args->N, .dtype = args->dtype, .y = args->y};
+    sum.residual = args->residual, sum.bias = args->bias;
+    bare.bias = bare.residual = NULL;
+    return cuda_matmul(ctx, &bare, err) || cuda_residual(ctx, &sum, err) ? -1 : 0;
+}
+
 int cuda_matmul(const struct kernel_context *ctx, const struct matmul_args *args, struct error *err)
 {
     if (cuda_check_dtype(args->dtype, "matmul", err))
         return -1;
     struct shape shape = forward_shape(args);
     struct operands operands = forward_operands(args);
-    return multiply(context_of(ctx), &shape, &operands, err);
+    bool done;
+    if (!args->bias)
+        return multiply(context_of(ctx), &shape, &operands, err);
+    if (try_multiply(context_of(ctx), &shape, &operands, &done, err))
+        return -1;
+    return done ? 0 : add_bias_apart(ctx, args, err);
 }
 
 int cuda_matmul_gelu(const struct kernel_context *ctx, const struct matmul_args *args, void *act,
@@ -397,13 +416,9 @@ static int multiply_with_bias(const struct cuda_context *context, struct shape s
 {
     shape.epilogue = CUBLASLT_EPILOGUE_BGRADB;
     operands.bias = args->add ? context->scratch : args->db;
-    struct product *p = find_product(context, &shape, &operands, err);
-    if (!p)
+    if (try_multiply(context, &shape, &operands, done, err))
         return -1;
-    if (p->possible && run(context, p, &operands, &p->possible, err))
-        return -1;
-    *done = p->possible;
-    if (!p->possible)
+    if (!*done)
         return 0;
     struct cuda_bias_grad_args sums = {1, args->N, DTYPE_F32, context->scratch, args->db, true};
     return args->add ? cuda_bias_grad(context, &sums, err) : 0;

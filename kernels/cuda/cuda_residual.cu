@@ -1,5 +1,5 @@
-/* y += residual + bias. Reads 2 and writes 1: 12 bytes per element in F32, 6 in BF16 (the bias stays in the cache); limited
- * by HBM. A block has a row, so that no thread divides to find its column. */
+/* y += residual + bias, of which either may be NULL. Reads 2 and writes 1: 12 bytes per element in F32, 6 in BF16 (the bias
+ * stays in the cache); limited by HBM. A block has a row, so that no thread divides to find its column. */
 #include "kernels/cuda/cuda_pack.cuh"
 
 template <typename T, int N>
@@ -8,9 +8,10 @@ static __global__ void residual_kernel(int64_t C, const T *residual, const T *bi
     const int64_t row = static_cast<int64_t>(blockIdx.x) * C;
     for (int64_t c = static_cast<int64_t>(threadIdx.x) * N; c < C;
          c += static_cast<int64_t>(blockDim.x) * N) {
-        float sum[N], more[N], shift[N] = {};
+        float sum[N], more[N] = {}, shift[N] = {};
         load_pack(y + row + c, sum);
-        load_pack(residual + row + c, more);
+        if (residual)
+            load_pack(residual + row + c, more);
         if (bias)
             load_pack(bias + c, shift);
 #pragma unroll

@@ -5,6 +5,7 @@
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=unsupported   has no algorithm with CUBLASLT_EPILOGUE_BGRADB
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=invalid       and says that nobody can have one
  *     DOUBLE_CUBLAS_NO_BIAS_GRADIENT=late          has one, and refuses it when it is to run
+ *     DOUBLE_CUBLAS_NO_BIAS=...                    the same three, of CUBLASLT_EPILOGUE_BIAS
  *     DOUBLE_CUBLAS_NO_GELU=1                      has no algorithm with GELU or its slope
  *
  * Long sums it adds in two parts, which are rounded to the type of the result where the preference allows that. */
@@ -272,14 +273,25 @@ static cublasStatus_t check_aux(const struct problem *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What a test has asked for. */
+static cublasStatus_t refusal_of(cublasLtEpilogue_t epilogue, bool running)
+{
+    const char *without = epilogue == CUBLASLT_EPILOGUE_BGRADB ? getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT")
+                          : epilogue == CUBLASLT_EPILOGUE_BIAS ? getenv("DOUBLE_CUBLAS_NO_BIAS")
+                                                               : NULL;
+    if (!without || (!running && !strcmp(without, "late")))
+        return CUBLAS_STATUS_SUCCESS;
+    return strcmp(without, "invalid") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
+}
+
 static cublasStatus_t check_problem(const struct problem *p, bool running)
 {
     if (!sizes_agree(p))
         return CUBLAS_STATUS_INVALID_VALUE;
     cublasLtEpilogue_t e = p->operation.epilogue;
-    const char *without = getenv("DOUBLE_CUBLAS_NO_BIAS_GRADIENT");
-    if (e == CUBLASLT_EPILOGUE_BGRADB && without && (running || strcmp(without, "late")))
-        return strcmp(without, "invalid") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
+    cublasStatus_t refusal = refusal_of(e, running);
+    if (refusal != CUBLAS_STATUS_SUCCESS)
+        return refusal;
     bool gelu = writes_aux(&p->operation) || e == CUBLASLT_EPILOGUE_DGELU;
     cublasStatus_t aux = gelu ? check_aux(p) : CUBLAS_STATUS_SUCCESS;
     if (aux != CUBLAS_STATUS_SUCCESS)

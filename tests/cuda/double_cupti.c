@@ -340,7 +340,8 @@ void double_cupti_release(unsigned long long handle)
 
 /* ----------------------------------------------------------------------------------------------------------------- work */
 
-/* The record of the call, and before it that of the id which is on the thread's stack. */
+/* The record of the call, and before it that of the id which is on the thread's stack. The calls that the runtime passes on to
+ * the driver have none here: nothing says that each of them has. */
 static uint32_t record_call(CUpti_CallbackId id)
 {
     uint32_t correlation = ++last_correlation;
@@ -384,7 +385,7 @@ static void record_kernel(int device, int stream, const char *name)
         .streamId = (uint32_t)stream,
         .name = name,
     };
-    record.correlationId = record_call(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000);
+    record.correlationId = record_call(CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000);
     record.start = now();
     record.end = now();
     if (kinds[record.kind])

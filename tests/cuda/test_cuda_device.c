@@ -126,15 +126,21 @@ TEST(cuda_device_machine_full, "when the GPU itself has no more, that is an answ
 
 TEST(cuda_device_pool_keeps_nothing, "what tensors gave back is free for others when the host has waited")
 {
-    size_t before, after, total;
+    struct cuda_memory before, full, after;
     struct device *device = must_open(0);
-    cudaMemGetInfo(&before, &total);
+    ASSERT_OK(device_cuda_memory(device_context(device), &before, &err));
     unsigned char *memory = must_alloc(device, 100 << 20);
+    ASSERT_OK(device_cuda_memory(device_context(device), &full, &err));
     device_free(device, memory);
     ASSERT_OK(device_finish(device, &err));
-    cudaMemGetInfo(&after, &total);
-    ASSERT_MSG(after == before || (!machine_is_emulated() && before - after < 64 << 20),
-               "%zu bytes were free, and %zu afterwards", before, after);
+    ASSERT_OK(device_cuda_memory(device_context(device), &after, &err));
+    ASSERT(after.slack_bytes < 64 << 20);
+    /* What a GPU has free the tests change that run beside this one. */
+    if (machine_is_emulated()) {
+        ASSERT_INT(after.slack_bytes, 0);
+        ASSERT(full.free_bytes <= before.free_bytes - (100 << 20));
+        ASSERT_INT(after.free_bytes, before.free_bytes);
+    }
     close_all(device);
 }
 
@@ -227,6 +233,17 @@ TEST(cuda_device_recording_spoilt, "what cannot be recorded spoils the recording
     ASSERT_OK(device_finish(device, &err));
     ASSERT_INT(in[0], 3);
     close_all(device);
+}
+
+TEST_LOOP(cuda_device_queues,
+          "CUDA is asked for all the queues that it can have, unless the user asks for others", 2)
+{
+    const char *const asked[] = {NULL, "4"}, *const expected[] = {"32", "4"};
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (asked[_i])
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", asked[_i], 1);
+    close_all(must_open(0));
+    ASSERT_STR(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), expected[_i]);
 }
 
 /* All that a device does, once. 0, or -1 with err. */
