@@ -31,42 +31,58 @@ static bool overlaps_in_time(const struct item *a, const struct item *b)
     return a->from <= b->to && b->from <= a->to;
 }
 
-/* The lowest offset where `item` meets nothing among placed[0..count) that is alive with it, nor the boundary. */
+static bool crosses(int64_t offset, const struct item *item, int64_t boundary)
+{
+    return offset < boundary && boundary < offset + item->size;
+}
+
+/* The lowest offset where `item` meets nothing among placed[0..count), in the order of their offsets, that is alive with it,
+ * nor the boundary. */
 static int64_t lowest_gap(const struct item *item, struct item *const *placed, int count, int64_t boundary)
 {
-    int64_t offset = 0;
-    for (bool moved = true; moved;) {
-        moved = offset < boundary && boundary < offset + item->size;
-        if (moved)
+    int64_t offset = crosses(0, item, boundary) ? boundary : 0;
+    for (int i = 0; i < count; i++) {
+        const struct item *p = placed[i];
+        if (p->offset >= offset + item->size)
+            break;
+        if (!overlaps_in_time(item, p) || p->offset + p->size <= offset)
+            continue;
+        offset = p->offset + p->size;
+        if (crosses(offset, item, boundary))
             offset = boundary;
-        for (int i = 0; i < count; i++) {
-            const struct item *p = placed[i];
-            if (overlaps_in_time(item, p) && offset < p->offset + p->size &&
-                p->offset < offset + item->size) {
-                offset = p->offset + p->size;
-                moved = true;
-            }
-        }
     }
     return offset;
 }
 
-/* Places the free items in the order given; returns how high they and d reach, but for the output, which the frame of the
- * next block holds as its x. */
-static int64_t place_in_order(struct frame_items *packing, struct item *const *order)
+static void insert_by_offset(struct item **placed, int count, struct item *item)
+{
+    for (; count > 0 && placed[count - 1]->offset > item->offset; count--)
+        placed[count] = placed[count - 1];
+    placed[count] = item;
+}
+
+/* How high the item and d reach, but for the output, which the frame of the next block holds as its x. */
+static int64_t reach_of(const struct item *item)
+{
+    return item->output ? 0 : item->offset + item->size + item->above;
+}
+
+/* Places the free items in the order given; returns how high all reach, or as soon as that is clear, `limit` or more. */
+static int64_t place_in_order(struct frame_items *packing, struct item *const *order, int64_t limit)
 {
     struct item *placed[BLOCK_TENSORS];
     int count = 0;
     int64_t reach = 0;
-    for (int i = 0; i < packing->fixed; i++)
-        placed[count++] = &packing->items[i];
-    for (int i = 0; i < packing->count - packing->fixed; i++) {
-        order[i]->offset = lowest_gap(order[i], placed, count, packing->boundary);
-        placed[count++] = order[i];
+    for (; count < packing->fixed; count++) {
+        insert_by_offset(placed, count, &packing->items[count]);
+        reach = max_i64(reach, reach_of(&packing->items[count]));
     }
-    for (int i = 0; i < count; i++)
-        if (!placed[i]->output)
-            reach = max_i64(reach, placed[i]->offset + placed[i]->size + placed[i]->above);
+    for (; count < packing->count && reach < limit; count++) {
+        struct item *item = order[count - packing->fixed];
+        item->offset = lowest_gap(item, placed, count, packing->boundary);
+        insert_by_offset(placed, count, item);
+        reach = max_i64(reach, reach_of(item));
+    }
     return reach;
 }
 
@@ -126,7 +142,7 @@ static void pack(struct frame_items *packing, int64_t enough)
             qsort(order, (size_t)free_count, sizeof *order, orders[try]);
         else
             shuffle(order, free_count, &state);
-        int64_t reach = place_in_order(packing, order);
+        int64_t reach = place_in_order(packing, order, best_reach);
         if (reach < best_reach) {
             best_reach = reach;
             best = *packing;

@@ -1,6 +1,7 @@
 #include "model/work.h"
 
 #include "base/checked.h"
+#include "model/program_build.h"
 
 static int64_t columns_of(const struct tensor *t)
 {
@@ -171,8 +172,8 @@ static struct work update_work(const struct program *p, const struct step_op *op
         for (int state = 0; state < STATE_COUNT; state++) {
             if (!program_has_state(p, (enum state)state))
                 continue;
-            enum dtype dtype = program_state(p, op->instance, i, (enum state)state).dtype;
-            double bytes = (double)count * (double)dtype_bytes(dtype);
+            double bytes =
+                (double)count * (double)dtype_bytes(program_state_dtype(p, (enum state)state));
             if (state == STATE_GRADIENT)
                 work.bytes_moved += bytes;
             else if (op->kind == OP_ADAMW)
@@ -186,12 +187,15 @@ static struct work update_work(const struct program *p, const struct step_op *op
 static double weight_bytes(const struct program *p, const struct bucket *bucket)
 {
     double bytes = 0;
+    int64_t size = dtype_bytes(program_state_dtype(p, STATE_WEIGHT));
     for (int i = 0; i < p->run_count; i++) {
         const struct run *run = &p->runs[i];
         int64_t count =
             min_i64(run->first + run->count - 1, bucket->last) - max_i64(run->first, bucket->first) + 1;
-        for (int k = 0; count > 0 && k < p->blocks[run->block].parameter_count; k++)
-            bytes += (double)count * (double)program_state(p, run->first, k, STATE_WEIGHT).bytes;
+        const struct block *block = &p->blocks[run->block];
+        for (int k = 0; count > 0 && k < block->parameter_count; k++)
+            bytes += (double)count *
+                     (double)(program_state_elements(p, &block->parameters[k], STATE_WEIGHT) * size);
     }
     return bytes;
 }
@@ -206,6 +210,7 @@ static bool is_norm(enum parameter_id id)
 static double gradient_bytes(const struct program *p, enum op_kind kind)
 {
     double bytes = 0;
+    int64_t size = dtype_bytes(program_state_dtype(p, STATE_GRADIENT));
     for (int i = 0; i < p->run_count; i++) {
         const struct run *run = &p->runs[i];
         const struct block *block = &p->blocks[run->block];
@@ -213,7 +218,6 @@ static double gradient_bytes(const struct program *p, enum op_kind kind)
             struct parameter_name name = program_parameter(p, run->first, k);
             if (kind == OP_REDUCE_NORMS ? !is_norm(name.id) : name.id != PARAM_WTE)
                 continue;
-            int64_t size = dtype_bytes(program_state(p, run->first, k, STATE_GRADIENT).dtype);
             bytes += (double)(run->count * program_shard(p, run->first, k, 0).padded_count * size);
         }
     }
