@@ -114,7 +114,7 @@ def check_page(path, folder, write):
 
 def pages_of(docs):
     commands = sorted(os.listdir(os.path.join(docs, "commands")))
-    return [FIRST] + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
+    return [FIRST, "guide.md"] + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
 
 
 def missing_pages(docs):
