@@ -7,7 +7,9 @@
 #include "cli/output.h"
 #include "cli/speed.h"
 #include "planner/explanation.h"
+#include "planner/families.h"
 #include "planner/search.h"
+#include "planner/ways_out.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,9 +337,9 @@ static int write_plan(const struct answer *a, const char *path, struct error *er
 static int explain(struct answer *a, bool found, struct error *err)
 {
     if (!found)
-        return explanation_refusal(&a->request, &a->result, &a->refusal, err);
-    return explanation_families(&a->request, &a->result, err) ||
-                   explanation_unlocks(&a->request, &a->result, &a->unlocks, err)
+        return ways_out_refusal(&a->request, &a->result, &a->refusal, err);
+    return families_explain(&a->request, &a->result, err) ||
+                   ways_out_faster(&a->request, &a->result, &a->unlocks, err)
                ? -1
                : 0;
 }

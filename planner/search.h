@@ -81,7 +81,7 @@ struct search_result {
         *alternatives; /* of different shapes, fastest first: [0] is the plan. The others are not built */
     int64_t alternative_count;
     struct search_row
-        *rejected; /* by family: the first reason why none of it is the plan; see explanation_families() */
+        *rejected; /* by family: the first reason why none of it is the plan; see families_explain() */
     int64_t rejected_count;
     struct search_count count;
     int64_t candidates; /* configurations weighed, by bound or better */

@@ -6,8 +6,9 @@
 
 #include "base/arena.h"
 #include "model/recompute.h"
-#include "planner/explanation.h"
+#include "planner/families.h"
 #include "planner/search.h"
+#include "planner/ways_out.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,7 +160,7 @@ TEST(search_no_plan, "where nothing fits, the nearest, what it lacks and a capac
     plan_small(30LL << 20, &p, &result);
     ASSERT_INT(result.alternative_count, 0);
     ASSERT_INT(result.feasible, 0);
-    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
+    ASSERT_OK(ways_out_refusal(&p.request, &result, &text, &err));
     ASSERT_INT(result.short_bytes, result.enough_bytes - (30LL << 20));
     ASSERT_HAS(text.data, "no plan for gpt2-small-bytes in 30.00 MiB per rank: the nearest is short of ");
     ASSERT_HAS(text.data, "a rank needs ");
@@ -189,7 +190,7 @@ TEST(search_explains,
                                      .precision = PRECISION_BF16};
     ASSERT_OK(search_run(&request, &result, &err));
     ASSERT(result.alternative_count > 1 && result.alternatives[0].arena_bytes > 0);
-    ASSERT_OK(explanation_families(&request, &result, &err));
+    ASSERT_OK(families_explain(&request, &result, &err));
     struct text all = {0};
     for (int64_t i = 0; i < result.rejected_count; i++)
         text_printf(&all, "%s\n", result.rejected[i].reason);
@@ -276,7 +277,7 @@ TEST(search_mixed_no_plan,
     p.request.seq_len = 8192;
     ASSERT_OK(search_run(&p.request, &result, &err));
     ASSERT_INT(result.alternative_count, 0);
-    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
+    ASSERT_OK(ways_out_refusal(&p.request, &result, &text, &err));
     ASSERT_HAS(text.data,
                "no plan for llama3-8b in 39.60 GiB (a100-40g) and 44.40 GiB (l40s) per rank: the nearest");
     ASSERT_HAS(text.data, " more on every rank would do, or ");
@@ -307,7 +308,7 @@ TEST(search_asked_too_much, "where nothing fits what was asked for, that there i
     p.request.dp = 8;
     ASSERT_OK(search_run(&p.request, &result, &err));
     ASSERT_INT(result.alternative_count, 0);
-    ASSERT_OK(explanation_refusal(&p.request, &result, &text, &err));
+    ASSERT_OK(ways_out_refusal(&p.request, &result, &text, &err));
     ASSERT_HAS(text.data, "; with nothing asked for there is a plan here: dp ");
     text_free(&text);
     search_clear(&result);
@@ -363,7 +364,7 @@ TEST(search_stops, "on a network too slow for the model the search stops, always
     ASSERT(first.bound_s <= first.alternatives[0].time.total);
     ASSERT_INT(first.count.effort, second.count.effort);
     ASSERT(first.alternatives[0].time.total == second.alternatives[0].time.total);
-    ASSERT_OK(explanation_families(&request, &first, &err));
+    ASSERT_OK(families_explain(&request, &first, &err));
     ASSERT(first.rejected_count > 4);
     for (int64_t i = 0; i < first.rejected_count; i++)
         ASSERT(!strstr(first.rejected[i].reason, ": -") && !strstr(first.rejected[i].reason, " 0."));

@@ -1,0 +1,213 @@
+#include "planner/nearest.h"
+
+#include "base/checked.h"
+#include "model/recompute.h"
+#include "planner/explanation.h"
+#include "planner/space.h"
+#include "planner/stages.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What is least short of room, as far as even stages with one set for all their layers tell. */
+struct nearest {
+    const struct search_request *request;
+    struct costs_cache *costs; /* of bytes only, which are the same on all devices */
+    struct search_row row;
+    int64_t short_bytes;
+    uint32_t mask;
+    bool found;
+};
+
+/* Of one set for all layers, the one with the lowest peak. */
+static int best_option(const struct stages *stages, int64_t stage, int64_t layers, int *options,
+                       int64_t *peak)
+{
+    int best = 0;
+    *peak = INT64_MAX;
+    for (int i = 0; i < stages->list[stage].costs->option_count; i++) {
+        for (int64_t k = 0; k < layers; k++)
+            options[k] = i;
+        int64_t bytes = stages_peak(stages, stage, layers, options, NULL);
+        best = bytes < *peak ? i : best;
+        *peak = min_i64(*peak, bytes);
+    }
+    for (int64_t k = 0; k < layers; k++)
+        options[k] = best;
+    return best;
+}
+
+/* The first stages of their kind keep most, and the last has the head. */
+static bool is_telling(const struct stages *stages, int64_t stage)
+{
+    return stage == 0 || stage == stages->layout.pp - 1 ||
+           stages->list[stage].ground != stages->list[stage - 1].ground;
+}
+
+/* The stage that is short of most decides. */
+static void weigh_stages(struct nearest *n, const struct stages *stages, const struct siting *siting)
+{
+    int64_t model_layers = n->request->model->layers, chunks = layout_chunks(&stages->layout);
+    int *options = host_alloc((size_t)model_layers * sizeof *options);
+    struct search_row row = {.layout = stages->layout, .siting = *siting};
+    int64_t most_short = INT64_MIN;
+    uint32_t mask = 0;
+    for (int64_t i = 0; i < stages->layout.pp; i++) {
+        int64_t peak, layers = i && i == stages->layout.pp - 1 ? model_layers / chunks
+                                                               : (model_layers + chunks - 1) / chunks;
+        if (!is_telling(stages, i))
+            continue;
+        int option = best_option(stages, i, layers, options, &peak);
+        if (peak - stages->list[i].room <= most_short)
+            continue;
+        most_short = peak - stages->list[i].room;
+        row.peak_bytes = peak;
+        row.bytes = explanation_bytes(stages, i, layers, options);
+        mask = stages->list[i].costs->options[option].mask;
+    }
+    if (!n->found || most_short < n->short_bytes) {
+        n->row = row;
+        n->short_bytes = most_short;
+        n->mask = mask;
+    }
+    n->found = true;
+    free(options);
+}
+
+/* A layout that is weighed in all its places, or the first of many. */
+struct weighing {
+    struct nearest *nearest;
+    const struct layout *layout;
+    int left;
+};
+
+static bool weigh_siting(void *context, const struct siting *siting)
+{
+    struct weighing *w = context;
+    const struct search_request *request = w->nearest->request;
+    struct costs *costs = costs_find(w->nearest->costs, w->layout);
+    struct site_run runs[SITE_RUNS];
+    struct stage_ground grounds[SITE_RUNS];
+    struct stages stages;
+    int count = siting_runs(request->cluster, w->layout, siting, runs);
+    costs_open_options(w->nearest->costs, w->layout, costs);
+    for (int i = 0; i < count; i++)
+        grounds[i] = (struct stage_ground){
+            runs[i].stages, request->speeds, costs,
+            siting_room(request->cluster, runs[i].site.groups, layout_ranks(w->layout))};
+    stages_open(request->model, w->layout, grounds, &stages);
+    weigh_stages(w->nearest, &stages, siting);
+    stages_close(&stages);
+    return --w->left > 0;
+}
+
+/* States and the least activations of an even share, quickly. */
+static double rough_bytes(struct nearest *n, const struct layout *layout)
+{
+    const struct costs *costs = costs_find(n->costs, layout);
+    double layers = ceil((double)n->request->model->layers / (double)layout->pp);
+    double in_flight = (double)stages_in_flight(layout, 0);
+    double head = layout->pp == 1
+                      ? (double)(costs_states(costs, layout, COST_HEAD) + costs->piles[COST_HEAD].backward)
+                      : 0;
+    return layers * (double)costs_states(costs, layout, COST_LAYER) +
+           (double)costs_states(costs, layout, COST_EMBED) + head +
+           in_flight * layers * (double)costs->message_bytes + (double)costs->piles[COST_LAYER].backward;
+}
+
+enum { NEAR_LAYOUTS = 16 };
+
+struct near_list {
+    struct nearest *nearest;
+    struct layout layouts[NEAR_LAYOUTS];
+    double bytes[NEAR_LAYOUTS];
+    int count;
+};
+
+static bool note_shape(void *context, const struct space_shape *shape)
+{
+    struct near_list *list = context;
+    struct layout *layouts;
+    int count = space_layouts(list->nearest->request, shape, &layouts);
+    for (int i = 0; i < count; i++) {
+        double bytes = rough_bytes(list->nearest, &layouts[i]);
+        int at = list->count < NEAR_LAYOUTS ? list->count++ : NEAR_LAYOUTS - 1;
+        if (at == NEAR_LAYOUTS - 1 && list->bytes[at] && list->bytes[at] <= bytes)
+            continue;
+        for (; at > 0 && list->bytes[at - 1] > bytes; at--) {
+            list->bytes[at] = list->bytes[at - 1];
+            list->layouts[at] = list->layouts[at - 1];
+        }
+        list->bytes[at] = bytes;
+        list->layouts[at] = layouts[i];
+    }
+    free(layouts);
+    return false; /* larger micro-batches need more */
+}
+
+static int predict_nearest(const struct search_request *request, const struct pipeline *pipeline,
+                           struct search_row *row, struct error *err)
+{
+    struct prediction prediction;
+    struct siting_speeds *speeds = siting_speeds_open(request->cluster, request->speeds);
+    const struct rank_device **devices = host_alloc((size_t)pipeline->count * sizeof *devices);
+    siting_devices(request->cluster, &row->layout, &row->siting, devices);
+    int status = prediction_make_placed(
+        pipeline, devices, siting_speeds_of_layout(speeds, &row->layout, &row->siting), &prediction, err);
+    for (int g = 0; g < request->cluster->group_count; g++)
+        if (devices[prediction.stage] == &request->cluster->groups[g].device)
+            row->group = g;
+    row->peak_bytes = prediction.peak_bytes;
+    row->arena_bytes = prediction.arena_bytes;
+    row->needed_bytes = prediction.needed_bytes;
+    row->time = prediction.time;
+    free(devices);
+    siting_speeds_close(speeds);
+    return status;
+}
+
+/* Builds it, with its set in all layers; its needs as built. */
+static int build_nearest(struct nearest *n, struct search_row *row, struct arena *arena, struct error *err)
+{
+    const struct model *model = n->request->model;
+    struct pipeline *pipeline;
+    row->masks = arena_array(arena, (size_t)model->layers, sizeof *row->masks);
+    row->chunk_layers = arena_array(arena, (size_t)layout_chunks(&row->layout), sizeof *row->chunk_layers);
+    layout_spread_layers(&row->layout, model->layers, row->chunk_layers);
+    for (int64_t i = 0; i < model->layers; i++)
+        row->masks[i] = n->mask;
+    struct program_spec spec = {model, &row->layout, row->masks, row->chunk_layers, 0};
+    if (pipeline_create(&spec, &pipeline, err))
+        return -1;
+    int status = predict_nearest(n->request, pipeline, row, err);
+    struct text recompute = {0};
+    recompute_print(model, row->masks, &recompute);
+    row->recompute = explanation_keep(arena, &recompute);
+    pipeline_free(pipeline);
+    return status;
+}
+
+int nearest_find(const struct search_request *request, struct arena *arena, struct search_row *out,
+                 bool *found, struct error *err)
+{
+    struct nearest nearest = {
+        .request = request,
+        .costs = costs_open(request->model, request->speeds, request->sets, request->set_count)};
+    struct near_list list = {.nearest = &nearest};
+    space_shapes(request, request->model->heads, note_shape, &list);
+    for (int i = 0; i < list.count; i++) {
+        enum { SITINGS = 64 };
+        struct weighing weighing = {&nearest, &list.layouts[i], SITINGS};
+        siting_visit(request->cluster, &list.layouts[i], weigh_siting, &weighing);
+    }
+    int status = 0;
+    *found = nearest.found;
+    *out = nearest.row;
+    if (*found)
+        status = build_nearest(&nearest, out, arena, err);
+    costs_close(nearest.costs);
+    if (!*found || status)
+        return status;
+    out->reason = explanation_need(request, out, arena);
+    return 0;
+}

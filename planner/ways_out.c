@@ -1,0 +1,201 @@
+#include "planner/ways_out.h"
+
+#include "base/checked.h"
+#include "base/units.h"
+#include "planner/explanation.h"
+#include "planner/nearest.h"
+
+enum { UNLOCK_PARTS = 4 }; /* each search here has this part of what a search may spend */
+
+int ways_out_faster(const struct search_request *request, const struct search_result *result,
+                    struct text *out, struct error *err)
+{
+    /* Shares of the capacity; less than 1% is not worth saying. */
+    static const double shares[] = {0.05, 0.25};
+    double plan_s = result->alternatives[0].time.total;
+    for (int i = 0; i < 2; i++) {
+        int64_t bytes = (int64_t)((double)request->cluster->groups[0].device.capacity_bytes * shares[i]);
+        struct cluster cluster = cluster_with_memory(request->cluster, bytes);
+        struct search_request more = *request;
+        struct search_result own;
+        more.cluster = &cluster;
+        more.effort_parts = UNLOCK_PARTS;
+        if (search_run(&more, &own, err))
+            return -1;
+        double gain = own.alternative_count ? plan_s / own.alternatives[0].time.total - 1 : 0;
+        if (gain > 0.01) {
+            char text[UNITS_TEXT];
+            text_printf(out, "with %s more per rank %.1f%% faster: ", units_format_bytes(bytes, text),
+                        100 * gain);
+            explanation_plan(&own.alternatives[0], out);
+        }
+        search_clear(&own);
+        if (gain > 0.01)
+            break;
+    }
+    return 0;
+}
+
+/* How much more every rank must have for this row of a cluster with `more_bytes` more. */
+static int64_t bytes_missing(const struct cluster *cluster, const struct search_row *row)
+{
+    return row->needed_bytes - cluster->groups[row->group].device.capacity_bytes;
+}
+
+/* The fewest bytes more on every rank with which there is a plan, to the byte where searches spend little: at most what the row
+ * lacks. *row becomes what is planned with it. */
+static int find_enough_bytes(const struct search_request *request, struct arena *arena,
+                             struct search_row *row, struct error *err)
+{
+    enum { MOST_EFFORT = 64000000 };
+    int64_t too_few = 0, enough = bytes_missing(request->cluster, row), spent = 0;
+    struct search_request more = *request;
+    more.effort_parts = UNLOCK_PARTS;
+    while (enough - too_few > 1 && spent < MOST_EFFORT) {
+        struct search_result own;
+        int64_t middle = too_few + (enough - too_few) / 2;
+        struct cluster cluster = cluster_with_memory(request->cluster, middle);
+        more.cluster = &cluster;
+        if (search_run(&more, &own, err))
+            return -1;
+        if (own.alternative_count) {
+            *row = explanation_copy(arena, &own.alternatives[0], request->model->layers);
+            enough = bytes_missing(request->cluster, row);
+        } else {
+            too_few = middle;
+        }
+        spent += own.count.effort;
+        search_clear(&own);
+    }
+    return 0;
+}
+
+static int try_nodes(const struct search_request *request, int64_t times, bool *found, struct error *err)
+{
+    struct cluster cluster = cluster_with_nodes(request->cluster, times);
+    struct search_request more = *request;
+    struct search_result own;
+    more.cluster = &cluster;
+    more.effort_parts = UNLOCK_PARTS;
+    if (search_run(&more, &own, err))
+        return -1;
+    *found = own.alternative_count > 0;
+    search_clear(&own);
+    return 0;
+}
+
+/* Twice as many nodes of each kind, and so on, until there is a plan; then the fewest between that and the half of it. */
+static int find_enough_nodes(const struct search_request *request, int64_t *nodes, struct error *err)
+{
+    enum { MOST_TIMES = 64 };
+    int64_t enough = 1;
+    bool found = false;
+    *nodes = 0;
+    if (request->dp && request->tp && request->pp)
+        return 0;
+    while (!found && enough < MOST_TIMES)
+        if (try_nodes(request, enough *= 2, &found, err))
+            return -1;
+    for (int64_t too_few = enough / 2; found && enough - too_few > 1;) {
+        bool fits;
+        int64_t middle = (enough + too_few) / 2;
+        if (try_nodes(request, middle, &fits, err))
+            return -1;
+        *(fits ? &enough : &too_few) = middle;
+    }
+    *nodes = found ? enough * cluster_nodes(request->cluster) : 0;
+    return 0;
+}
+
+/* What was asked for may be what is in the way. */
+static int try_freely(const struct search_request *request, struct text *out, struct error *err)
+{
+    struct search_request freely = {.model = request->model,
+                                    .cluster = request->cluster,
+                                    .speeds = request->speeds,
+                                    .global_batch = request->global_batch,
+                                    .seq_len = request->seq_len,
+                                    .precision = request->precision,
+                                    .effort_parts = UNLOCK_PARTS};
+    struct search_result own;
+    bool asked = request->dp || request->tp || request->pp || request->virtual_stages ||
+                 request->micro_batch || request->zero != SEARCH_ANY ||
+                 request->sequence_parallel != SEARCH_ANY || request->schedule || request->sets;
+    if (!asked)
+        return 0;
+    if (search_run(&freely, &own, err))
+        return -1;
+    if (own.alternative_count) {
+        text_add(out, "; with nothing asked for there is a plan here: ");
+        explanation_plan(&own.alternatives[0], out);
+    }
+    search_clear(&own);
+    return 0;
+}
+
+static int64_t least_capacity(const struct cluster *cluster)
+{
+    int64_t least = INT64_MAX;
+    for (int g = 0; g < cluster->group_count; g++)
+        least = min_i64(least, cluster->groups[g].device.capacity_bytes);
+    return least;
+}
+
+static void print_capacities(const struct cluster *cluster, struct text *out)
+{
+    char capacity[UNITS_TEXT];
+    for (int g = 0; g < cluster->group_count; g++) {
+        const struct rank_device *device = &cluster->groups[g].device;
+        text_printf(out, "%s%s", g ? " and " : "", units_format_bytes(device->capacity_bytes, capacity));
+        if (cluster->group_count > 1)
+            text_printf(out, " (%s)", device->name);
+    }
+    text_add(out, " per rank");
+}
+
+/* What would do. */
+static void print_ways_out(const struct search_request *request, const struct search_result *result,
+                           struct text *out)
+{
+    char enough[UNITS_TEXT];
+    const struct cluster *cluster = request->cluster;
+    if (cluster->group_count == 1)
+        text_printf(out, "%s per rank would do", units_format_bytes(result->enough_bytes, enough));
+    else
+        text_printf(out, "%s more on every rank would do", units_format_bytes(result->short_bytes, enough));
+    if (!result->enough_nodes)
+        text_add(out, "; use devices with more memory, or a smaller model");
+    else if (cluster->group_count == 1)
+        text_printf(out, ", or %lld nodes like these", (long long)result->enough_nodes);
+    else
+        text_printf(out, ", or %lld times the nodes",
+                    (long long)(result->enough_nodes / cluster_nodes(cluster)));
+}
+
+int ways_out_refusal(const struct search_request *request, struct search_result *result, struct text *out,
+                     struct error *err)
+{
+    char missing[UNITS_TEXT];
+    struct search_row row;
+    bool found;
+    if (nearest_find(request, result->arena, &row, &found, err) ||
+        (found && find_enough_bytes(request, result->arena, &row, err)) ||
+        find_enough_nodes(request, &result->enough_nodes, err))
+        return -1;
+    text_printf(out, "no plan for %s in ", request->model->name);
+    print_capacities(request->cluster, out);
+    if (!found) {
+        text_add(out, ": no layout of this kind can be run; leave some of it to be chosen");
+        return try_freely(request, out, err);
+    }
+    row.reason = explanation_need(request, &row, result->arena);
+    result->rejected = arena_array(result->arena, 1, sizeof row);
+    result->rejected[0] = row;
+    result->rejected_count = 1;
+    result->short_bytes = bytes_missing(request->cluster, &row);
+    result->enough_bytes = result->short_bytes + least_capacity(request->cluster);
+    text_printf(out, ": the nearest is short of %s (%s); ", units_format_bytes(result->short_bytes, missing),
+                row.reason);
+    print_ways_out(request, result, out);
+    return try_freely(request, out, err);
+}
