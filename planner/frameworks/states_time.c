@@ -1,5 +1,7 @@
 #include "planner/frameworks/states_time.h"
 
+#include "planner/frameworks/host_time.h"
+
 #include <math.h>
 
 /* Of DDP's and Megatron-LM's buckets of gradients: about 25 MiB of fp32, 40 million elements; the last is never hidden. */
@@ -54,18 +56,30 @@ static double trained_share(const struct workload *w)
     return adapters / workload_layer_parameters(w, 0);
 }
 
-/* Of `elements` that a rank would have whole. */
+/* Of a shard's element on its way from the host: FSDP casts it on the card. */
+static int shard_bytes(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_ZERO3 ? w->compute_bytes : w->weight_bytes;
+}
+
+/* Of `elements` that a rank would have whole. Shards that are on the host are fetched for each gather, and gradients that its
+ * optimizer reads go there as they are reduced (stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu(); FSDP's CPUOffloadPolicy). */
 struct transfers states_time_transfers(const struct pricing *p, double elements)
 {
     const struct workload *w = p->w;
     double gradients = gradient_sent_bytes(w) * elements * trained_share(w);
     struct work_group group = shards(w);
+    double share = elements / (double)group.ranks;
+    double from_host_s = w->offload_weights ? host_time_moved(shard_bytes(w) * share) : 0;
+    double to_host_s = w->offload_optimizer ? host_time_moved(gradients / (double)group.ranks) : 0;
     if (!states_time_gathers(w) && w->sharding != WORKLOAD_ZERO2)
         return (struct transfers){0};
     return (struct transfers){
         .gather_s =
-            states_time_gathers(w) ? layer_time_collective(p, group, w->compute_bytes * elements, true) : 0,
-        .reduce_s = (w->accumulates_without_sync ? 0 : layer_time_collective(p, group, gradients, true)) +
+            from_host_s +
+            (states_time_gathers(w) ? layer_time_collective(p, group, w->compute_bytes * elements, true) : 0),
+        .reduce_s = to_host_s +
+                    (w->accumulates_without_sync ? 0 : layer_time_collective(p, group, gradients, true)) +
                     layer_time_collective(p, copies(w), gradients / (double)group.ranks, false),
     };
 }
@@ -125,10 +139,23 @@ static double update_bytes(const struct workload *w)
     }
 }
 
+/* The update there, then weights on their way back, unless they are at home there. Where gradients are reduced once a step, they go
+ * there just before it: with Megatron-LM's hybrid optimizer and with ZeRO-1. */
+static double on_host(const struct pricing *p, double own)
+{
+    const struct workload *w = p->w;
+    bool sent_before = states_time_gathers(w) || w->sharding == WORKLOAD_ZERO2;
+    double back = w->offload_weights ? 0 : w->weight_bytes * own;
+    double there = sent_before ? 0 : w->gradient_bytes * own;
+    return host_time_update(p, own) + host_time_moved(there) + host_time_moved(back);
+}
+
 double states_time_optimizer(const struct pricing *p, int64_t stage)
 {
     const struct workload *w = p->w;
     double own, here = stage_elements(w, stage, &own);
+    if (w->offload_optimizer)
+        return on_host(p, own);
     bool whole = w->sharding == WORKLOAD_REPLICATED || w->sharding == WORKLOAD_DISTRIBUTED_OPTIMIZER ||
                  w->sharding == WORKLOAD_ZERO1;
     /* the norm and its scale read gradients, and write them once */

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "planner/frameworks/host_time.h"
 #include "planner/frameworks/layer_rules.h"
 #include "planner/frameworks/states_time.h"
 #include "planner/timeline.h"
@@ -171,12 +172,25 @@ static struct chunk_time add_chunk(const struct pricing *p, struct layer_kinds *
                                apart ? pass_seconds(p, sum.weight) : 0};
 }
 
+/* Inputs of layers go to the host and come back on streams of their own, beside what computes. */
+static void hide_inputs(const struct pricing *p, int64_t layers, struct chunk_time *chunk)
+{
+    const struct workload *w = p->w;
+    double bytes = w->compute_bytes * p->tokens * (double)w->model.hidden;
+    double moved_s = w->inputs_offloaded ? (double)layers * host_time_moved(bytes) : 0;
+    if (w->sequence_parallel)
+        moved_s /= (double)w->tp;
+    chunk->forward_s = fmax(chunk->forward_s, moved_s);
+    chunk->backward_s = fmax(chunk->backward_s, moved_s);
+}
+
 static struct chunk_time price_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g)
 {
     const struct workload *w = p->w;
     bool apart = w->pp > 1 && w->schedule == SCHEDULE_ZB_H1;
     bool moves = states_time_gathers(w) || w->sharding == WORKLOAD_ZERO2;
     struct chunk_time chunk = moves ? walk_chunk(p, kinds, g, apart) : add_chunk(p, kinds, g, apart);
+    hide_inputs(p, workload_chunk_layers(w, g % w->pp, g / w->pp), &chunk);
     double wait_s = w->pp > 1 ? p->habits->message_wait_s : 0;
     chunk.forward_s += wait_s;
     chunk.backward_s += wait_s;
@@ -210,9 +224,6 @@ static int check(const struct workload *w, struct error *err)
     struct schedule_shape shape = shape_of(w);
     if (workload_check(w, err))
         return -1;
-    if (w->offload_optimizer || w->offload_weights || w->inputs_offloaded)
-        return error_set(err,
-                         "no rule prices what waits in host memory; leave offloading out to see the rest");
     if (w->v_shaped)
         return error_set(err, "no rule prices V-shaped schedules; try 1f1b or zb-h1");
     if (w->tp > w->model.heads)

@@ -26,7 +26,7 @@ struct workload_time {
 };
 
 /* `speed` is that of the precision in which the job computes; NULL habits: workload_habits. Fails as workload_check() and
- * schedules do, and by name on what no rule prices: states or weights in host memory, V-shaped schedules. */
+ * schedules do, and by name on what no rule prices: V-shaped schedules. */
 int workload_time(const struct workload *workload, const struct workload_habits *habits,
                   const struct machine_speed *speed, struct workload_time *out, struct error *err);
 
