@@ -347,9 +347,13 @@ static void read_sequence(struct training_job *job)
     if (job->batch.sequence || positions <= 0)
         return;
     bool whole = limit && limit <= positions && !is_trl(job);
+    bool guessed = !job->tokenizer_known && positions > 1024 && !is_trl(job);
     job->batch.sequence = whole ? limit : positions < 1024 ? positions : 1024;
     job_note_count(job, FACT_DEFAULT, "--block_size", job->batch.sequence,
-                   whole ? "model_max_length of the tokenizer" : "run_clm.py and TRL: at most 1024");
+                   whole ? "model_max_length of the tokenizer"
+                   : guessed
+                       ? "run_clm.py: at most 1024, unless the tokenizer, which is not here, allows more"
+                       : "run_clm.py and TRL: at most 1024");
 }
 
 static void read_precision(struct training_job *job)

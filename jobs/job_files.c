@@ -129,6 +129,7 @@ static int read_tokenizer(struct training_job *job, const char *folder, struct e
     if (status)
         return status < 0 ? -1 : 0;
     double limit = json_number_value(json_object_get(config, "model_max_length"));
+    job->tokenizer_known = true;
     job->tokenizer_limit = limit >= 1 && limit < 1e9 ? (int64_t)limit : 0;
     json_decref(config);
     return 0;

@@ -261,7 +261,8 @@ static int read_model(struct training_job *job, const struct job_files *files, s
         }
     job_note(job, FACT_MISSING, "model.flavor", s->flavor,
              arena_printf(job->facts.arena,
-                          "no flavor of %s by that name is known; give --model FOLDER with a config.json",
+                          "no flavor of %s by that name is known; give --model FOLDER with a config.json, or "
+                          "--model NAME of a model on the hub",
                           s->model_name));
     return 0;
 }

@@ -162,6 +162,7 @@ struct training_job {
     struct job_launch launch;
     struct job_model model;
     bool model_known; /* `model` is complete */
+    bool tokenizer_known;    /* its configuration lies beside the model */
     int64_t tokenizer_limit; /* the longest text that the tokenizer beside the model allows; 0: not known, or none */
     struct job_adapter adapter;
     struct job_layout layout;

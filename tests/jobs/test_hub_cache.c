@@ -122,6 +122,12 @@ TEST(hub_cache_before_known, "what was downloaded is believed before what is kno
     read_model("gpt2", "");
     ASSERT_INT(job_model_parameters(&job.model), 124439808);
     ASSERT_HAS(fact_of("model")->origin, "sizes of gpt2 as memplan knows them");
+    ASSERT_STR(fact_of("--block_size")->origin, "run_clm.py and TRL: at most 1024");
+    read_model("meta-llama/Llama-3.1-8B", "");
+    ASSERT_INT(job.batch.sequence, 1024);
+    ASSERT_HAS(fact_of("--block_size")->origin, "unless the tokenizer, which is not here, allows more");
+    read_model("roberta-base", "");
+    ASSERT_INT(job.batch.sequence, 512); /* of 514 positions two are unused */
     write_file("hub/models--gpt2/refs/main", COMMIT "\n");
     write_snapshot("models--gpt2", COMMIT, "config.json", SMALL);
     read_model("gpt2", "");
@@ -188,7 +194,7 @@ TEST(hub_cache_broken, "what is broken in the cache is named where nothing else 
     assert_missing("org/small", "", "its snapshot " COMMIT " has no config.json)");
     ASSERT(!unlink(in_home("hub/models--org--small/refs/main")));
     assert_missing("org/small", "", "(no snapshot of its revision main)");
-    write_file("hub/models--org--small/refs/main", "../../../../here");
+    write_file("hub/models--org--small/refs/main", "../../../here");
     write_file("here/config.json", SMALL);
     assert_missing("org/small", "", "(no snapshot of its revision main)");
     write_file("hub/models--org--small/refs/main", "");
