@@ -11,6 +11,7 @@
 #include "planner/search.h"
 #include "planner/ways_out.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,15 @@ static json_t *rows_to_json(const struct search_row *rows, int64_t count)
     return out;
 }
 
+/* What predictions with these rates are mostly within, as a share of the step: of several kinds of ranks, the worst. */
+static double doubt_of(const struct answer *a)
+{
+    double most = 0;
+    for (int g = 0; g < a->cluster.group_count; g++)
+        most = fmax(most, machine_speed_doubt(&a->speed.groups[g]));
+    return most;
+}
+
 static json_t *to_json(const struct answer *a)
 {
     const struct search_result *r = &a->result;
@@ -116,8 +126,11 @@ static json_t *to_json(const struct answer *a)
     json_object_set_new(out, "candidates", json_integer(r->candidates));
     json_object_set_new(out, "feasible", json_integer(r->feasible));
     json_object_set_new(out, "search_seconds", json_real(r->search_seconds));
-    if (a->pipeline)
+    if (a->pipeline) {
         json_object_set_new(out, "bound_seconds", json_real(r->bound_s));
+        json_object_set_new(out, "step_error_seconds",
+                            json_real(r->alternatives[0].time.total * doubt_of(a)));
+    }
     if (a->unlocks.data)
         json_object_set_new(out, "unlocks", json_string(a->unlocks.data));
     json_object_set_new(out, "alternatives", rows_to_json(r->alternatives, r->alternative_count));
@@ -134,25 +147,23 @@ static json_t *to_json(const struct answer *a)
 
 static void add_alternatives(struct report *report, struct arena *arena, const struct search_result *r)
 {
-    enum { COLUMNS = 8 }; /* computing is the rest of the step: 80 columns are few */
+    /* Computing is the rest of the step, and chunks stand behind their stages: 80 columns are few. */
+    enum { COLUMNS = 8 };
     static const struct table_column columns[COLUMNS] = {
-        {"dp*tp*pp", TABLE_TEXT},     {"schedule", TABLE_TEXT},     {"micro", TABLE_COUNT},
-        {"worst stage", TABLE_BYTES}, {"step", TABLE_SECONDS},      {"exposed", TABLE_SECONDS},
-        {"bubble", TABLE_SECONDS},    {"recompute", TABLE_SECONDS},
+        {"dp*tp*pp", TABLE_TEXT},  {"schedule", TABLE_TEXT},     {"micro", TABLE_COUNT},
+        {"needed", TABLE_BYTES},   {"step", TABLE_SECONDS},      {"exposed", TABLE_SECONDS},
+        {"bubble", TABLE_SECONDS}, {"recompute", TABLE_SECONDS},
     };
     struct table *table = report_table(report, "Plans that fit, fastest first", columns, COLUMNS);
     for (int64_t i = 0; i < r->alternative_count; i++) {
         const struct search_row *row = &r->alternatives[i];
         const struct layout *l = &row->layout;
-        const char *schedule =
-            l->pp == 1 ? "-"
-            : l->virtual_stages == 1
-                ? schedule_name(l->schedule)
-                : arena_printf(arena, "%s x %lld", schedule_name(l->schedule), (long long)l->virtual_stages);
+        const char *chunks =
+            l->virtual_stages == 1 ? "" : arena_printf(arena, "x%lld", (long long)l->virtual_stages);
         const struct table_cell cells[COLUMNS] = {
-            cell_text(
-                arena_printf(arena, "%lld*%lld*%lld", (long long)l->dp, (long long)l->tp, (long long)l->pp)),
-            cell_text(schedule),
+            cell_text(arena_printf(arena, "%lld*%lld*%lld%s", (long long)l->dp, (long long)l->tp,
+                                   (long long)l->pp, chunks)),
+            cell_text(l->pp == 1 ? "-" : schedule_name(l->schedule)),
             cell_whole(l->micro_batch),
             cell_whole(row->needed_bytes),
             cell_real(row->time.total),
@@ -221,12 +232,37 @@ static void add_rejected(struct report *report, const struct answer *a)
         report_remark(report, "What a change would unlock", "%s", a->unlocks.data);
 }
 
-/* "8, 8, 7, 8" of each stage; as many chunks are alike. */
+/* "8, 8, 7, 8" of each stage, as many chunks are alike; and of many stages "1, 62 times 2, 1". */
 static void print_layers(const struct search_row *row, struct text *out)
 {
-    for (int64_t i = 0; i < row->layout.pp; i++)
-        text_printf(out, "%s%lld", i ? ", " : "",
-                    (long long)(row->layout.virtual_stages * row->chunk_layers[i]));
+    enum { FEW_STAGES = 16 };
+    int64_t stages = row->layout.pp, alike = 1;
+    for (int64_t i = 0; i < stages; i += alike) {
+        long long layers = (long long)(row->layout.virtual_stages * row->chunk_layers[i]);
+        alike = 1;
+        while (stages > FEW_STAGES && i + alike < stages &&
+               row->chunk_layers[i + alike] == row->chunk_layers[i])
+            alike++;
+        text_add(out, i ? ", " : "");
+        if (alike > 1)
+            text_printf(out, "%lld times ", (long long)alike);
+        text_printf(out, "%lld", layers);
+    }
+}
+
+/* All of it, unless that would fill the page: each range of layers is in the plan. */
+static void add_recompute(struct report *report, const char *recompute)
+{
+    enum { MOST = 500 };
+    int64_t ranges = 1;
+    for (const char *c = recompute; *c; c++)
+        ranges += *c == ',';
+    if (strlen(recompute) <= MOST)
+        report_fact(report, "recompute", "%s", recompute);
+    else
+        report_fact(report, "recompute",
+                    "layer by layer, in %lld ranges of layers: too many to list; -o and --json have them",
+                    (long long)ranges);
 }
 
 static void add_rates(struct report *report, const struct answer *a)
@@ -242,11 +278,23 @@ static void add_rates(struct report *report, const struct answer *a)
     }
 }
 
+/* The share of the step that some plan might save, for all that the search knows. It is rounded up: a bound stays one. */
+static void add_step(struct report *report, const struct answer *a)
+{
+    const struct search_result *r = &a->result;
+    double step_s = r->alternatives[0].time.total, gain = 1 - r->bound_s / step_s;
+    char time[UNITS_TEXT], what[80] = "proved the fastest in this model";
+    if (gain > 5e-5)
+        snprintf(what, sizeof what, "at most %.1f%% could be gained", ceil(1000 * gain) / 10);
+    report_fact(report, "step", "%s, give or take %.0f%%; %s", units_format_seconds(step_s, time),
+                100 * doubt_of(a), what);
+}
+
 static int print_answer(const struct answer *a, struct error *err)
 {
     const struct search_result *r = &a->result;
     const struct search_row *best = &r->alternatives[0];
-    char time[UNITS_TEXT], memory[UNITS_TEXT], count[UNITS_TEXT];
+    char took[UNITS_TEXT], count[UNITS_TEXT];
     struct text chosen = {0}, layers = {0}, idle = {0};
     struct arena *arena = arena_create();
     struct report *report = report_create(arena, "Plan for %s", a->model.name);
@@ -256,17 +304,16 @@ static int print_answer(const struct answer *a, struct error *err)
         print_layers(best, &layers);
         report_fact(report, "layers", "%s", layers.data);
     }
-    report_fact(report, "recompute", "%s", best->recompute);
+    add_recompute(report, best->recompute);
     report_capacity(report, "needed", best->needed_bytes,
                     a->cluster.groups[best->group].device.capacity_bytes);
     print_idle(a, &idle);
     if (is_mixed(a) && idle.length)
         report_fact(report, "idle", "%s", idle.data);
-    report_fact(report, "step", "%s predicted; no plan is more than %.2f%% faster",
-                units_format_seconds(best->time.total, time), 100 * (best->time.total / r->bound_s - 1));
+    add_step(report, a);
     add_rates(report, a);
     report_fact(report, "search", "%s configurations in %s", units_format_count(r->candidates, count),
-                units_format_seconds(r->search_seconds, memory));
+                units_format_seconds(r->search_seconds, took));
     if (is_mixed(a))
         add_stages(report, arena, a);
     add_alternatives(report, arena, r);
