@@ -5,7 +5,7 @@
  *
  * Forward, a short row has a warp and a long one a block. Backward, a block has a run of rows, and a thread the same columns
  * of each: it keeps their dw and db in shared memory, which nobody else touches. A second kernel adds the blocks' sums in
- * order. How rows are cut depends on their number only, so the bits are the same on every GPU. */
+ * order. How rows are cut depends on sizes only, so the bits are the same on every GPU. */
 #include "kernels/cuda/cuda_pack.cuh"
 #include "kernels/cuda/cuda_reduce.cuh"
 
@@ -97,10 +97,11 @@ struct norm_parts {
     float *sums;
 };
 
-/* A thread's packs of a row, and its places in shared memory: neighbours in a warp are neighbours there. */
-__device__ __forceinline__ int64_t own_place(int64_t c, int n, int i)
+/* Where a thread keeps the sums of its columns in shared memory: neighbours in a warp are neighbours there. It begins at
+ * threadIdx.x; a pack's n elements are blockDim.x apart, and so is its next pack from its last. */
+__device__ __forceinline__ unsigned place_behind(unsigned place, int n)
 {
-    return (c / (static_cast<int64_t>(blockDim.x) * n) * n + i) * blockDim.x + threadIdx.x;
+    return place + n * blockDim.x;
 }
 
 /* With n = (x - mean) rstd and g = dy w: d = rstd (g - average(g) - n average(g n)); without the first average for RMS.
@@ -115,6 +116,7 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
     const float mean = args.rms ? 0 : static_cast<const float *>(args.mean)[r];
     const float rstd = static_cast<const float *>(args.rstd)[r];
     float dys[N], normal[N], weight[N], sums[2] = {0, 0};
+    unsigned place = threadIdx.x;
     FOR_COLUMNS(c, threadIdx.x, blockDim.x)
     {
         load_pack(dy + c, dys);
@@ -125,10 +127,11 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
             normal[i] = (normal[i] - mean) * rstd;
             sums[0] += dys[i] * weight[i];
             sums[1] += dys[i] * weight[i] * normal[i];
-            own_dw[own_place(c, N, i)] += dys[i] * normal[i];
+            own_dw[place_behind(place, i)] += dys[i] * normal[i];
             if (own_db)
-                own_db[own_place(c, N, i)] += dys[i];
+                own_db[place_behind(place, i)] += dys[i];
         }
+        place = place_behind(place, N);
     }
     block_reduce<add>(sums);
     const float average = args.rms ? 0 : sums[0] / static_cast<float>(C),
@@ -164,17 +167,22 @@ template <typename T, int N> static __global__ void norm_grad_kernel(norm_grad_a
     for (int64_t r = begin; r < end; r++)
         norm_grad_row<T, N>(args, r, own_dw, own_db);
     float *sums = parts.sums + blockIdx.x * 2 * C;
+    unsigned place = threadIdx.x;
     FOR_COLUMNS(c, threadIdx.x, blockDim.x)
-    for (int i = 0; i < N; i++) {
-        sums[c + i] = own_dw[own_place(c, N, i)];
-        if (own_db)
-            sums[C + c + i] = own_db[own_place(c, N, i)];
+    {
+        for (int i = 0; i < N; i++) {
+            sums[c + i] = own_dw[place_behind(place, i)];
+            if (own_db)
+                sums[C + c + i] = own_db[place_behind(place, i)];
+        }
+        place = place_behind(place, N);
     }
 }
 
-enum { ADD_COLUMNS = 32, ADD_GROUPS = 8 };
+/* As many threads as a block can have: there are few blocks. */
+enum { ADD_COLUMNS = 32, ADD_GROUPS = 32 };
 
-/* dw for blockIdx.y = 0, db for 1: eight groups of parts, each in order, and then the groups. */
+/* dw for blockIdx.y = 0, db for 1: groups of parts, each in order, and then the groups. */
 static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, float *dw, float *db,
                                         bool add)
 {
@@ -194,10 +202,11 @@ static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *s
     *total = add ? *total + sum : sum;
 }
 
-/* Rows of a part: as many parts as a large GPU runs at a time, fewer for few rows or when the scratch memory is too small. */
-static int64_t rows_of_part(const cuda_context *context, int64_t R, int64_t C)
+/* Rows of a part: as many parts as a large GPU runs at a time, which hide each other's waiting for memory and barriers; fewer for
+ * few rows or when the scratch memory is too small. */
+static int64_t rows_of_part(const cuda_context *context, int64_t R, int64_t C, unsigned threads)
 {
-    const int64_t at_a_time = 256,
+    const int64_t threads_at_a_time = 128 << 10, at_a_time = threads_at_a_time / threads,
                   room = context->scratch_bytes / (2 * C * static_cast<int64_t>(sizeof(float)));
     const int64_t rows = cuda_divide_up(R, room < at_a_time ? room : at_a_time);
     return rows > 0 ? rows : 1;
@@ -211,7 +220,7 @@ struct norm_grad_launch {
         const unsigned threads = cuda_threads(packs, 512);
         const int64_t places = cuda_divide_up(packs, threads) * threads * N;
         const int64_t shared_bytes = places * (args->db ? 2 : 1) * static_cast<int64_t>(sizeof(float));
-        const int64_t rows = rows_of_part(context, args->R, args->C);
+        const int64_t rows = rows_of_part(context, args->R, args->C, threads);
         const int64_t parts =
             args->R > 0 ? cuda_divide_up(args->R, rows) : 1; /* one that has sums of nothing */
         /* Asked for always: 48 KiB, which need no asking, are for the arrays of block_reduce() too. */
