@@ -354,9 +354,3 @@ int plan_pipeline(const struct plan *plan, struct pipeline **out, struct error *
     struct program_spec spec = spec_of(plan);
     return pipeline_create(&spec, out, err);
 }
-
-int plan_program(const struct plan *plan, struct program **out, struct error *err)
-{
-    struct program_spec spec = spec_of(plan);
-    return program_create_stage(&spec, out, err);
-}

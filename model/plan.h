@@ -58,7 +58,5 @@ int plan_from_json(const json_t *object, const char *where, struct plan *out, st
 json_t *plan_to_json(const struct plan *plan, const struct pipeline *pipeline);
 /* The step programs of the plan's stages. */
 int plan_pipeline(const struct plan *plan, struct pipeline **out, struct error *err);
-/* The step program of stage 0: of every rank when there is one stage. */
-int plan_program(const struct plan *plan, struct program **out, struct error *err);
 
 #endif

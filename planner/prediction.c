@@ -1,7 +1,5 @@
 #include "planner/prediction.h"
 
-#include "base/units.h"
-
 #include <string.h>
 
 /* A CUDA context: readings of 256 MiB (RTX 3090: invoke-ai/InvokeAI#9413), 426 MiB (RTX 6000 Ada, CUDA 13.0:
@@ -63,30 +61,4 @@ int prediction_make_placed(const struct pipeline *pipeline, const struct rank_de
             *out = own;
     }
     return speed ? time_model_pipeline(pipeline, speed, NULL, &out->time, err) : 0;
-}
-
-static int largest_role(const int64_t by_role[ROLE_COUNT])
-{
-    int largest = 0;
-    for (int role = 1; role < ROLE_COUNT; role++)
-        if (by_role[role] > by_role[largest])
-            largest = role;
-    return largest;
-}
-
-void prediction_explain(const struct prediction *prediction, struct text *out)
-{
-    enum { NAMED = 3 };
-    char needed[UNITS_TEXT], capacity[UNITS_TEXT], part[UNITS_TEXT];
-    text_printf(out, "needs %s of %s", units_format_bytes(prediction->needed_bytes, needed),
-                units_format_bytes(prediction->capacity_bytes, capacity));
-    int64_t left[ROLE_COUNT];
-    memcpy(left, prediction->by_role, sizeof left);
-    for (int i = 0; i < NAMED; i++) {
-        int role = largest_role(left);
-        if (left[role] > 0)
-            text_printf(out, "%s %s %s", i ? "," : ":", role_name((enum role)role),
-                        units_format_bytes(left[role], part));
-        left[role] = 0;
-    }
 }

@@ -48,7 +48,4 @@ int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_
 int prediction_make_placed(const struct pipeline *pipeline, const struct rank_device *const *devices,
                            const struct machine_speed *speed, struct prediction *out, struct error *err);
 
-/* "needs 412.00 MiB of 300.00 MiB: activation 220.00 MiB, optimizer 120.00 MiB, parameter 48.00 MiB": the largest roles. */
-void prediction_explain(const struct prediction *prediction, struct text *out);
-
 #endif

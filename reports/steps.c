@@ -4,14 +4,6 @@
 
 #include <math.h>
 
-enum { MOST_ROWS = 20 };
-
-static const struct table_column columns[] = {{"step", TABLE_COUNT},
-                                              {"loss", TABLE_NUMBER},
-                                              {"grad norm", TABLE_NUMBER},
-                                              {"time", TABLE_SECONDS},
-                                              {"tokens/s", TABLE_COUNT}};
-
 /* Takes from another rank's row what is missing in this one, and the longer time. */
 static void join(struct store_step *step, const struct store_step *other)
 {
@@ -38,34 +30,6 @@ int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *a
         else
             (*steps)[joined++] = rows[i];
     return joined;
-}
-
-/* The smallest of 1, 2, 5, 10, 20, 50, ... that leaves few enough rows, the first and the last included. */
-static int64_t choose_every(int64_t span)
-{
-    static const int leaps[] = {1, 2, 5};
-    for (int64_t power = 1;; power *= 10)
-        for (int i = 0; i < 3; i++)
-            if (span / (leaps[i] * power) + 2 <= MOST_ROWS)
-                return leaps[i] * power;
-}
-
-static struct table_cell rate_cell(double tokens_per_s)
-{
-    return isfinite(tokens_per_s) ? cell_whole(llround(tokens_per_s)) : cell_blank();
-}
-
-void steps_add(struct report *report, const char *heading, const struct store_step *steps, int64_t count,
-               int64_t every)
-{
-    struct table *table = report_table(report, heading, columns, 5);
-    if (every < 1 && count)
-        every = choose_every(steps[count - 1].step - steps[0].step);
-    for (int64_t i = 0; i < count; i++)
-        if (i == 0 || i == count - 1 || steps[i].step % every == 0)
-            table_add(table, (struct table_cell[]){cell_whole(steps[i].step), cell_real(steps[i].loss),
-                                                   cell_real(steps[i].grad_norm), cell_real(steps[i].seconds),
-                                                   rate_cell(steps[i].tokens_per_s)});
 }
 
 json_t *steps_line(const struct store_step *step, int64_t held_bytes, int64_t peak_bytes)

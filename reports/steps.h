@@ -1,22 +1,16 @@
-/* Training steps as a table, and as the lines of JSON that `train --json` writes while it runs. */
+/* Training steps of all ranks together, and as the lines of JSON that `train --json` writes while it runs. */
 #ifndef MEMPLAN_REPORTS_STEPS_H
 #define MEMPLAN_REPORTS_STEPS_H
 
 #include "base/arena.h"
 #include "base/json.h"
 #include "profiler/store.h"
-#include "reports/report.h"
 
 #include <stdint.h>
 
 /* One row for each step from the rows of all ranks, in order of step: the loss and norm of a rank that knows them, the
  * seconds of the slowest. Returns how many; *steps belongs to the arena. */
 int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *arena, struct store_step **steps);
-
-/* Adds a section with the first step, the last, and those whose number `every` divides (0: as many as give 20 rows or
- * fewer). */
-void steps_add(struct report *report, const char *heading, const struct store_step *steps, int64_t count,
-               int64_t every);
 
 /* {step, loss, grad_norm, step_seconds, tokens_per_second, held_bytes, step_peak_bytes}; what is NAN is null. The bytes are what
  * the fullest rank holds after the step, and held at most in it. New reference. */

@@ -305,19 +305,3 @@ TEST(prediction_of_pipeline, "the stage that needs most decides what fits; the s
     ASSERT(!prediction.fits);
     pipeline_free(pipeline);
 }
-
-TEST(prediction_explains, "a refusal names the largest roles, largest first")
-{
-    struct prediction prediction = {.needed_bytes = 412LL << 20,
-                                    .capacity_bytes = 300LL << 20,
-                                    .by_role = {[ROLE_PARAMETER] = 48LL << 20,
-                                                [ROLE_OPTIMIZER] = 120LL << 20,
-                                                [ROLE_GRADIENT] = 20LL << 20,
-                                                [ROLE_ACTIVATION] = 220LL << 20}};
-    struct text text = {0};
-    prediction_explain(&prediction, &text);
-    ASSERT_STR(
-        text.data,
-        "needs 412.00 MiB of 300.00 MiB: activation 220.00 MiB, optimizer 120.00 MiB, parameter 48.00 MiB");
-    text_free(&text);
-}

@@ -1,19 +1,6 @@
-/* Steps as a table and as lines. */
+/* Steps of several ranks, and as lines. */
 #include "reports/steps.h"
 #include "tests/reports/fixture.h"
-
-static int64_t table_rows(int64_t count, int first, int64_t every)
-{
-    struct arena *arena = arena_create();
-    struct report *report = report_create(arena, "Steps");
-    struct store_step *steps = arena_array(arena, (size_t)count, sizeof *steps);
-    for (int64_t i = 0; i < count; i++)
-        steps[i] = (struct store_step){.step = first + (int)i, .loss = NAN, .grad_norm = NAN, .seconds = 1};
-    steps_add(report, NULL, steps, count, every);
-    int64_t rows = report->sections->table->row_count;
-    arena_free(arena);
-    return rows;
-}
 
 TEST(steps_joined,
      "rows of several ranks become one: the loss of the rank that knows it, the time of the slowest")
@@ -56,32 +43,6 @@ TEST(steps_joined,
 
 /* Of steps 3 .. 32, tens are 10, 20, 30; with the first and the last five rows. Of 0 .. 999 every 50th is 20 rows and 999
  * one more, so every 100th: 10 + 1. */
-TEST(steps_every, "the first and the last step are always there, and no more than 20 without a wish")
-{
-    ASSERT_INT(table_rows(30, 3, 10), 5);
-    ASSERT_INT(table_rows(1000, 0, 0), 11);
-    ASSERT_INT(table_rows(19, 0, 0), 19);
-    ASSERT_INT(table_rows(1, 7, 0), 1);
-    ASSERT_INT(table_rows(0, 0, 0), 0);
-}
-
-TEST(steps_page, "the table of steps; what is not known stays blank")
-{
-    struct store_step steps[] = {
-        {.step = 0, .loss = 10.98125, .grad_norm = 12.5, .seconds = 1.25, .tokens_per_s = 3276.8},
-        {.step = 1, .loss = 9.5, .grad_norm = NAN, .seconds = 0.0125, .tokens_per_s = NAN}};
-    struct arena *arena = arena_create();
-    struct report *report = report_create(arena, "Steps");
-    steps_add(report, NULL, steps, 2, 1);
-    struct text text = ink_checked(report, INK_ASCII);
-    ASSERT_STR(text.data, "Steps\n\n"
-                          "  step     loss  grad norm     time  tokens/s\n"
-                          "     0  10.9812    12.5000  1.25 s      3,277\n"
-                          "     1   9.5000             12.5 ms\n");
-    text_free(&text);
-    arena_free(arena);
-}
-
 TEST(steps_lines,
      "a line for each step and a closing one, with the keys that scripts rely on; an unknown is null")
 {
