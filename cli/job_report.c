@@ -44,7 +44,7 @@ static const char *place(const struct job_verdict *v, struct arena *arena)
 {
     if (v->workload.pp == 1)
         return moment(v);
-    return arena_printf(arena, "%s on stage %lld", moment(v), (long long)v->memory.stage);
+    return arena_printf(arena, "%s, on stage %lld", moment(v), (long long)v->memory.stage);
 }
 
 const char *job_report_sentence(const struct job_answer *answer, struct arena *arena)
@@ -316,6 +316,10 @@ static void add_no_advice(struct report *page, const struct job_advice *advice)
     const char *heading = advice_heading(advice);
     if (!advice->tried)
         report_remark(page, heading, "No change is known that could be tried.");
+    else if (advice->tried == 1)
+        report_remark(page, heading, "One change was tried, and it %s.",
+                      advice->aim == JOB_ADVICE_TO_BUY ? "is not both faster and sure to fit"
+                                                       : "needs no less");
     else
         report_remark(page, heading,
                       advice->aim == JOB_ADVICE_TO_BUY
