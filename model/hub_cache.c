@@ -1,3 +1,4 @@
+/* Finds a model in the hub's cache: the variables that say where it is, names, references, snapshots. */
 #include "model/hub_cache.h"
 
 #include "base/error.h"
