@@ -35,6 +35,11 @@ const struct layer_rule layer_rules[] = {
     {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
      PAPER ": input of Q, K and V"},
 
+    {"norm 1, cast again", ELEMENT_COMPUTE, WIDTH_QKV_CASTS, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NOT_COMPILED,
+     LIFE_KEPT, NORM, MATRIX_NONE,
+     "aten/src/ATen/autocast_mode.cpp, cached_cast(): weights alone are cached, so each product casts its "
+     "input"},
+
     /* Attention. */
     {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
      "DeepSeek-V2, section 2.1: before and after its norm"},
@@ -96,6 +101,8 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, "DeepSpeed sequence/layer.py, DistributedAttention: the projection's input"},
     {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
      "PEFT tuners/lora/layer.py: inputs of the second matrices"},
+    {"adapters' inputs in fp32", ELEMENT_FP32, WIDTH_ADAPTER_CASTS, SPLIT_NOT, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "PEFT 0.21.2 tuners/lora/layer.py, _cast_input_dtype(): adapters are in fp32"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
      "Linear's result, a partial sum"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
@@ -136,6 +143,9 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, "as norm 1"},
     {"norm 2", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
      PAPER ": input of the first linear layer"},
+
+    {"norm 2, cast again", ELEMENT_COMPUTE, WIDTH_UP_CASTS, SPLIT_SEQUENCE,
+     IF_PRE_NORM | IF_DENSE | IF_NOT_COMPILED, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
 
     /* The feed-forward, plain or gated. */
     {"GELU input", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
@@ -306,6 +316,39 @@ static bool exchanges_heads(const struct workload *w)
     return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
 }
 
+/* Of so many products of one input, those beyond the first that need it for a gradient of their own. */
+static double casts_again(const struct workload *w, int products, int adapted)
+{
+    int needing = w->lora_rank ? adapted : products;
+    bool apart = w->library == WORKLOAD_TRANSFORMERS || w->library == WORKLOAD_TITAN;
+    return w->autocast && apart && needing > 1 ? needing - 1 : 0;
+}
+
+/* GPT-2's are one product. */
+static double qkv_casts(const struct workload *w)
+{
+    bool fused = w->model.positions && !w->model.encoder;
+    return casts_again(w, fused ? 1 : 3, fused ? 1 : (int)min_i64(w->lora_matrices, 3));
+}
+
+static double up_casts(const struct workload *w)
+{
+    return w->model.gated ? casts_again(w, 2, w->lora_matrices - 4 < 2 ? w->lora_matrices - 4 : 2) : 0;
+}
+
+/* Without autocast, and where nobody casts adapters to 16 bits, as DeepSpeed and FSDP do. */
+static double adapter_casts(const struct workload *w)
+{
+    const struct workload_model *m = &w->model;
+    int matrices = w->lora_matrices, all = m->gated ? 7 : 6;
+    bool casts = w->lora_rank && w->library == WORKLOAD_TRANSFORMERS && w->sharding == WORKLOAD_REPLICATED &&
+                 !w->autocast && w->compute_bytes == 2;
+    double hidden = (double)m->hidden, queries = (double)(m->heads * m->head_size);
+    int of_hidden = (matrices < 3 ? matrices : 3) + (matrices > 4 ? matrices - 4 - (matrices >= all) : 0);
+    return casts ? of_hidden * hidden + (matrices > 3 ? queries : 0) + (matrices >= all ? (double)m->ffn : 0)
+                 : 0;
+}
+
 static double width_of(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
@@ -347,6 +390,12 @@ static double width_of(const struct workload *w, enum layer_width width)
         return 2 * (double)m->experts;
     case WIDTH_ADAPTERS:
         return (double)(w->lora_rank * w->lora_matrices);
+    case WIDTH_QKV_CASTS:
+        return qkv_casts(w) * (double)m->hidden;
+    case WIDTH_UP_CASTS:
+        return up_casts(w) * (double)m->hidden;
+    case WIDTH_ADAPTER_CASTS:
+        return adapter_casts(w);
     case WIDTH_FP8_COPY:
         return w->fp8 ? width_of(w, WIDTH_QUERIES) : 0;
     case WIDTH_RING:
@@ -400,6 +449,9 @@ static const char *const width_symbols[] = {
     [WIDTH_SHARED] = "2 x shared_ffn",
     [WIDTH_ROUTES] = "2 x experts",
     [WIDTH_ADAPTERS] = "lora_matrices x lora_rank",
+    [WIDTH_QKV_CASTS] = "(products that need it - 1) x hidden",
+    [WIDTH_UP_CASTS] = "(products that need it - 1) x hidden",
+    [WIDTH_ADAPTER_CASTS] = "inputs of adapted matrices",
     [WIDTH_FP8_COPY] = "heads x head_size",
     [WIDTH_RING] = "2 x cp x kv_heads x head_size",
     [WIDTH_EXCHANGED] = "heads x head_size",

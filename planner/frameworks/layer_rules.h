@@ -32,6 +32,9 @@ enum layer_width {
     WIDTH_SHARED,     /* the shared experts' */
     WIDTH_ROUTES,     /* a number for each expert */
     WIDTH_ADAPTERS,  /* ranks of all adapters */
+    WIDTH_QKV_CASTS, /* hidden, for each of three products but the first that autocast casts their input for */
+    WIDTH_UP_CASTS,
+    WIDTH_ADAPTER_CASTS, /* inputs of all matrices that have an adapter, where PEFT casts them */
     WIDTH_FP8_COPY,  /* queries, where an input that is kept anyway is kept in fp8 too */
     WIDTH_RING,      /* keys and values of all context-parallel ranks, where they go round */
     WIDTH_EXCHANGED, /* queries, where context-parallel ranks exchange heads for tokens */

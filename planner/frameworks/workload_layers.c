@@ -61,10 +61,17 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool ag
     workload_drop_all(rank, &temporaries);
 }
 
+/* Those of casts are added to one of their input. */
+static bool is_cast(const struct layer_rule *rule)
+{
+    return rule->width == WIDTH_QKV_CASTS || rule->width == WIDTH_UP_CASTS ||
+           rule->width == WIDTH_ADAPTER_CASTS;
+}
+
 static bool has_gradient(const struct layer_rule *rule)
 {
-    return rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS && rule->width != WIDTH_ROUTES &&
-           rule->width != WIDTH_STATISTICS;
+    return !is_cast(rule) && rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS &&
+           rule->width != WIDTH_ROUTES && rule->width != WIDTH_STATISTICS;
 }
 
 /* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what

@@ -116,6 +116,42 @@ TEST(workload_capacity_factor, "experts' tokens are padded to the capacity")
     ASSERT_NEAR(bytes_of(&w, "experts' gate"), 1.5 * 2.0 * 2 * 2048 * 512, 1e-6);
 }
 
+/* 512 tokens of 1024. Weights are cached when they are cast, what they multiply is not. */
+TEST(workload_casts_again, "under autocast each product keeps its input, but not where one product is three")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.model.gated = true;
+    ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 0, 1e-6);
+    w.autocast = true;
+    ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 2 * 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2, cast again"), 2.0 * 1024 * 512, 1e-6);
+    w.lora_rank = 8;
+    w.lora_matrices = 2;
+    ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 2.0 * 1024 * 512, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2, cast again"), 0, 1e-6);
+    w.lora_rank = 0;
+    w.model.positions = 1024; /* as GPT-2 */
+    w.model.gated = false;
+    ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 0, 1e-6);
+}
+
+/* Queries and values: 1024 inputs each. All seven: six of 1024, and 4096 to come down from. */
+TEST(workload_adapter_casts, "PEFT casts what adapters read to fp32, unless they are in 16 bits themselves")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.model.gated = true;
+    w.lora_rank = 8;
+    w.lora_matrices = 2;
+    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 4.0 * 2 * 1024 * 512, 1e-6);
+    w.lora_matrices = 7;
+    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 4.0 * (6 * 1024 + 4096) * 512, 1e-6);
+    w.autocast = true;
+    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 0, 1e-6);
+    w.autocast = false;
+    w.sharding = WORKLOAD_ZERO2;
+    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 0, 1e-6);
+}
+
 /* 128 of 512 tokens a rank. Ring: keys and values of all, 2 x 256 elements each, while attention runs. Heads exchanged: the
  * projection's input besides attention's result. */
 TEST(workload_context_parallel, "context parallelism sends keys and values round, or exchanges heads")
