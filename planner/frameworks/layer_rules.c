@@ -96,7 +96,7 @@ const struct layer_rule layer_rules[] = {
     {"attention", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY | KEEP_SECOND, MATRIX_PROJ,
      PAPER ": input of the projection"},
     {"attention in fp8", ELEMENT_BYTE, WIDTH_FP8_COPY, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "Transformer Engine module/linear.py: the projection's input, which attention keeps in 16 bits"},
+     "Transformer Engine 2.20 module/linear.py: the projection's input, which attention keeps in 16 bits"},
     {"attention, exchanged back", ELEMENT_COMPUTE, WIDTH_EXCHANGED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
      MATRIX_NONE, "DeepSpeed sequence/layer.py, DistributedAttention: the projection's input"},
     {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, EVERY, MATRIX_NONE,

@@ -48,10 +48,12 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
     [RANK_WHOLE] = {"gathered weights", ROLE_PARAMETER, "compute_bytes x parameters",
                     "FSDP2 _fsdp_param_group.py, wait_for_unshard(): copied out of the buffer"},
     [RANK_FP8_WEIGHT] = {"weights in fp8, and transposed", ROLE_WORKSPACE, "2 x parameters",
-                         "Transformer Engine module/base.py, get_weight_workspace()"},
-    [RANK_DEQUANTIZED] =
-        {"weights while they are used, of 4 bits", ROLE_WORKSPACE, "compute_bytes x parameters of one matrix",
-         "bitsandbytes autograd/_functions.py, MatMul4Bit: dequantize_4bit() in both passes"},
+                         "Transformer Engine 2.20 module/linear.py, layernorm_linear.py: rowwise and "
+                         "columnwise, cached"},
+    [RANK_DEQUANTIZED] = {"weights while they are used, of 4 bits", ROLE_WORKSPACE,
+                          "compute_bytes x parameters of one matrix",
+                          "bitsandbytes 0.50.2 backends/cuda/ops.py, gemm_4bit(): beyond few rows; "
+                          "autograd/_functions.py, MatMul4Bit.backward()"},
     [RANK_FLATTENED] = {"weights while they are flattened", ROLE_PARAMETER, "weight_bytes x parameters",
                         "FSDP _flat_param.py, flatten_tensors(): torch.cat of a unit's whole parameters"},
     [RANK_CAST] = {"weights cast by autocast", ROLE_WORKSPACE, "compute_bytes x parameters",
