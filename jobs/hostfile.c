@@ -10,12 +10,11 @@ enum { MOST_SLOTS = 1 << 16, MOST_HOSTS = 1 << 16 };
 /* The slots of one line, 0: it has no host, -1: it is none of such a file. */
 static int slots_of(const char *line)
 {
-    int slots = 0, length = 0;
+    int slots = 0;
     line += strspn(line, " \t\r");
     if (!*line || *line == '#')
         return 0;
-    return sscanf(line, "%*s slots=%5d%n", &slots, &length) == 1 && slots > 0 && slots <= MOST_SLOTS ? slots
-                                                                                                     : -1;
+    return sscanf(line, "%*s slots=%9d", &slots) == 1 && slots > 0 && slots <= MOST_SLOTS ? slots : -1;
 }
 
 int hostfile_read(struct training_job *job, const struct launch *launch, const struct job_files *files,

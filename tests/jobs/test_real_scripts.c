@@ -78,6 +78,7 @@ TEST(real_scripts_hosts,
         {"a slots=8\nb slots=8\n", "--num_gpus=4", 2, 8},
         {"a\n", "", 0, 0},
         {"# none\n", "", 0, 0},
+        {"a slots=100000\n", "", 0, 0}, /* and not 10000, with a digit left */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct arena *arena = arena_create();
