@@ -3,9 +3,15 @@
  *     bench_plan          gpt3-175b on 1,024 cards, llama3-405b on 16,384, with fast networks and slow ones,
  *                         and smaller models; clusters of two and four kinds of nodes
  *
- * The fastest of five runs, since others share the machine; memory is the most that the process has had. */
+ * Then the same with all that `memplan plan` does beside the search: the plan is built, why nothing else is the plan, and what
+ * more memory would unlock. The fastest of five runs, since others share the machine; memory is the most that the process has had. */
+#include "base/checked.h"
+#include "base/clock.h"
 #include "base/units.h"
+#include "model/pipeline.h"
+#include "planner/families.h"
 #include "planner/search.h"
+#include "planner/ways_out.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
@@ -28,26 +34,15 @@ static const struct question questions[] = {
     {"gpt3-175b", "32x8:a100-80g+32x8:h100-80g+32x8:a100-40g+32x8:h200,net=1600Gb/s", 1536, 2048},
 };
 
-static int ask(const struct question *q, struct search_result *best, struct model *model, struct error *err)
+enum { RUNS = 5 };
+
+/* The fastest run's answer. */
+static int ask(const struct search_request *request, struct search_result *best, struct error *err)
 {
-    enum { RUNS = 5 };
-    struct cluster cluster;
-    struct machine_speed speeds[CLUSTER_GROUPS];
-    if (model_read(q->model, &(struct model_overrides){0}, model, err) ||
-        cluster_read(q->cluster, &cluster, err))
-        return -1;
-    for (int g = 0; g < cluster.group_count; g++)
-        machine_speed_for_group(&cluster.groups[g], PRECISION_BF16, 1, &speeds[g]);
-    struct search_request request = {.model = model,
-                                     .cluster = &cluster,
-                                     .speeds = speeds,
-                                     .global_batch = q->global_batch,
-                                     .seq_len = q->seq_len,
-                                     .precision = PRECISION_BF16};
     *best = (struct search_result){0};
     for (int i = 0; i < RUNS; i++) {
         struct search_result result;
-        if (search_run(&request, &result, err))
+        if (search_run(request, &result, err))
             return -1;
         if (!best->arena || result.search_seconds < best->search_seconds) {
             search_clear(best);
@@ -57,6 +52,37 @@ static int ask(const struct question *q, struct search_result *best, struct mode
         }
     }
     return 0;
+}
+
+static int build_and_explain(const struct search_request *request, struct search_result *result,
+                             struct error *err)
+{
+    const struct search_row *row = &result->alternatives[0];
+    struct program_spec spec = {request->model, &row->layout, row->masks, row->chunk_layers, 0};
+    struct pipeline *pipeline;
+    struct text unlocks = {0};
+    if (pipeline_create(&spec, &pipeline, err))
+        return -1;
+    pipeline_free(pipeline);
+    int status =
+        families_explain(request, result, err) || ways_out_faster(request, result, &unlocks, err) ? -1 : 0;
+    text_free(&unlocks);
+    return status;
+}
+
+/* As the command does it. */
+static int run_whole(struct search_request request, int64_t *ns, struct error *err)
+{
+    struct search_result result;
+    int64_t begin_ns = clock_ns();
+    request.memory = search_memory_open(&request);
+    int status = search_run(&request, &result, err);
+    if (!status && result.alternative_count)
+        status = build_and_explain(&request, &result, err);
+    search_clear(&result);
+    search_memory_close(request.memory);
+    *ns = min_i64(*ns, clock_ns() - begin_ns);
+    return status;
 }
 
 static void print(const struct question *q, const struct search_result *r)
@@ -86,20 +112,46 @@ static void print(const struct question *q, const struct search_result *r)
            100 * (row->time.total / r->bound_s - 1));
 }
 
+static int answer(const struct question *q, struct error *err)
+{
+    struct model model;
+    struct cluster cluster;
+    struct machine_speed speeds[CLUSTER_GROUPS];
+    struct search_result result;
+    int64_t whole_ns = INT64_MAX;
+    char whole[UNITS_TEXT];
+    if (model_read(q->model, &(struct model_overrides){0}, &model, err) ||
+        cluster_read(q->cluster, &cluster, err))
+        return -1;
+    for (int g = 0; g < cluster.group_count; g++)
+        machine_speed_for_group(&cluster.groups[g], PRECISION_BF16, 1, &speeds[g]);
+    struct search_request request = {.model = &model,
+                                     .cluster = &cluster,
+                                     .speeds = speeds,
+                                     .global_batch = q->global_batch,
+                                     .seq_len = q->seq_len,
+                                     .precision = PRECISION_BF16};
+    if (ask(&request, &result, err))
+        return -1;
+    print(q, &result);
+    search_clear(&result);
+    for (int i = 0; i < RUNS; i++)
+        if (run_whole(request, &whole_ns, err))
+            return -1;
+    printf("  with why not, and what more memory would unlock: %s\n",
+           units_format_seconds((double)whole_ns * 1e-9, whole));
+    return 0;
+}
+
 int main(void)
 {
     struct rusage usage;
     struct error err = {0};
-    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
-        struct model model;
-        struct search_result result;
-        if (ask(&questions[i], &result, &model, &err)) {
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
+        if (answer(&questions[i], &err)) {
             fprintf(stderr, "bench_plan: %s\n", err.text);
             return 2;
         }
-        print(&questions[i], &result);
-        search_clear(&result);
-    }
     getrusage(RUSAGE_SELF, &usage);
     printf("memory: %ld MiB at most\n", usage.ru_maxrss / 1024);
     return 0;

@@ -353,6 +353,7 @@ static int search(struct answer *a, const struct plan_options *o, struct error *
     if (c->pipeline_schedule && schedule_find(c->pipeline_schedule, &a->schedule, err))
         return -1;
     a->request.schedule = c->pipeline_schedule ? &a->schedule : NULL;
+    a->request.memory = search_memory_open(&a->request);
     return search_run(&a->request, &a->result, err);
 }
 
@@ -435,6 +436,7 @@ static int run(int argc, char **argv, struct error *err)
     pipeline_free(a.pipeline);
     free(a.devices);
     search_clear(&a.result);
+    search_memory_close(a.request.memory);
     text_free(&a.unlocks);
     text_free(&a.refusal);
     speed_close(&a.speed);

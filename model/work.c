@@ -172,8 +172,7 @@ static struct work update_work(const struct program *p, const struct step_op *op
         for (int state = 0; state < STATE_COUNT; state++) {
             if (!program_has_state(p, (enum state)state))
                 continue;
-            double bytes =
-                (double)count * (double)dtype_bytes(program_state_dtype(p, (enum state)state));
+            double bytes = (double)count * (double)dtype_bytes(program_state_dtype(p, (enum state)state));
             if (state == STATE_GRADIENT)
                 work.bytes_moved += bytes;
             else if (op->kind == OP_ADAMW)

@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FAMILY_PARTS = 16 }; /* each family's search has this part of what a search may spend */
+enum {
+    FAMILY_PARTS = 16, /* each family's search has this part of what a search may spend */
+    SAME = 10000       /* as fast: to 0.01%, as it is printed */
+};
 
 struct family {
     const char *name; /* "tp=16" */
@@ -75,7 +78,6 @@ static bool crosses_nodes(const struct cluster *cluster, const struct search_row
 static void explain_row(const struct families *f, const char *name, const struct search_row *row,
                         double bound_s, struct text *out)
 {
-    enum { SAME = 10000 }; /* to 0.01%, as it is printed */
     const struct search_row *plan = &f->result->alternatives[0];
     bool crosses = crosses_nodes(f->request->cluster, row);
     double ratio = row->time.total / plan->time.total;
@@ -111,6 +113,21 @@ static void explain_bound(const struct families *f, const char *name, double bou
     }
 }
 
+/* What is slower even if placing its tensors took no more than their peak need not be built. */
+static int search_family(const struct families *f, const struct search_request *request,
+                         struct search_result *out, struct error *err)
+{
+    struct search_request sketch = *request;
+    double plan_s = f->result->alternatives[0].time.total;
+    sketch.by_peak = true;
+    if (search_run(&sketch, out, err))
+        return -1;
+    if (!out->alternative_count || (out->alternatives[0].time.total / plan_s - 1) * SAME >= 0.5)
+        return 0;
+    search_clear(out);
+    return search_run(request, out, err);
+}
+
 /* The best of a family, or what comes nearest to fitting, and why it is not the plan. */
 static int try_family(struct families *f, const struct family *family, struct error *err)
 {
@@ -118,7 +135,7 @@ static int try_family(struct families *f, const struct family *family, struct er
     struct error refused = {0};
     struct text text = {0};
     struct arena *arena = f->result->arena;
-    if (search_run(&family->request, &own, &refused))
+    if (search_family(f, &family->request, &own, &refused))
         return 0; /* nothing of this kind can be run */
     int status = 0;
     if (own.alternative_count) {

@@ -190,9 +190,10 @@ static int build_nearest(struct nearest *n, struct search_row *row, struct arena
 int nearest_find(const struct search_request *request, struct arena *arena, struct search_row *out,
                  bool *found, struct error *err)
 {
-    struct nearest nearest = {
-        .request = request,
-        .costs = costs_open(request->model, request->speeds, request->sets, request->set_count)};
+    struct search_memory *own = request->memory ? NULL : search_memory_open(request);
+    struct nearest nearest = {.request = request,
+                              .costs =
+                                  search_memory_costs(own ? own : request->memory, request, request->speeds)};
     struct near_list list = {.nearest = &nearest};
     space_shapes(request, request->model->heads, note_shape, &list);
     for (int i = 0; i < list.count; i++) {
@@ -205,7 +206,7 @@ int nearest_find(const struct search_request *request, struct arena *arena, stru
     *out = nearest.row;
     if (*found)
         status = build_nearest(&nearest, out, arena, err);
-    costs_close(nearest.costs);
+    search_memory_close(own);
     if (!*found || status)
         return status;
     out->reason = explanation_need(request, out, arena);

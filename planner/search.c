@@ -25,19 +25,26 @@ struct node {
 
 enum { MOST_ROWS = 8 };
 
-/* What parts of a step cost at one speed. */
+/* What parts of a step cost at one speed, when layers may drop these sets only. */
 struct priced {
     struct priced *next;
     const struct machine_speed *speed;
+    uint32_t *sets; /* NULL: any */
+    int set_count;
     struct costs_cache *costs;
+};
+
+struct search_memory {
+    struct cluster cluster; /* whose nodes' kinds count */
+    struct siting_speeds *speeds;
+    struct priced *priced;
 };
 
 /* A search in progress. */
 struct search {
     const struct search_request *request;
     struct search_result *result;
-    struct siting_speeds *speeds;
-    struct priced *priced;
+    struct search_memory *memory;
     struct bounds *bounds;
     struct node *heap; /* the least bound first */
     int64_t heap_count, heap_room;
@@ -147,32 +154,67 @@ struct site {
     int count;
 };
 
-static struct costs_cache *costs_at(struct search *s, const struct machine_speed *speed)
+static bool has_sets(const struct priced *priced, const struct search_request *r)
 {
-    const struct search_request *r = s->request;
-    for (struct priced *p = s->priced; p; p = p->next)
-        if (p->speed == speed)
-            return p->costs;
+    if (!priced->sets || !r->sets)
+        return !priced->sets && !r->sets;
+    return priced->set_count == r->set_count &&
+           !memcmp(priced->sets, r->sets, (size_t)r->set_count * sizeof *r->sets);
+}
+
+static struct priced *price(const struct search_request *r, const struct machine_speed *speed)
+{
     struct priced *priced = host_alloc(sizeof *priced);
-    *priced = (struct priced){s->priced, speed, costs_open(r->model, speed, r->sets, r->set_count)};
-    s->priced = priced;
+    *priced = (struct priced){.speed = speed, .set_count = r->set_count};
+    if (r->sets) {
+        priced->sets = host_alloc((size_t)r->set_count * sizeof *priced->sets);
+        memcpy(priced->sets, r->sets, (size_t)r->set_count * sizeof *priced->sets);
+    }
+    priced->costs = costs_open(r->model, speed, priced->sets, priced->set_count);
+    return priced;
+}
+
+struct costs_cache *search_memory_costs(struct search_memory *memory, const struct search_request *request,
+                                        const struct machine_speed *speed)
+{
+    struct priced *priced = memory->priced;
+    while (priced && (priced->speed != speed || !has_sets(priced, request)))
+        priced = priced->next;
+    if (!priced) {
+        priced = price(request, speed);
+        priced->next = memory->priced;
+        memory->priced = priced;
+    }
     return priced->costs;
 }
 
-static void close_priced(struct search *s)
+struct search_memory *search_memory_open(const struct search_request *request)
 {
-    for (struct priced *p = s->priced, *next; p; p = next) {
+    struct search_memory *memory = host_alloc(sizeof *memory);
+    memory->cluster = *request->cluster;
+    memory->speeds = siting_speeds_open(&memory->cluster, request->speeds);
+    return memory;
+}
+
+void search_memory_close(struct search_memory *memory)
+{
+    if (!memory)
+        return;
+    for (struct priced *p = memory->priced, *next; p; p = next) {
         next = p->next;
         costs_close(p->costs);
+        free(p->sets);
         free(p);
     }
+    siting_speeds_close(memory->speeds);
+    free(memory);
 }
 
 static struct stage_ground ground_of(struct search *s, const struct layout *layout, int64_t stages,
                                      const struct stage_site *where, bool with_options)
 {
-    const struct machine_speed *speed = siting_speeds_find(s->speeds, where);
-    struct costs_cache *cache = costs_at(s, speed);
+    const struct machine_speed *speed = siting_speeds_find(s->memory->speeds, where);
+    struct costs_cache *cache = search_memory_costs(s->memory, s->request, speed);
     struct costs *costs = costs_find(cache, layout);
     if (with_options)
         costs_open_options(cache, layout, costs);
@@ -362,7 +404,8 @@ static int improve(struct search *s, struct candidate *candidate, double bound_s
             s->unproved_s = fmin(s->unproved_s, bound_s);
         if (found) {
             s->peak_s = fmin(s->peak_s, best.step_s);
-            status = build_stages(s, candidate, &best, &fits);
+            fits = s->request->by_peak;
+            status = fits ? 0 : build_stages(s, candidate, &best, &fits);
             if (!status && !fits)
                 tighten(candidate, &best, attempt);
         }
@@ -659,10 +702,11 @@ int search_run(const struct search_request *request, struct search_result *out, 
     if (check_request(request, err))
         return -1;
     int64_t begin_ns = clock_ns(), parts = max_i64(request->effort_parts, 1);
+    struct search_memory *own = request->memory ? NULL : search_memory_open(request);
     *out = (struct search_result){.arena = arena_create()};
     struct search s = {.request = request,
                        .result = out,
-                       .speeds = siting_speeds_open(request->cluster, request->speeds),
+                       .memory = own ? own : request->memory,
                        .best_s = INFINITY,
                        .peak_s = INFINITY,
                        .unproved_s = INFINITY,
@@ -676,8 +720,7 @@ int search_run(const struct search_request *request, struct search_result *out, 
     if (!status)
         conclude(&s);
     bounds_close(s.bounds);
-    close_priced(&s);
-    siting_speeds_close(s.speeds);
+    search_memory_close(own);
     free(s.heap);
     if (status)
         search_clear(out);

@@ -15,13 +15,17 @@ static bool at_least(const struct stage_moment *a, const struct stage_moment *b)
            a->later[0] >= b->later[0] && a->later[1] >= b->later[1];
 }
 
-/* Keeps those that no other equals or exceeds. */
-static void add_moment(struct stage *stage, struct stage_moment moment)
+/* Keeps those that no other equals or exceeds. *last: which one did so the last time, mostly the same again. */
+static void add_moment(struct stage *stage, struct stage_moment moment, int *last)
 {
     int kept = 0;
+    if (*last < stage->moment_count && at_least(&stage->moments[*last], &moment))
+        return;
     for (int i = 0; i < stage->moment_count; i++)
-        if (at_least(&stage->moments[i], &moment))
+        if (at_least(&stage->moments[i], &moment)) {
+            *last = i;
             return;
+        }
     for (int i = 0; i < stage->moment_count; i++)
         if (!at_least(&moment, &stage->moments[i]))
             stage->moments[kept++] = stage->moments[i];
@@ -38,6 +42,7 @@ static void list_moments(const struct stages *stages, struct stage *stage)
         shape.micro_batches = 1; /* the others repeat it */
     struct schedule_cursor walk = schedule_walk(&shape, stage->number);
     struct stage_moment now = {0};
+    int last[SCHEDULE_BACKWARD_WEIGHT + 1][2] = {{0}}; /* of each work and kind */
     for (struct schedule_item item; schedule_next(&walk, &item);) {
         int kind = stages_kind(stages, stage->number, item.chunk);
         if (item.work == SCHEDULE_BACKWARD_WEIGHT)
@@ -46,7 +51,7 @@ static void list_moments(const struct stages *stages, struct stage *stage)
             now.kept[kind]--;
         now.work = item.work;
         now.kind = kind;
-        add_moment(stage, now);
+        add_moment(stage, now, &last[now.work][kind]);
         if (item.work == SCHEDULE_FORWARD)
             now.kept[kind]++;
         else if (item.work == SCHEDULE_BACKWARD_INPUT)

@@ -202,6 +202,45 @@ TEST(search_explains,
     search_clear(&result);
 }
 
+TEST(search_builds_little,
+     "what is slower than the plan is told without being built, and a shared memory changes nothing")
+{
+    struct error err = {0};
+    struct search_result result, again;
+    struct text unlocks = {0};
+    struct problem p = {.model = sample_model("llama3-8b", 32)};
+    int slower = 0;
+    ASSERT_OK(cluster_read("2x8:h100-80g,net=400Gb/s", &p.cluster, &err));
+    machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speeds[0]);
+    struct search_request request = {.model = &p.model,
+                                     .cluster = &p.cluster,
+                                     .speeds = p.speeds,
+                                     .global_batch = 256,
+                                     .seq_len = 8192,
+                                     .precision = PRECISION_BF16};
+    ASSERT_OK(search_run(&request, &result, &err));
+    request.memory = search_memory_open(&request);
+    ASSERT_OK(search_run(&request, &again, &err));
+    ASSERT_OK(families_explain(&request, &again, &err));
+    ASSERT_OK(ways_out_faster(&request, &again, &unlocks, &err));
+    for (int64_t i = 0; i < again.rejected_count; i++)
+        if (strstr(again.rejected[i].reason, " slower at best")) {
+            ASSERT_INT(again.rejected[i].arena_bytes, 0);
+            slower++;
+        }
+    ASSERT(slower > 4);
+    search_clear(&again);
+    /* With all that is known by now. */
+    ASSERT_OK(search_run(&request, &again, &err));
+    ASSERT(again.alternatives[0].time.total == result.alternatives[0].time.total);
+    ASSERT_INT(again.alternatives[0].arena_bytes, result.alternatives[0].arena_bytes);
+    ASSERT_INT(again.count.effort, result.count.effort);
+    search_clear(&again);
+    search_clear(&result);
+    search_memory_close(request.memory);
+    text_free(&unlocks);
+}
+
 TEST(search_refusals, "a request that makes no sense is refused with a way out")
 {
     struct problem p;
