@@ -4,15 +4,18 @@
     bench/bench_layouts.py [--memplan build/memplan] [--rounds 3] [--before 'chrt -f 10'] [--keep FOLDER] [--again FOLDER]
 
 Records a few layouts of gpt2-small-bytes (4.9 million parameters), 16 sequences of 64 tokens a step, and trains others, of which
-none is recorded, in turns: data, tensor and pipeline parallel ranks, one to four of them, all schedules, micro-batches, and
-recomputation. Calibrates from the recordings, predicts the others, and prints of each the step (the median over rounds), the
-prediction and its error; of all, the median and worst error, how many are within 15%, and how much slower the layout with the
-shortest prediction is than the fastest that was run. On a machine with neighbours, --before puts a command before each run, such
-as one that asks for real-time priority. --keep leaves recordings and steps in a folder, and --again predicts from there."""
+none is recorded for the calibration, in turns: data, tensor and pipeline parallel ranks, one to four of them, all schedules,
+micro-batches, and recomputation. Calibrates from the recordings, predicts the others, and prints of each the step (the median over
+rounds), how far the slowest round is from the fastest, the prediction and its error; of all, the median and worst error, how many
+are within 15%, and how much slower the layout with the shortest prediction is than the fastest that was run. On a machine with
+neighbours, --before puts a command before each run, such as one that asks for real-time priority. --keep leaves recordings and steps
+in a folder, and --again predicts from there."""
 import argparse
+import contextlib
 import json
 import os
 import shlex
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -90,12 +93,14 @@ def predict(options, layout, calibration):
     return json.loads(call(options, *words))["step_seconds"]
 
 
-def step_seconds(options, layout):
-    """Of one run: the mean of its steps without the first, the fastest and the slowest. Ranks that take turns on cores may have
-    long and short steps by turns, which a median would not see."""
-    words = ["train", *STEP.split(), *layout.split(), "--data", "random", "--steps", str(STEPS), "--json", "-q"]
-    lines = [json.loads(line) for line in call(options, *words, before=options.before).splitlines()]
-    seconds = sorted([line["step_seconds"] for line in lines if "step_seconds" in line][WARM_STEPS:])
+def step_seconds(options, layout, recording):
+    """Of one run: the mean of its steps without the first, the fastest and the slowest. A step lasts as long as in the rank where it
+    lasts longest: where ranks outnumber cores, those that have none yet begin late."""
+    record(options, layout, recording)
+    with contextlib.closing(sqlite3.connect(recording)) as store:
+        rows = store.execute("SELECT MAX(seconds) FROM steps WHERE step >= ? GROUP BY step", (WARM_STEPS,)).fetchall()
+    os.remove(recording)
+    seconds = sorted(row[0] for row in rows)
     return statistics.mean(seconds[1:-1])
 
 
@@ -106,23 +111,26 @@ def measure(options, folder, recording):
         for layout in CALIBRATED:
             record(options, layout, recording)
         for layout in PREDICTED:
-            seconds[layout].append(step_seconds(options, layout))
-    measured = {layout: statistics.median(values) for layout, values in seconds.items()}
+            seconds[layout].append(step_seconds(options, layout, os.path.join(folder, "step.db")))
     with open(os.path.join(folder, "measured.json"), "w", encoding="utf-8") as file:
-        json.dump(measured, file, indent=1)
-    return measured
+        json.dump(seconds, file, indent=1)
+    return seconds
 
 
-def report(measured, predicted):
+def report(seconds, predicted):
+    measured = {layout: statistics.median(values) for layout, values in seconds.items()}
+    spread = {layout: (max(values) - min(values)) / measured[layout] for layout, values in seconds.items()}
     errors = {layout: predicted[layout] / measured[layout] - 1 for layout in PREDICTED}
-    print(f"{'layout':58} measured  predicted   error")
+    print(f"{'layout':58} measured  spread   predicted   error")
     for layout in PREDICTED:
-        print(f"{layout:58} {1e3 * measured[layout]:5.1f} ms   {1e3 * predicted[layout]:5.1f} ms  {errors[layout]:+6.1%}")
+        print(f"{layout:58} {1e3 * measured[layout]:5.1f} ms  {spread[layout]:6.1%}   "
+              f"{1e3 * predicted[layout]:5.1f} ms  {errors[layout]:+6.1%}")
     size = sorted(abs(error) for error in errors.values())
     good = sum(error <= GOAL for error in size)
     pick, fastest = min(predicted, key=predicted.get), min(measured, key=measured.get)
     print(f"{len(size)} layouts: median error {statistics.median(size):.1%}, worst {size[-1]:.1%}, "
           f"{good} within {GOAL:.0%}")
+    print(f"spread of a layout's rounds: median {statistics.median(spread.values()):.1%}, worst {max(spread.values()):.1%}")
     print(f"shortest prediction: {pick}: {measured[pick] / measured[fastest] - 1:.1%} slower than the fastest, {fastest}")
 
 

@@ -151,7 +151,7 @@ static double ends_seconds(const struct bounds_question *q, int ground)
 }
 
 /* No stage has more work than T / m, and then all have room for this many layers: (T / m) sum(1 / l) - sum(ends / l). */
-double bounds_of_work(struct bounds *b, const struct bounds_question *q)
+static double spread_work(struct bounds *b, const struct bounds_question *q)
 {
     double layers = (double)equal_layers(b, q->grounds[0].costs), rate = 0;
     for (int i = 0; i < q->ground_count; i++) {
@@ -160,6 +160,15 @@ double bounds_of_work(struct bounds *b, const struct bounds_question *q)
         layers += q->any_order ? 0 : ends_seconds(q, i) / layer;
     }
     return (double)layout_micro_batches(q->layout) * layers / rate;
+}
+
+/* Where stages share cores, these do no more than so many stages' work at a time. */
+double bounds_of_work(struct bounds *b, const struct bounds_question *q)
+{
+    double seconds = spread_work(b, q);
+    if (q->ground_count == 1 && q->grounds[0].speed->cores)
+        seconds *= (double)q->layout->pp / machine_speed_stages_at_once(q->grounds[0].speed, q->layout);
+    return seconds;
 }
 
 double bounds_of_bytes(struct bounds *b, const struct layout *layout, const struct costs *costs)
@@ -258,7 +267,7 @@ static double through_and_back(struct bounds *b, const struct bounds_question *q
     struct round_trip r = round_trip_of(q, message_s);
     double once_s = layers * r.layer_s + r.ends_s + r.messages_s;
     if (l->schedule == SCHEDULE_GPIPE)
-        return once_s + (m - 1) / m * bounds_of_work(b, q);
+        return once_s + (m - 1) / m * spread_work(b, q);
     if (!takes_turns(l) || m <= p)
         return once_s;
     bool halves = l->schedule == SCHEDULE_ZB_H1;

@@ -16,7 +16,7 @@ struct recorded {
     struct store_run run;
     struct layout layout;
     struct arena *arena;
-    int threads;
+    int threads, cores;
     bool crowded; /* ranks take turns on cores */
     struct store_step *steps;
     struct store_operation *operations; /* of rank 0 */
@@ -144,20 +144,34 @@ static bool has_arena(const struct recorded *r)
     return !r->run.policy || strcmp(r->run.policy, "tensor");
 }
 
-/* What a step takes besides its operations, and the long tail that medians leave out; 1 without an arena. */
+/* A step lasts as long as in the rank where it lasts longest: one that has no core yet begins late, and its clock does too. */
+static double median_step(const struct recorded *r)
+{
+    double *seconds = arena_array(r->arena, (size_t)r->step_count, sizeof *seconds);
+    size_t steps = 0;
+    for (int64_t i = 0; i < r->step_count; i++) {
+        bool same = i > 0 && r->steps[i].step == r->steps[i - 1].step;
+        steps += !same;
+        seconds[steps - 1] = fmax(same ? seconds[steps - 1] : 0, r->steps[i].seconds);
+    }
+    return median(seconds, steps);
+}
+
+/* What a step takes besides its operations, and the long tail that medians leave out; 1 without an arena. Ranks that take
+ * turns wait for cores in the middle of what they do too; they do no more than the cores have time for. */
 static int fit_step_ratio(const struct recorded *r, double own_s, double *ratio, struct error *err)
 {
     *ratio = 1;
     if (!has_arena(r))
         return 0;
-    double together_s, *seconds = arena_array(r->arena, (size_t)r->step_count, sizeof *seconds);
+    double together_s;
     if (sum_together(r, &together_s, err))
         return -1;
-    for (int64_t i = 0; i < r->step_count; i++)
-        seconds[i] = r->steps[i].seconds;
-    double step_s = median(seconds, (size_t)r->step_count) * r->run.ranks - together_s;
-    if (step_s > 0)
-        *ratio = step_s * (double)r->timed_steps / own_s;
+    double step_s = median_step(r), work_s = step_s * r->run.ranks - together_s;
+    if (r->crowded)
+        work_s = fmin(work_s, step_s * r->cores);
+    if (work_s > 0)
+        *ratio = work_s * (double)r->timed_steps / own_s;
     return 0;
 }
 
@@ -454,6 +468,7 @@ static struct layout layout_of(const struct store_run *run)
 static void count_threads(struct recorded *r, int cores)
 {
     r->threads = r->run.ranks < cores ? cores / r->run.ranks : 1;
+    r->cores = cores;
     r->crowded = r->run.ranks > cores;
 }
 

@@ -34,6 +34,7 @@ struct composition {
     double
         last_half_s; /* what the first stage does after its last input half; nothing where backward is whole */
     double message_s, tail_s; /* the least tail */
+    double at_once;           /* stages that have cores at a time */
     double *behind_s;         /* [stage]: of P_i, what does not depend on layers */
     double *fill_s;           /* [stage]: until the first micro-batch gets there, but for layers */
     double fill_layer_s;      /* the least that a layer adds */
@@ -134,6 +135,7 @@ struct composition *composition_open(const struct stages *stages)
     c->layers = stages->model->layers / l->virtual_stages;
     const struct stage *first = &stages->list[0];
     c->message_s = c->pp > 1 ? time_model_message(l, first->costs->message_bytes, first->speed) : 0;
+    c->at_once = machine_speed_stages_at_once(first->speed, l);
     size_t cells = (size_t)(c->pp * (c->layers + 1));
     c->cells = host_alloc(cells * sizeof *c->cells);
     c->likes = host_alloc((size_t)c->pp * sizeof *c->likes);
@@ -507,12 +509,29 @@ static double step_of(struct composition *c, const int64_t *layers, double *ends
         timeline_run(c->timeline, &times, ends_s);
     else
         ends_s[0] = (double)layout_micro_batches(l) * (seconds[0] + seconds[1] + seconds[2]);
+    struct time_question question = {l, &times, c->at_once};
+    double step_s = time_model_together(&question, ends_s, tails, NULL);
     free(seconds);
-    return time_model_together(ends_s, tails, c->pp);
+    return step_s;
+}
+
+/* Where stages share cores: no step is shorter than the cores take for all their work. */
+static bool cores_are_too_slow(struct composition *c)
+{
+    double work_s = 0;
+    for (int64_t i = 0; i < c->pp; i++) {
+        const struct cell *cell = cell_at(c, i, c->chosen[i]);
+        work_s += cell->all_s + cell->sum_s;
+    }
+    return work_s / c->at_once + c->tail_s >= fmin(c->best->step_s, c->most_s);
 }
 
 static void try_chosen(struct composition *c)
 {
+    if (c->at_once < (double)c->pp && cores_are_too_slow(c)) {
+        *c->budget -= 1;
+        return;
+    }
     double *ends_s = host_alloc((size_t)c->pp * sizeof *ends_s);
     struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
     double step_s = step_of(c, c->chosen, ends_s, tails);

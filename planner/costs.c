@@ -223,13 +223,13 @@ static void cost_parts(const struct costs_cache *cache, const struct layout *lay
     costs->first_differs = first_differs(cache->model);
 }
 
-/* As far as seconds know: which ranks share a node or its cores. */
+/* As far as seconds know: which ranks share a node or its cores, and how many of them are one stage's. A number for each pair
+ * of both. */
 static int64_t ranks_class(const struct machine_speed *speed, const struct layout *layout)
 {
     int64_t ranks = layout_ranks(layout);
-    if (speed->cores)
-        return ranks <= speed->ranks_per_node ? ranks : speed->ranks_per_node + 1;
-    return ranks > speed->ranks_per_node;
+    bool beyond = ranks > speed->ranks_per_node;
+    return speed->cores && !beyond ? ranks * ranks + ranks / layout->pp : beyond;
 }
 
 struct costs *costs_find(struct costs_cache *cache, const struct layout *layout)

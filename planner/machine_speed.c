@@ -194,11 +194,47 @@ static bool is_card(const struct machine_speed *speed)
     return speed->products.flops_per_s > 0;
 }
 
-/* What one rank has of rates that hold for all threads. */
-static double rank_share(const struct machine_speed *speed, int64_t ranks)
+/* Ranks among which one is costed: all, those on its node, and of these those that compute at the same time. */
+struct crowd {
+    int64_t ranks, here, busy;
+};
+
+static struct crowd crowd_of(const struct machine_speed *speed, int64_t ranks)
 {
-    int64_t sharing = min_i64(ranks, speed->ranks_per_node);
-    return speed->cores ? (double)speed->cores / (double)sharing / speed->threads : 1;
+    int64_t here = min_i64(ranks, speed->ranks_per_node);
+    return (struct crowd){ranks, here, here};
+}
+
+/* Of a pipeline that takes turns on the cores of one machine, a stage: what others take from it is the schedule's. */
+static struct crowd crowd_of_layout(const struct machine_speed *speed, const struct layout *layout)
+{
+    struct crowd crowd = crowd_of(speed, layout_ranks(layout));
+    if (speed->cores && crowd.here > speed->cores && crowd.here == crowd.ranks && !speed->apart)
+        crowd.busy = crowd.ranks / layout->pp;
+    return crowd;
+}
+
+/* How many ranks take turns on a core. */
+static double turns(const struct machine_speed *speed, const struct crowd *crowd)
+{
+    return speed->cores ? fmax((double)crowd->busy / speed->cores, 1) : 1;
+}
+
+/* What one rank has of rates that hold for all threads. */
+static double rank_share(const struct machine_speed *speed, const struct crowd *crowd)
+{
+    if (!speed->cores)
+        return 1;
+    double cores = (double)speed->cores / (double)min_i64(crowd->here, speed->cores);
+    return cores / turns(speed, crowd) / speed->threads;
+}
+
+double machine_speed_stages_at_once(const struct machine_speed *speed, const struct layout *layout)
+{
+    if (!speed->cores)
+        return (double)layout->pp;
+    struct crowd crowd = crowd_of_layout(speed, layout);
+    return crowd.busy < crowd.here ? fmax((double)speed->cores / (double)crowd.busy, 1) : (double)layout->pp;
 }
 
 static double matmul_rate(const struct machine_speed *speed, double flops)
@@ -223,22 +259,10 @@ void machine_speed_use(struct machine_speed *speed, const struct calibration *ca
         speed->comm_bytes_per_s = (struct speed_value){link->bytes_per_s, SPEED_CALIBRATION};
 }
 
-/* Ranks of one node that work at the same time. */
-static int64_t neighbours(const struct machine_speed *speed, int64_t ranks)
-{
-    return min_i64(ranks, speed->ranks_per_node);
-}
-
 /* Threads of each rank, as `train` gives them. */
-static int rank_threads(const struct machine_speed *speed, int64_t ranks)
+static int rank_threads(const struct machine_speed *speed, const struct crowd *crowd)
 {
-    return (int)max_i64(speed->cores / neighbours(speed, ranks), 1);
-}
-
-/* How many ranks take turns on a core. */
-static double turns(const struct machine_speed *speed, int64_t ranks)
-{
-    return speed->cores ? fmax((double)neighbours(speed, ranks) / speed->cores, 1) : 1;
+    return (int)max_i64(speed->cores / crowd->here, 1);
 }
 
 double machine_speed_doubt(const struct machine_speed *speed)
@@ -266,10 +290,11 @@ static bool within_node(const struct machine_speed *speed, const struct work_gro
 }
 
 /* What one rank of the group can send. Between nodes, as many groups as have ranks on a node share its network. */
-static double link_rate(const struct machine_speed *speed, const struct work_group *group, int64_t ranks)
+static double link_rate(const struct machine_speed *speed, const struct work_group *group,
+                        const struct crowd *crowd)
 {
-    double link = speed->comm_bytes_per_s.value * rank_share(speed, ranks);
-    if (within_node(speed, group, ranks))
+    double link = speed->comm_bytes_per_s.value * rank_share(speed, crowd);
+    if (within_node(speed, group, crowd->ranks))
         return link;
     int64_t sharing = min_i64(max_i64(group->stride, 1), speed->ranks_per_node);
     return fmin(link, speed->net_bytes_per_s.value / (double)sharing);
@@ -278,33 +303,36 @@ static double link_rate(const struct machine_speed *speed, const struct work_gro
 /* As it was measured, within a node. Ranks that take turns on a core do so here too, but while some wait to be woken, others
  * have it. */
 static bool link_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
-                         int64_t ranks, double *seconds)
+                         const struct crowd *crowd, double *seconds)
 {
     const struct calibration_link *link =
         speed->calibration ? calibration_link(speed->calibration, calibration_group_of(kind)) : NULL;
-    if (!link || !within_node(speed, &work->group, ranks))
+    if (!link || !within_node(speed, &work->group, crowd->ranks))
         return false;
     double rate = link->bytes_per_s > 0 ? link->bytes_per_s : speed->comm_bytes_per_s.value;
-    *seconds = link->latency_s + turns(speed, ranks) * work->bytes_sent / rate;
+    *seconds = link->latency_s + turns(speed, crowd) * work->bytes_sent / rate;
     return true;
 }
 
-static double message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks)
+static double message_seconds(const struct machine_speed *speed, const struct work *work,
+                              const struct crowd *crowd)
 {
     double measured_s;
-    if (link_seconds(speed, OP_SEND, work, ranks, &measured_s))
+    if (link_seconds(speed, OP_SEND, work, crowd, &measured_s))
         return measured_s;
     double latency_s =
-        is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, ranks)) : 0;
-    return work->bytes_sent / link_rate(speed, &work->group, ranks) + latency_s + speed->overhead_s.value;
+        is_card(speed) ? roofline_message_latency(!within_node(speed, &work->group, crowd->ranks)) : 0;
+    return work->bytes_sent / link_rate(speed, &work->group, crowd) + latency_s + speed->overhead_s.value;
 }
 
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work,
                                      int64_t ranks)
 {
     double slowest_s = 0;
-    for (const struct machine_speed *s = speed->across ? speed->across : speed; s; s = s->beside)
-        slowest_s = fmax(slowest_s, message_seconds(s, work, ranks));
+    for (const struct machine_speed *s = speed->across ? speed->across : speed; s; s = s->beside) {
+        struct crowd crowd = crowd_of(s, ranks);
+        slowest_s = fmax(slowest_s, message_seconds(s, work, &crowd));
+    }
     return slowest_s;
 }
 
@@ -318,14 +346,14 @@ static int64_t group_nodes(const struct machine_speed *speed, const struct work_
 }
 
 static double sent_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
-                           int64_t ranks)
+                           const struct crowd *crowd)
 {
-    double link = link_rate(speed, &work->group, ranks);
+    double link = link_rate(speed, &work->group, crowd);
     if (!is_card(speed) || work->group.ranks < 2)
         return work->bytes_sent / link;
     struct collective collective = {
         .ranks = work->group.ranks,
-        .nodes = group_nodes(speed, &work->group, ranks),
+        .nodes = group_nodes(speed, &work->group, crowd->ranks),
         .all_reduce = !work_is_half(kind),
         .bytes_sent = work->bytes_sent,
         .link_bytes_per_s = link,
@@ -335,23 +363,23 @@ static double sent_seconds(const struct machine_speed *speed, enum op_kind kind,
 
 /* Links carry what is sent, and memory what is read and written; a measured link has both limits in it. */
 static double collective_seconds(const struct machine_speed *speed, enum op_kind kind,
-                                 const struct work *work, int64_t ranks)
+                                 const struct work *work, const struct crowd *crowd)
 {
     double measured_s;
-    if (work->group.ranks > 1 && link_seconds(speed, kind, work, ranks, &measured_s))
+    if (work->group.ranks > 1 && link_seconds(speed, kind, work, crowd, &measured_s))
         return measured_s;
-    double share = rank_share(speed, ranks);
-    double sent_s = sent_seconds(speed, kind, work, ranks);
+    double share = rank_share(speed, crowd);
+    double sent_s = sent_seconds(speed, kind, work, crowd);
     double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * share);
     return fmax(sent_s, moved_s) + speed->overhead_s.value;
 }
 
 static double compute_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
-                              int64_t ranks)
+                              const struct crowd *crowd)
 {
     if (!(work->flops > 0))
         return 0;
-    double share = rank_share(speed, ranks);
+    double share = rank_share(speed, crowd);
     if (kind == OP_ATTENTION || kind == OP_ATTENTION_GRAD)
         return work->flops / (speed->attention_flops_per_s.value * share);
     if (is_card(speed) && work->m > 0 && work->n > 0 && work->k > 0)
@@ -360,16 +388,16 @@ static double compute_seconds(const struct machine_speed *speed, enum op_kind ki
 }
 
 static double op_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
-                         int64_t ranks)
+                         const struct crowd *crowd)
 {
     double seconds;
     if (speed->calibration &&
-        calibration_seconds(speed->calibration, kind, work, rank_threads(speed, ranks), &seconds))
-        return seconds * turns(speed, ranks);
+        calibration_seconds(speed->calibration, kind, work, rank_threads(speed, crowd), &seconds))
+        return seconds * turns(speed, crowd);
     if (work_communicates(kind) && kind != OP_SEND && kind != OP_RECEIVE)
-        return collective_seconds(speed, kind, work, ranks);
-    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, ranks));
-    return fmax(compute_seconds(speed, kind, work, ranks), moved_s) + speed->overhead_s.value;
+        return collective_seconds(speed, kind, work, crowd);
+    double moved_s = work->bytes_moved / (speed->memory_bytes_per_s.value * rank_share(speed, crowd));
+    return fmax(compute_seconds(speed, kind, work, crowd), moved_s) + speed->overhead_s.value;
 }
 
 /* Do ranks of several stages do it together? */
@@ -378,13 +406,30 @@ static bool crosses_stages(enum op_kind kind)
     return kind == OP_REDUCE_LOSS || kind == OP_REDUCE_SQUARES || kind == OP_REDUCE_TIED;
 }
 
+static const struct machine_speed *speed_of_kind(const struct machine_speed *speed, enum op_kind kind)
+{
+    return speed->across && crosses_stages(kind) ? speed->across : speed;
+}
+
 double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
                              int64_t ranks)
 {
     double slowest_s = 0;
-    for (const struct machine_speed *s = speed->across && crosses_stages(kind) ? speed->across : speed; s;
-         s = s->beside)
-        slowest_s = fmax(slowest_s, op_seconds(s, kind, work, ranks));
+    for (const struct machine_speed *s = speed_of_kind(speed, kind); s; s = s->beside) {
+        struct crowd crowd = crowd_of(s, ranks);
+        slowest_s = fmax(slowest_s, op_seconds(s, kind, work, &crowd));
+    }
+    return slowest_s;
+}
+
+double machine_speed_layout_seconds(const struct machine_speed *speed, enum op_kind kind,
+                                    const struct work *work, const struct layout *layout)
+{
+    double slowest_s = 0;
+    for (const struct machine_speed *s = speed_of_kind(speed, kind); s; s = s->beside) {
+        struct crowd crowd = crowd_of_layout(s, layout);
+        slowest_s = fmax(slowest_s, op_seconds(s, kind, work, &crowd));
+    }
     return slowest_s;
 }
 

@@ -76,6 +76,13 @@ const struct machine_speed *machine_speed_of_stage(const struct machine_speed *s
  * another stage, this is what the rank itself does, the copy to or from its buffer. */
 double machine_speed_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
                              int64_t ranks);
+/* The same of a layout's ranks. Where they share the cores of one machine, a stage of a pipeline is costed as if the others
+ * stood still; how many stages can run at once like that is told below. */
+double machine_speed_layout_seconds(const struct machine_speed *speed, enum op_kind kind, const struct work *work,
+                                    const struct layout *layout);
+/* How many stages have the cores for it at a time: 2 of 4 where single ranks share 2 cores. All of them, where every rank
+ * has a device or cores of its own; at least 1. */
+double machine_speed_stages_at_once(const struct machine_speed *speed, const struct layout *layout);
 /* Seconds that the message itself is on its way: `work` is that of OP_SEND. */
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks);
 

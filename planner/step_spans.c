@@ -16,7 +16,8 @@ struct story {
     struct schedule_shape shape;
     struct timeline *timeline;
     struct stage *stages;
-    double *ends_s, total_s;
+    double *ends_s, met_s, total_s;
+    double stretch; /* 1, or where stages wait for cores how much later all begins than by the schedule */
 };
 
 /* ------------------------------------------------------------------------------------------------------- how long */
@@ -67,7 +68,18 @@ static double message_seconds(const struct pipeline *pipeline, const struct mach
     return time_model_message(&first->layout, program_buffer(first, BUFFER_SEND, 0).bytes, speed);
 }
 
-static void run_timeline(struct story *s, double message_s, struct arena *arena)
+/* When the last stage's gradients would be summed if none waited for cores. */
+static double last_summed(const struct story *s)
+{
+    double last_s = 0;
+    for (int64_t i = 0; i < s->shape.pp; i++) {
+        double summed_s = s->ends_s[i] + s->stages[i].tail.before_s;
+        last_s = summed_s > last_s ? summed_s : last_s;
+    }
+    return last_s;
+}
+
+static void run_timeline(struct story *s, double message_s, double at_once, struct arena *arena)
 {
     size_t chunks = (size_t)(s->shape.pp * s->shape.virtual_stages);
     double *forward_s = arena_array(arena, 3 * chunks, sizeof *forward_s);
@@ -85,9 +97,11 @@ static void run_timeline(struct story *s, double message_s, struct arena *arena)
         tails[i] = s->stages[i].tail;
     }
     struct schedule_times times = {forward_s, input_s, weight_s, message_s};
+    struct time_question question = {&s->stages[0].program->layout, &times, at_once};
     s->ends_s = arena_array(arena, (size_t)s->shape.pp, sizeof *s->ends_s);
     timeline_run(s->timeline, &times, s->ends_s);
-    s->total_s = time_model_together(s->ends_s, tails, s->shape.pp);
+    s->total_s = time_model_together(&question, s->ends_s, tails, &s->met_s);
+    s->stretch = s->met_s / last_summed(s);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- when */
@@ -125,22 +139,12 @@ static void add_item(struct step_lane *lane, const struct block_time *time, cons
 }
 
 /* Stages meet once all their gradients are summed, and go on together. */
-static void add_tail(const struct story *s, int64_t stage, double met_s, struct step_lane *lane)
+static void add_tail(const struct story *s, int64_t stage, struct step_lane *lane)
 {
     const struct stage *own = &s->stages[stage];
-    add_span(lane, s->ends_s[stage], own->tail.before_s, STEP_EXCHANGE, -1);
-    double from_s = add_span(lane, met_s, own->tail.after_s - own->optimizer_s, STEP_EXCHANGE, -1);
+    add_span(lane, s->ends_s[stage] * s->stretch, own->tail.before_s, STEP_EXCHANGE, -1);
+    double from_s = add_span(lane, s->met_s, own->tail.after_s - own->optimizer_s, STEP_EXCHANGE, -1);
     add_span(lane, from_s, own->optimizer_s, STEP_OPTIMIZER, -1);
-}
-
-static double meet_at(const struct story *s)
-{
-    double met_s = 0;
-    for (int64_t i = 0; i < s->shape.pp; i++) {
-        double ready_s = s->ends_s[i] + s->stages[i].tail.before_s;
-        met_s = ready_s > met_s ? ready_s : met_s;
-    }
-    return met_s;
 }
 
 static void tell_stage(const struct story *s, int64_t stage, struct arena *arena, struct step_lane *lane)
@@ -151,8 +155,9 @@ static void tell_stage(const struct story *s, int64_t stage, struct arena *arena
     lane->spans = arena_array(arena, (size_t)(SPANS_OF_ITEM * items + SPANS_OF_TAIL), sizeof *lane->spans);
     lane->count = 0;
     for (int64_t k = 0; schedule_next(&walk, &item); k++)
-        add_item(lane, &s->stages[stage].chunks[item.chunk], &item, timeline_start(s->timeline, stage, k));
-    add_tail(s, stage, meet_at(s), lane);
+        add_item(lane, &s->stages[stage].chunks[item.chunk], &item,
+                 timeline_start(s->timeline, stage, k) * s->stretch);
+    add_tail(s, stage, lane);
 }
 
 int step_spans_find(const struct pipeline *pipeline, const struct machine_speed *speed, struct arena *arena,
@@ -164,7 +169,9 @@ int step_spans_find(const struct pipeline *pipeline, const struct machine_speed 
     s.stages = arena_array(arena, (size_t)pipeline->count, sizeof *s.stages);
     for (int i = 0; i < pipeline->count; i++)
         time_stage(pipeline->stages[i], machine_speed_of_stage(speed, i), arena, &s.stages[i]);
-    run_timeline(&s, message_seconds(pipeline, speed), arena);
+    double at_once =
+        machine_speed_stages_at_once(machine_speed_of_stage(speed, 0), &pipeline->stages[0]->layout);
+    run_timeline(&s, message_seconds(pipeline, speed), at_once, arena);
     for (int i = 0; i < pipeline->count; i++)
         tell_stage(&s, i, arena, &lanes[i]);
     *total_s = s.total_s;

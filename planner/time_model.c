@@ -31,7 +31,7 @@ double time_model_op(const struct program *program, const struct block *block, i
                      const struct machine_speed *speed)
 {
     struct work work = block_work(program, block, &block->ops[op]);
-    return machine_speed_seconds(speed, block->ops[op].kind, &work, layout_ranks(&program->layout));
+    return machine_speed_layout_seconds(speed, block->ops[op].kind, &work, &program->layout);
 }
 
 struct block_time time_model_block(const struct program *program, const struct block *block,
@@ -59,7 +59,7 @@ static double tail_seconds(const struct program *program, const struct machine_s
 {
     struct step_op op = {.kind = kind, .instance = instance, .micro_batch = -1, .bucket = bucket};
     struct work work = work_of(program, &op);
-    return machine_speed_seconds(speed, kind, &work, layout_ranks(&program->layout));
+    return machine_speed_layout_seconds(speed, kind, &work, &program->layout);
 }
 
 /* The same of what all ranks of a group do together once; nothing where this layout has no such group. */
@@ -255,27 +255,64 @@ double time_model_message(const struct layout *layout, int64_t bytes, const stru
     return machine_speed_message_seconds(speed, &work, layout_ranks(layout));
 }
 
-double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count)
+/* Until as many stages have work as have cores, and, *end_s, once they no longer have: for how long how many stages' cores stand
+ * idle. Weight halves, which nobody waits for, fill the end. */
+static double idle_seconds(const struct time_question *q, double *end_s)
 {
-    double met_s = 0, after_s = 0;
-    for (int64_t i = 0; i < count; i++) {
+    double fill_s = 0;
+    bool fills = q->layout->schedule == SCHEDULE_ZB_H1;
+    *end_s = 0;
+    for (int64_t k = 1; k < q->layout->pp && (double)k < q->at_once; k++) {
+        const struct schedule_times *times = q->times;
+        double idle = q->at_once - (double)k;
+        fill_s += idle * (times->forward_s[k - 1] + times->message_s);
+        *end_s += fills ? 0 : idle * (times->backward_input_s[k - 1] + times->backward_weight_s[k - 1]);
+    }
+    return fill_s;
+}
+
+/* The cores' clock: when all work is done that comes before the stages meet. Sums of gradients may fill the end. */
+static double shared_seconds(const struct time_question *q, const struct stage_tail *tails)
+{
+    int64_t chunks = layout_chunks(q->layout);
+    double passes_s = 0, sums_s = 0, end_s, fill_s = idle_seconds(q, &end_s);
+    for (int64_t g = 0; g < chunks; g++)
+        passes_s += q->times->forward_s[g] + q->times->backward_input_s[g] + q->times->backward_weight_s[g];
+    for (int64_t i = 1; i < q->layout->pp; i++)
+        sums_s += tails[i].before_s;
+    double work_s = (double)layout_micro_batches(q->layout) * passes_s + tails[0].before_s;
+    return (work_s + fill_s + fmax(sums_s, end_s)) / q->at_once;
+}
+
+double time_model_together(const struct time_question *q, const double *ends_s,
+                           const struct stage_tail *tails, double *met_out)
+{
+    double met_s = 0, after_s = 0, all_s = 0;
+    for (int64_t i = 0; i < q->layout->pp; i++) {
         met_s = fmax(met_s, ends_s[i] + tails[i].before_s);
         after_s = fmax(after_s, tails[i].after_s);
+        all_s += tails[i].after_s;
     }
+    if (q->at_once < (double)q->layout->pp) {
+        met_s = fmax(met_s, shared_seconds(q, tails));
+        after_s = fmax(after_s, all_s / q->at_once);
+    }
+    if (met_out)
+        *met_out = met_s;
     return met_s + after_s;
 }
 
 /* Of a whole step. */
-static int replay(const struct layout *layout, const struct schedule_times *times,
-                  const struct stage_tail *tails, double *seconds, struct error *err)
+static int replay(const struct time_question *q, const struct stage_tail *tails, double *seconds,
+                  struct error *err)
 {
-    struct schedule_shape shape = layout_schedule(layout);
+    struct schedule_shape shape = layout_schedule(q->layout);
     struct timeline *timeline;
     if (timeline_create(&shape, &timeline, err))
         return -1;
     double *ends_s = host_alloc((size_t)shape.pp * sizeof *ends_s);
-    timeline_run(timeline, times, ends_s);
-    *seconds = time_model_together(ends_s, tails, shape.pp);
+    timeline_run(timeline, q->times, ends_s);
+    *seconds = time_model_together(q, ends_s, tails, NULL);
     free(ends_s);
     timeline_free(timeline);
     return 0;
@@ -314,7 +351,10 @@ static int time_stages(const struct pipeline *pipeline, const struct machine_spe
     int64_t message_bytes = program_buffer(first, BUFFER_SEND, 0).bytes;
     struct schedule_times times = {passes->forward_s, passes->backward_input_s, passes->backward_weight_s,
                                    time_model_message(&first->layout, message_bytes, speed)};
-    int status = replay(&first->layout, &times, tails, &total_s, err);
+    struct time_question question = {
+        &first->layout, &times,
+        machine_speed_stages_at_once(machine_speed_of_stage(speed, 0), &first->layout)};
+    int status = replay(&question, tails, &total_s, err);
     if (!status)
         *out = stages[spread_bubbles(stages, pipeline->count, total_s)];
     free(tails);

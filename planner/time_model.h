@@ -80,8 +80,16 @@ struct stage_tail {
 };
 struct stage_tail time_model_tail(const struct step_frame *frame, const struct timed_run *runs,
                                   int run_count);
-/* The step, from when each of `count` stages ends its schedule. */
-double time_model_together(const double *ends_s, const struct stage_tail *tails, int64_t count);
+/* A pipeline whose schedule is timed. */
+struct time_question {
+    const struct layout *layout;
+    const struct schedule_times *times;
+    double at_once; /* machine_speed_stages_at_once() */
+};
+/* The step, from when each stage ends its schedule. Where fewer stages can run at once than there are, no sooner than the
+ * cores have done the work of all. *met_s (NULL: not wanted): when all have their gradients summed. */
+double time_model_together(const struct time_question *question, const double *ends_s, const struct stage_tail *tails,
+                           double *met_s);
 /* A message of so many bytes from one stage to the next. */
 double time_model_message(const struct layout *layout, int64_t bytes, const struct machine_speed *speed);
 

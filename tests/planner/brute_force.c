@@ -61,6 +61,8 @@ void brute_force_problem(uint32_t *state, const char *family, struct problem *p)
     double overlap = random_below(state, 2);
     p->speeds[0] = random_speed(state, p->cluster.groups[0].ranks_per_node, overlap);
     random_request(state, p);
+    /* Half of the machines have fewer cores than some have ranks. */
+    p->speeds[0].cores = random_below(state, 2) ? 2 : 4;
 }
 
 void brute_force_mixed_problem(uint32_t *state, const char *family, struct problem *p)

@@ -87,9 +87,11 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     scratch_close(folder);
 }
 
-/* One step of 9 ms on two ranks: a product of 4 ms, and 2 ms of something that they do together. */
-static void fit_together(const char *folder, const char *layout_json, const struct store_operation *together,
-                         double communication_s, struct calibration *out)
+/* One step of 9 ms on two ranks: a product of 4 ms, and 2 ms of something that they do together. On one core, the first rank
+ * gets it 4 ms late. */
+static void fit_together(const char *folder, int cores, const char *layout_json,
+                         const struct store_operation *together, double communication_s,
+                         struct calibration *out)
 {
     struct error err = {0};
     char path[128];
@@ -109,14 +111,14 @@ static void fit_together(const char *folder, const char *layout_json, const stru
             ASSERT_OK(store_kernel_add(store, run.run_id, rank, &kernel, &err));
         }
         struct store_step row = {.rank = rank,
-                                 .seconds = 0.009,
+                                 .seconds = rank || cores > 1 ? 0.009 : 0.005,
                                  .communication_busy_s = communication_s,
                                  .communication_waited_s = communication_s};
         ASSERT_OK(store_step_add(store, run.run_id, &row, &err));
     }
     ASSERT_OK(store_commit(store, &err));
     *out = (struct calibration){0};
-    ASSERT_OK(calibration_fit(store, 1, 2, out, &err));
+    ASSERT_OK(calibration_fit(store, 1, cores, out, &err));
     store_close(store);
 }
 
@@ -127,7 +129,8 @@ TEST(calibration_exchanges,
     struct calibration c;
     scratch_open(folder);
     fit_together(
-        folder, "{\"dp\": 1, \"tp\": 2, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8}",
+        folder, 2,
+        "{\"dp\": 1, \"tp\": 2, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8}",
         &(struct store_operation){
             .operation_id = 1, .kind = "sum_partial", .phase = "forward", .detail = "", .bytes_moved = 2048},
         0, &c);
@@ -147,7 +150,7 @@ TEST(calibration_of_shards, "scattering gradients tells the rate of communicatio
     char folder[64];
     struct calibration c;
     scratch_open(folder);
-    fit_together(folder,
+    fit_together(folder, 2,
                  "{\"dp\": 2, \"tp\": 1, \"pp\": 1, \"zero\": 1, \"micro_batch\": 1, \"global_batch\": 2, "
                  "\"seq_len\": 8}",
                  &(struct store_operation){.operation_id = 1,
@@ -159,6 +162,24 @@ TEST(calibration_of_shards, "scattering gradients tells the rate of communicatio
     ASSERT_INT(c.kinds[OP_SCATTER_GRADIENTS].count, 0);
     ASSERT_NEAR(c.links[CALIBRATION_REPLICAS].bytes_per_s, 500000 / 0.001, 1);
     ASSERT_NEAR(c.runs[0].step_ratio, (9 - 2) / 4.0, 1e-9);
+    calibration_clear(&c);
+    scratch_close(folder);
+}
+
+/* Without the 4 ms together, two ranks have 14 ms between them; one core has 9, for products of 8. */
+TEST(calibration_in_turns, "ranks that take turns on a core do no more in a step than the core has time for")
+{
+    char folder[64];
+    struct calibration c;
+    scratch_open(folder);
+    fit_together(
+        folder, 1,
+        "{\"dp\": 1, \"tp\": 2, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8}",
+        &(struct store_operation){
+            .operation_id = 1, .kind = "sum_partial", .phase = "forward", .detail = "", .bytes_moved = 2048},
+        0, &c);
+    ASSERT_NEAR(c.runs[0].step_ratio, 9 / 8.0, 1e-9);
+    ASSERT_INT(c.links[CALIBRATION_PARTS].count, 0);
     calibration_clear(&c);
     scratch_close(folder);
 }

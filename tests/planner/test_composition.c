@@ -45,7 +45,8 @@ static void random_speeds(uint32_t *state, struct sample *s)
     }
 }
 
-static void open_sample(const char *family, uint32_t *state, struct sample *s)
+/* `crowded`: all ranks share the cores of one machine. */
+static void open_sample(const char *family, bool crowded, uint32_t *state, struct sample *s)
 {
     struct error err = {0};
     int64_t pp = 2 + random_below(state, 4), v = random_below(state, 3) ? 1 : 2 + random_below(state, 2);
@@ -64,7 +65,11 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     s->layout.zero = s->layout.dp > 1 && random_below(state, 2);
     ASSERT_OK(layout_complete(&s->layout, &s->model, &err));
     random_speeds(state, s);
-    s->ground_count = 1 + (int)random_below(state, 2);
+    if (crowded) {
+        s->speeds[0].cores = 1 + (int)random_below(state, 3);
+        s->speeds[0].ranks_per_node = INT64_MAX;
+    }
+    s->ground_count = crowded ? 1 : 1 + (int)random_below(state, 2);
     int64_t first = s->ground_count == 1 ? pp : 1 + random_below(state, (uint32_t)pp - 1), stage = 0;
     static const uint32_t none[] = {0};
     for (int g = 0; g < s->ground_count; g++) {
@@ -108,48 +113,83 @@ static double best_split(const struct sample *s, int64_t stage, int64_t left, in
     return best;
 }
 
+/* How near bounds come to the best, on slow networks and on fast ones. */
+struct nearness {
+    double shares[2];
+    int counts[2];
+};
+
+static void compare_with_brute_force(const struct sample *s, int number, struct nearness *nearness)
+{
+    struct error err = {0};
+    struct stages stages;
+    struct composition_best found;
+    int64_t layers[8], budget = INT64_MAX;
+    stages_open(&s->model, &s->layout, s->grounds, &stages);
+    struct composition *composition = composition_open(&stages);
+    struct bounds *bounds = bounds_open(&s->model);
+    struct bounds_question question = {&s->layout, s->grounds, s->ground_count, false};
+    double best = best_split(s, 0, s->row, layers);
+    double by_work = bounds_of_work(bounds, &question), by_schedule = bounds_of_schedule(bounds, &question);
+    double by_layout = bounds_of_layout(bounds, &question, 1e300);
+    double bound = composition_bound(composition, by_layout, INFINITY);
+    ASSERT_MSG(
+        by_work <= best * (1 + 1e-9) && by_schedule <= best * (1 + 1e-9) && by_layout <= best * (1 + 1e-9) &&
+            bound <= best * (1 + 1e-9),
+        "%d: %d cores, pp %d v %d %s m %d: work %g schedule %g layout %g composition %g, and the best is %g",
+        number, s->speeds[0].cores, (int)s->layout.pp, (int)s->layout.virtual_stages,
+        schedule_name(s->layout.schedule), (int)layout_micro_batches(&s->layout), by_work, by_schedule,
+        by_layout, bound, best);
+    ASSERT_OK(composition_search(composition, INFINITY, &budget, &found, &err));
+    ASSERT_NEAR(found.step_s, best, best * 1e-9);
+    ASSERT(found.proved);
+    int fast = s->speeds[0].net_bytes_per_s.value > 1e8;
+    nearness->counts[fast]++;
+    nearness->shares[fast] += bound / best;
+    composition_best_clear(&found);
+    composition_close(composition);
+    stages_close(&stages);
+    bounds_close(bounds);
+}
+
+static void close_sample(struct sample *s)
+{
+    for (int g = 0; g < s->ground_count; g++)
+        costs_close(s->caches[g]);
+}
+
+/* Bounds that are no use would pass too. */
+static void check_nearness(const struct nearness *n, double fast, double slow)
+{
+    ASSERT_MSG(n->shares[1] > fast * n->counts[1] && n->shares[0] > slow * n->counts[0],
+               "bounds are at %.3f of the best on fast networks and at %.3f on slow ones",
+               n->shares[1] / n->counts[1], n->shares[0] / n->counts[0]);
+}
+
 TEST_DEFINE(composition_equals_brute_force,
             "of 600 pipelines the split is the fastest of all, and no bound is above it", 3, true)
 {
     uint32_t state = 5 + (uint32_t)_i;
-    double shares[2] = {0, 0};
-    int counts[2] = {0, 0}; /* on slow networks, and on fast ones */
+    struct nearness nearness = {0};
     for (int i = 0; i < 200; i++) {
-        struct error err = {0};
         struct sample s;
-        struct stages stages;
-        struct composition_best found;
-        int64_t layers[8], budget = INT64_MAX;
-        open_sample(families[_i], &state, &s);
-        stages_open(&s.model, &s.layout, s.grounds, &stages);
-        struct composition *composition = composition_open(&stages);
-        struct bounds *bounds = bounds_open(&s.model);
-        struct bounds_question question = {&s.layout, s.grounds, s.ground_count, false};
-        double best = best_split(&s, 0, s.row, layers);
-        double by_work = bounds_of_work(bounds, &question),
-               by_schedule = bounds_of_schedule(bounds, &question);
-        double by_layout = bounds_of_layout(bounds, &question, 1e300);
-        double bound = composition_bound(composition, by_layout, INFINITY);
-        ASSERT_MSG(by_work <= best * (1 + 1e-9) && by_schedule <= best * (1 + 1e-9) &&
-                       by_layout <= best * (1 + 1e-9) && bound <= best * (1 + 1e-9),
-                   "%d: pp %d v %d %s m %d: work %g schedule %g layout %g composition %g, and the best is %g",
-                   i, (int)s.layout.pp, (int)s.layout.virtual_stages, schedule_name(s.layout.schedule),
-                   (int)layout_micro_batches(&s.layout), by_work, by_schedule, by_layout, bound, best);
-        ASSERT_OK(composition_search(composition, INFINITY, &budget, &found, &err));
-        ASSERT_NEAR(found.step_s, best, best * 1e-9);
-        ASSERT(found.proved);
-        int fast = s.speeds[0].net_bytes_per_s.value > 1e8;
-        counts[fast]++;
-        shares[fast] += bound / best;
-        composition_best_clear(&found);
-        composition_close(composition);
-        stages_close(&stages);
-        bounds_close(bounds);
-        for (int g = 0; g < s.ground_count; g++)
-            costs_close(s.caches[g]);
+        open_sample(families[_i], false, &state, &s);
+        compare_with_brute_force(&s, i, &nearness);
+        close_sample(&s);
     }
-    /* Bounds that are no use would pass too. */
-    ASSERT_MSG(shares[1] > 0.97 * counts[1] && shares[0] > 0.7 * counts[0],
-               "bounds are at %.3f of the best on fast networks and at %.3f on slow ones",
-               shares[1] / counts[1], shares[0] / counts[0]);
+    check_nearness(&nearness, 0.97, 0.7);
+}
+
+TEST_DEFINE(composition_shares_cores, "so it is of 150 whose stages share 1 to 3 cores of one machine", 3,
+            true)
+{
+    uint32_t state = 5 + (uint32_t)_i;
+    struct nearness nearness = {0};
+    for (int i = 0; i < 50; i++) {
+        struct sample s;
+        open_sample(families[_i], true, &state, &s);
+        compare_with_brute_force(&s, i, &nearness);
+        close_sample(&s);
+    }
+    check_nearness(&nearness, 0.8, 0.5);
 }

@@ -74,6 +74,30 @@ TEST(speed_shared_cores, "R ranks on a CPU have a share of 1/R each; cards share
     ASSERT_INT(card.matmul_source, SPEED_PRESET);
 }
 
+/* Two stages of 4 ranks, or four of 1, on 2 cores: a rank that others of its stage leave a core has it, and half of one where
+ * they are 4. */
+TEST(speed_stages_take_turns, "where ranks outnumber cores a stage is costed alone, and few can run at once")
+{
+    struct machine_speed cpu;
+    machine_speed_from_cpuinfo(zen3, 2, &cpu);
+    cpu.overhead_s.value = 0;
+    const struct work work = {.flops = 1e12, .bytes_moved = 1};
+    const struct layout wide = {.dp = 2, .tp = 2, .pp = 2}, deep = {.dp = 1, .tp = 1, .pp = 4},
+                        roomy = {.dp = 1, .tp = 1, .pp = 2}, flat = {.dp = 4, .tp = 1, .pp = 1};
+    double alone = machine_speed_seconds(&cpu, OP_MATMUL, &work, 1);
+    ASSERT_NEAR(machine_speed_layout_seconds(&cpu, OP_MATMUL, &work, &wide), 4 * alone, alone * 1e-9);
+    ASSERT_NEAR(machine_speed_layout_seconds(&cpu, OP_MATMUL, &work, &deep), 2 * alone, alone * 1e-9);
+    ASSERT_NEAR(machine_speed_layout_seconds(&cpu, OP_MATMUL, &work, &roomy), 2 * alone, alone * 1e-9);
+    ASSERT_NEAR(machine_speed_layout_seconds(&cpu, OP_MATMUL, &work, &flat), 4 * alone, alone * 1e-9);
+    ASSERT(machine_speed_stages_at_once(&cpu, &wide) == 1);
+    ASSERT(machine_speed_stages_at_once(&cpu, &deep) == 2);
+    ASSERT(machine_speed_stages_at_once(&cpu, &roomy) == 2);
+    ASSERT(machine_speed_stages_at_once(&cpu, &flat) == 1);
+    cpu.ranks_per_node = 2; /* the machines of two stages: each stage has cores of its own */
+    ASSERT(machine_speed_stages_at_once(&cpu, &deep) == 4);
+    ASSERT_NEAR(machine_speed_layout_seconds(&cpu, OP_MATMUL, &work, &deep), 2 * alone, alone * 1e-9);
+}
+
 TEST(speed_network, "an all-reduce across nodes goes at the pace of the network")
 {
     struct error err = {0};

@@ -127,16 +127,17 @@ static double step_seconds(const struct sample *s, int options[8][4])
         stage_sketch_clear(&sketch);
     }
     ends[0] = alone * (double)layout_micro_batches(l);
+    struct schedule_times times = {forward, input, weight, 0};
     if (l->pp > 1) {
         struct timeline *timeline;
         struct schedule_shape shape = layout_schedule(l);
-        struct schedule_times times = {forward, input, weight,
-                                       time_model_message(l, s->costs->message_bytes, &s->speed)};
+        times.message_s = time_model_message(l, s->costs->message_bytes, &s->speed);
         ASSERT_OK(timeline_create(&shape, &timeline, &err));
         timeline_run(timeline, &times, ends);
         timeline_free(timeline);
     }
-    return time_model_together(ends, tails, l->pp);
+    struct time_question question = {l, &times, machine_speed_stages_at_once(&s->speed, l)};
+    return time_model_together(&question, ends, tails, NULL);
 }
 
 TEST_LOOP(stages_are_true, "bytes and seconds of stages that are not built are those of stages that are", 3)

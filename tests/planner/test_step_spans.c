@@ -61,11 +61,13 @@ static void check_stage(const struct step_lane *lane, const struct step_time *ti
     ASSERT_NEAR(sums[STEP_OPTIMIZER], time->optimizer, 1e-9);
 }
 
-static void check(struct pipeline *pipeline)
+/* `cores`: that all ranks share; 0: each has a device of its own. */
+static void check_on(struct pipeline *pipeline, int cores)
 {
     struct error err = {0};
     struct arena *arena = arena_create();
     struct machine_speed speed = slow_speed();
+    speed.cores = speed.threads = cores;
     struct step_lane lanes[8];
     struct step_time stages[8], step;
     double total_s, last_s = 0;
@@ -77,9 +79,17 @@ static void check(struct pipeline *pipeline)
         double end_s = lanes[i].spans[lanes[i].count - 1].end_s;
         last_s = end_s > last_s ? end_s : last_s;
     }
-    ASSERT_NEAR(last_s, total_s, 1e-9);
+    /* Where stages take turns in the optimizer too, who is last is not told. */
+    ASSERT(last_s < total_s + 1e-9 && last_s > 0.9 * total_s);
+    if (!cores)
+        ASSERT_NEAR(last_s, total_s, 1e-9);
     pipeline_free(pipeline);
     arena_free(arena);
+}
+
+static void check(struct pipeline *pipeline)
+{
+    check_on(pipeline, 0);
 }
 
 TEST(step_spans_sums,
@@ -92,6 +102,9 @@ TEST(step_spans_sums,
     check(make("gpipe", 2, 1, 2, 1));
     check(make("interleaved", 1, 2, 2, 2));
     check(make("zb-h1", 2, 1, 4, 1));
+    check_on(make("1f1b", 1, 1, 4, 1), 2);
+    check_on(make("gpipe", 2, 1, 2, 1), 1);
+    check_on(make("zb-h1", 1, 1, 4, 1), 3);
 }
 
 TEST(step_spans_halves,

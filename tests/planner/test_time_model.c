@@ -213,7 +213,7 @@ static double walk_seconds(const struct program *program, const struct machine_s
     for (struct step_op op; program_next(&cursor, &op);) {
         struct work work = work_of(program, &op);
         if (op.kind != OP_WAIT)
-            walked += machine_speed_seconds(speed, op.kind, &work, layout_ranks(&program->layout));
+            walked += machine_speed_layout_seconds(speed, op.kind, &work, &program->layout);
     }
     return walked;
 }
@@ -256,6 +256,38 @@ TEST_LOOP(time_of_stages, "of every layout, each stage takes the sum of its walk
         }
         pipeline_free(pipeline);
     }
+}
+
+/* Four stages, four micro-batches, forward 1 s and backward 2: 1f1b alone ends after (4 + 3) 3 = 21 s, and all work is 48. Two
+ * stages at once: for the first forward second, and the last 2 of backward, one core's worth stands idle: (48 + 1 + 2) / 2.
+ * Afterwards 0.5 s of each. Three at once: (48 + 3 + 6) / 3 = 19, and the schedule itself takes longer. */
+TEST(time_of_shared_cores, "stages that share cores take as long as the cores need for all of them")
+{
+    double forward[] = {1, 1, 1, 1}, input[] = {1.5, 1.5, 1.5, 1.5}, weight[] = {0.5, 0.5, 0.5, 0.5};
+    double ends[] = {21, 19, 17, 15}, met;
+    const struct schedule_times times = {forward, input, weight, 0};
+    struct layout layout = {
+        .dp = 1, .tp = 1, .pp = 4, .virtual_stages = 1, .micro_batch = 1, .global_batch = 4};
+    struct stage_tail tails[] = {{0, 0.5}, {0, 0.5}, {0, 0.5}, {0, 0.5}};
+    ASSERT_NEAR(time_model_together(&(struct time_question){&layout, &times, 4}, ends, tails, &met), 21.5,
+                1e-12);
+    ASSERT_NEAR(time_model_together(&(struct time_question){&layout, &times, 3}, ends, tails, &met),
+                21 + 2 / 3.0, 1e-12);
+    ASSERT_NEAR(time_model_together(&(struct time_question){&layout, &times, 2}, ends, tails, &met), 26.5,
+                1e-12);
+    ASSERT_NEAR(met, 25.5, 1e-12);
+    tails[3].before_s = 1.5; /* summed while stage 0 is in its last backward */
+    time_model_together(&(struct time_question){&layout, &times, 2}, ends, tails, &met);
+    ASSERT_NEAR(met, 25.5, 1e-12);
+    tails[2].before_s = 1; /* 2.5 s of sums no longer fit there */
+    time_model_together(&(struct time_question){&layout, &times, 2}, ends, tails, &met);
+    ASSERT_NEAR(met, 25.75, 1e-12);
+    layout.schedule = SCHEDULE_ZB_H1; /* weight halves fill the end in any case */
+    time_model_together(&(struct time_question){&layout, &times, 2}, ends, tails, &met);
+    ASSERT_NEAR(met, 25.75, 1e-12);
+    tails[2].before_s = tails[3].before_s = 0;
+    time_model_together(&(struct time_question){&layout, &times, 2}, ends, tails, &met);
+    ASSERT_NEAR(met, 24.5, 1e-12);
 }
 
 /* Equal stages: (p-1)/m of the work is bubble, or (p-1)/(vm), and less with ZB-H1. 8 equal layers, whose ends are small. */
