@@ -45,6 +45,7 @@ struct rank {
     struct step_memory *memory;
     struct executor *executor;
     int64_t first_step;
+    int stop;      /* some rank was asked to stop, with this: the step at work is the last */
     bool listened; /* the listener knows this rank's device */
 };
 
@@ -212,15 +213,18 @@ static int rank_open(struct rank *rank, struct error *err)
     return 0;
 }
 
-/* Of this rank's step, or of any rank's that holds more. */
-static int share_memory(const struct rank *rank, struct step_report *report, struct error *err)
+/* The bytes of this rank's step, or of any rank's that holds more; and whether it is the last. A rank that looked for itself
+ * might go on to a step for which the others have stopped. */
+static int share_step(struct rank *rank, struct step_report *report, struct error *err)
 {
     struct device_usage usage = device_usage(rank->device);
-    double most[] = {(double)usage.live_bytes, (double)usage.recent_peak_bytes};
-    if (comm_all_reduce(rank->comm, &(struct comm_span){most, 2}, 1, DTYPE_F64, COMM_MAX, err))
+    const atomic_int *stop = rank->run->settings->stop;
+    double most[] = {(double)usage.live_bytes, (double)usage.recent_peak_bytes, stop ? atomic_load(stop) : 0};
+    if (comm_all_reduce(rank->comm, &(struct comm_span){most, 3}, 1, DTYPE_F64, COMM_MAX, err))
         return -1;
     report->held_bytes = (int64_t)most[0];
     report->peak_bytes = (int64_t)most[1];
+    rank->stop = (int)most[2];
     return 0;
 }
 
@@ -240,13 +244,15 @@ static int report_step(struct rank *rank, int64_t step, const struct step_result
     };
     if (rank->groups.data)
         comm_times(rank->groups.data, &report.communication_busy_s, &report.communication_waited_s);
-    if (share_memory(rank, &report, err))
+    if (share_step(rank, &report, err))
         return -1;
     pthread_mutex_lock(&run->lock);
     if (run->listener->step)
         run->listener->step(run->listener->context, &report);
     if (rank->first) {
         run->result->steps_done++;
+        run->result->reached = step + 1;
+        run->result->stopped = step + 1 < run->settings->steps ? rank->stop : 0;
         run->result->final_loss = result->loss;
     }
     pthread_mutex_unlock(&run->lock);
@@ -318,7 +324,7 @@ static int after_step(struct rank *rank, int64_t done, struct error *err)
         data_samples(run->data, DATA_VALIDATION) > 0 &&
         due(done, settings->validate_every, settings->steps) && validate(rank, done, err))
         return -1;
-    if (settings->checkpoint_folder && due(done, settings->checkpoint_every, settings->steps))
+    if (settings->checkpoint_folder && (rank->stop || due(done, settings->checkpoint_every, settings->steps)))
         return write_checkpoint(rank, done, err);
     return 0;
 }
@@ -391,7 +397,7 @@ static void *rank_main(void *argument)
     struct rank *rank = argument;
     struct error err = {0};
     int status = rank_open(rank, &err);
-    for (int64_t step = rank->first_step; !status && step < rank->run->settings->steps; step++)
+    for (int64_t step = rank->first_step; !status && !rank->stop && step < rank->run->settings->steps; step++)
         status = rank_step(rank, step, &err);
     if (status)
         rank_failed(rank, &err);

@@ -10,6 +10,7 @@
 #include "trainer/learning_rate.h"
 #include "trainer/step_memory.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,9 @@ struct train_settings {
     struct comm *world;     /* this process's rank among all, borrowed; NULL: ranks are threads */
     int ranks_here;         /* with `world`: processes of the run on this machine */
     bool poison;            /* fill new and freed device memory with NaNs: for tests */
+    /* Other than 0: all ranks end the run after the step at work, with a checkpoint where those are written. Processes may have
+     * it set at different times: it is enough that one has. NULL: never. */
+    const atomic_int *stop;
 };
 
 /* The defaults of the command line: AdamW 0.9, 0.95, 1e-8, decay 0.1, clipping at 1, cosine from 3e-4 to a tenth. */
@@ -68,17 +72,19 @@ struct train_listener {
 
 struct train_result {
     int64_t steps_done;         /* by this run, on the first rank of this process */
+    int64_t reached;            /* likewise, those before a resume included */
+    int stopped;                /* by which value of *settings->stop, on any rank, steps were left to do; 0: none were */
     double final_loss;          /* of the last step */
     struct device_usage *usage; /* per rank, when the run ended; owned: train_result_clear(). Of a run that failed,
                                    of this process's ranks only */
     int ranks;
 };
 
-/* Runs until settings->steps are done. Refused before anything is taken, with ERROR_MEMORY, when an arena does not fit the
- * capacity. On failure the message is that of the rank that failed first, and result holds what was reached; clear it in
- * any case. With settings->world, whose size must be that of the layout, a rank that fails ends the world, and the failure
- * is of the kind ERROR_STOPPED where another rank's came first. The programs of `pipeline` are shared by the ranks of a
- * stage. */
+/* Runs until settings->steps are done, or settings->stop ends it, which is no failure. Refused before anything is taken,
+ * with ERROR_MEMORY, when an arena does not fit the capacity. On failure the message is that of the rank that failed first,
+ * and result holds what was reached; clear it in any case. With settings->world, whose size must be that of the layout, a
+ * rank that fails ends the world, and the failure is of the kind ERROR_STOPPED where another rank's came first. The
+ * programs of `pipeline` are shared by the ranks of a stage. */
 int train_run(const struct pipeline *pipeline, const struct train_settings *settings,
               const struct train_listener *listener, struct train_result *result, struct error *err);
 void train_result_clear(struct train_result *result);
