@@ -164,6 +164,7 @@ check-install: $(MPI_LIB) man
 ## check-watch: live views and progress bars on pseudo terminals
 check-watch: $(MPI_LIB)
 
+## check-stop: training runs that get SIGINT or SIGTERM
 ## check-fuzz: the parsers of launches under libFuzzer, FUZZ_SECONDS=3 each; skipped without clang
 ## check-make: the tests of the build's own scripts
 $(SCRIPT_CHECKS):

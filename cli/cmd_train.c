@@ -44,7 +44,8 @@ static const struct command_spec spec = {
              "that would "
              "fit. Ranks are threads of this process: --dp of them share out the batch, --tp every layer, "
              "--pp the "
-             "layers. Started by mpirun or srun as several processes, each process is a rank.",
+             "layers. Started by mpirun or srun as several processes, each process is a rank. Ctrl-C or "
+             "SIGTERM ends the run after the step at work, with a checkpoint if --checkpoint is given.",
     .examples =
         {"memplan train plan.json --data corpus.txt --steps 200 --checkpoint ckpt",
          "memplan train gpt2-small-bytes --data corpus.txt --tp 2 --pp 2 --micro-batch 2 --memory 150MiB"},

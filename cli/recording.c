@@ -244,6 +244,27 @@ void recording_discard(struct recording *recording)
     recording_free(recording);
 }
 
+struct note {
+    int first_rank, ranks;
+    const char *text;
+};
+
+/* What cannot be written is told by recorder_close(). */
+static void write_note(void *context, struct store *store, int64_t run_id)
+{
+    const struct note *note = context;
+    for (int i = 0; i < note->ranks; i++)
+        store_note_add(store, run_id, note->first_rank + i, note->text, NULL);
+}
+
+void recording_note(struct recording *recording, const char *text)
+{
+    const struct recording_spec *spec = &recording->spec;
+    bool launched = spec->world->comm != NULL;
+    struct note note = {spec->world->rank, launched ? 1 : (int)layout_ranks(&spec->plan->layout), text};
+    recorder_write(recording->recorder, write_note, &note);
+}
+
 static void record_tensors(struct recording *recording, int rank, const struct program *program)
 {
     struct arena *arena = arena_create();

@@ -34,6 +34,9 @@ int recording_close(struct recording *recording, struct error *err);
 /* For a run that came to nothing: a database that was made for it alone is removed. NULL is fine. */
 void recording_discard(struct recording *recording);
 
+/* A sentence on the run, kept with each rank of this process. When the run is over, before recording_close(). */
+void recording_note(struct recording *recording, const char *text);
+
 /* A step's report as a row of the store. */
 struct store_step recording_step_row(const struct step_report *report);
 

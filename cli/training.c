@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/recording.h"
+#include "cli/stopping.h"
 #include "device/cuda_library.h"
 #include "cli/world.h"
 #include "planner/cluster.h"
@@ -33,6 +34,7 @@ struct training {
     bool refused;                /* an arena is larger than what its rank has */
     bool broken_output;          /* stdout took no more */
     int64_t steps_done;          /* by this run */
+    int stopped_by;              /* the signal that ended it early; 0: none */
 };
 
 struct training_options training_default_options(void)
@@ -338,6 +340,23 @@ static void note_pool(const struct training *t, const struct train_result *resul
                  units_format_bytes(usage->reserved_peak_bytes, taken));
 }
 
+/* Says why steps are left to do, here and in the recording. */
+static void note_stop(struct training *t, const struct train_result *result)
+{
+    char why[80];
+    const char *folder = t->options->checkpoint;
+    if (!result->stopped)
+        return;
+    snprintf(why, sizeof why, "stopped by %s after step %" PRId64, stopping_name(result->stopped),
+             result->reached);
+    if (t->recording)
+        recording_note(t->recording, why);
+    if (t->world->rank == 0)
+        log_note("%s of %" PRId64 "%s%s", why, t->settings.steps, folder ? "; go on with --resume " : "",
+                 folder ? folder : "");
+    t->stopped_by = result->stopped;
+}
+
 static void print_summary(struct training *t, const struct train_result *result)
 {
     note_pool(t, result);
@@ -373,12 +392,16 @@ static int run_steps(struct training *t, struct error *err)
         .finish = on_finish,
     };
     struct train_result result = {0};
+    t->settings.stop = stopping_watch();
     int status = train_run(t->pipeline, &t->settings, &listener, &result, err);
     progress_end();
-    if (status)
+    if (status) {
         add_advice(t, err);
-    else if (t->world->rank == 0)
-        print_summary(t, &result);
+    } else {
+        note_stop(t, &result);
+        if (t->world->rank == 0)
+            print_summary(t, &result);
+    }
     t->steps_done = result.steps_done;
     train_result_clear(&result);
     return status;
@@ -409,6 +432,8 @@ static bool is_void(const struct training *t, const struct error *failure)
     return !t->steps_done && failure->kind != ERROR_MEMORY && !perhaps;
 }
 
+/* Returns the exit status or -1. A run that was stopped has its own on rank 0 alone: another process that ended with one would
+ * have mpirun kill those that are not done yet. */
 static int run(struct training *t, const char *command, struct error *err)
 {
     const char *output = t->options->output;
@@ -436,6 +461,8 @@ static int run(struct training *t, const char *command, struct error *err)
     if (!status && t->broken_output)
         status =
             error_set(err, "the steps could not be written to stdout; is the disk full, or the reader gone?");
+    if (!status && t->stopped_by && t->world->rank == 0)
+        status = stopping_exit_status(t->stopped_by);
     return status;
 }
 

@@ -48,4 +48,30 @@ lose --dp 2
 lose --tp 2
 lose --pp 2
 
+# ask LAYOUT: asks one of two ranks to stop, once a checkpoint stands; mpirun itself would kill all of them a second later.
+ask() {
+    local run=("${tiny[@]}" "$@" --steps 600 --quiet) before mpirun rank
+    rm -rf launched asked.db*
+    "${start[@]}" -np 2 "$memplan" train "${run[@]}" --threads 2 --checkpoint launched --checkpoint-every 20 -o asked.db >out 2>err &
+    mpirun=$!
+    while [ ! -e launched/checkpoint.json ] && kill -0 $mpirun 2>/dev/null; do sleep 0.02; done
+    rank=$(pgrep -P "$(pgrep -P $mpirun)" 2>/dev/null | tail -1)
+    before=$SECONDS
+    [ -n "$rank" ] && kill -TERM "$rank"
+    wait $mpirun
+    status=$? seconds=$((SECONDS - before)) lost_at=$(step_of launched 2>/dev/null)
+    verdict "one rank is asked to stop, and all do after the same step, recorded as finished: $*" asked
+    rm -rf threads
+    "$memplan" train "${run[@]}" --threads 2 --checkpoint threads >/dev/null
+    launch 2 train "${run[@]}" --checkpoint launched --resume launched
+    verdict "from step $lost_at they go on to the same bits: $*" went_on
+}
+asked() {
+    [ "$status" -eq 143 ] && [ "$seconds" -lt 10 ] && [ "$(ls asked.db*)" = asked.db ] && [ "$(grep -c ^step out)" = "$lost_at" ] &&
+        "$memplan" report asked.db --rank 0 | grep -q "ended early, after $lost_at of 600 steps" &&
+        "$memplan" report asked.db --rank 1 | grep -q "stopped by SIGTERM after step $lost_at"
+}
+ask --dp 2
+ask --pp 2
+
 finish
