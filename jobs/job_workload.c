@@ -127,6 +127,7 @@ static void set_layout(const struct training_job *job, struct workload *w)
     w->cp = max_i64(l->cp, 1);
     w->ep = max_i64(l->ep, 1);
     w->virtual_stages = w->pp > 1 ? max_i64(l->virtual_stages, 1) : 1;
+    w->chunk_layers = w->pp > 1 ? l->chunk_layers : NULL;
     w->sequence_parallel = l->sequence_parallel && w->tp > 1;
     w->shard_ranks = l->dp_replicate > 1 ? l->dp_shard * w->cp : 0;
     w->micro_batch = max_i64(job->batch.micro, 1);
@@ -353,33 +354,6 @@ static void set_adapter(const struct training_job *job, struct workload *w)
 
 /* ---- what no rule is about ---- */
 
-/* Whether the stages have as many layers as a workload of that size gives them. */
-static bool stages_fit(const struct training_job *job, const struct workload *w)
-{
-    const struct job_layout *l = &job->layout;
-    int64_t first = l->first_stage_layers, last = l->last_stage_layers, chunks = w->pp * w->virtual_stages;
-    int64_t others = w->pp - (first > 0) - (last > 0),
-            whole = job->model.layers + l->embedding_in_split + l->loss_in_split;
-    if (w->pp == 1)
-        return true;
-    if (l->pipeline_layout)
-        return false;
-    if (!first && !last)
-        return whole % chunks == 0 &&
-               workload_chunk_layers(w, 0, 0) == whole / chunks - l->embedding_in_split &&
-               workload_chunk_layers(w, w->pp - 1, w->virtual_stages - 1) ==
-                   whole / chunks - l->loss_in_split;
-    if (w->virtual_stages > 1 || others < 1 || (job->model.layers - first - last) % others)
-        return false;
-    int64_t middle = (job->model.layers - first - last) / others;
-    for (int64_t stage = 0; stage < w->pp; stage++) {
-        int64_t layers = stage == 0 && first ? first : stage == w->pp - 1 && last ? last : middle;
-        if (workload_chunk_layers(w, stage, 0) != layers)
-            return false;
-    }
-    return true;
-}
-
 static const char *foreign_recompute(const struct training_job *job, const struct workload *w)
 {
     const struct job_recompute_choice *r = &job->recompute;
@@ -392,9 +366,6 @@ static const char *foreign_recompute(const struct training_job *job, const struc
         return NULL;
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_UNIFORM && r->layers > 1)
         return "recomputation in chunks of several layers";
-    if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_BLOCK &&
-        job->model.layers % (w->pp * w->virtual_stages))
-        return "recomputation of some layers of stages that differ";
     if (r->granularity == JOB_RECOMPUTE_SELECTIVE && r->modules && !says(r->modules, "core_attn") &&
         !says(r->modules, "moe"))
         return "recomputation of chosen modules other than attention and experts";
@@ -415,8 +386,6 @@ static const char *foreign_feature(const struct training_job *job, const struct 
         return "layers of which every so many-th has experts";
     if (is_megatron(job) && job->model.extra_layers)
         return "layers that predict further tokens (--mtp-num-layers)";
-    if (!stages_fit(job, w) && is_megatron(job))
-        return "stages with different numbers of layers";
     return foreign_recompute(job, w);
 }
 

@@ -38,6 +38,17 @@ static int several(const struct shell_script *script, const char *file, struct e
                      last);
 }
 
+static int refuse_own(const struct words *command, const char *file, struct error *err)
+{
+    const struct word *plan = launcher_own_plan(command);
+    return plan ? error_set(
+                      err,
+                      "%s: this is a run of memplan's own, memplan train %.200s; memplan predict %.200s says "
+                      "what that needs",
+                      file, plan->text, plan->text)
+                : 0;
+}
+
 static int find_launch(const struct shell_script *script, const struct jobs_request *request,
                        const char *file, const struct shell_command **out, struct error *err)
 {
@@ -45,6 +56,9 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
     *out = only_launch(script, request->line, &count);
     if (count > 1 && !request->line)
         return several(script, file, err);
+    for (int i = 0; !*out && i < script->command_count; i++)
+        if (refuse_own(&script->commands[i].words, file, err))
+            return -1;
     if (!*out && request->line)
         return error_set(err, "%s:%lld: no launch stands on that line; leave out --line", file,
                          (long long)request->line);
@@ -208,5 +222,7 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
         return read_script(request, arena, out, err);
     for (int i = 0; i < request->command_count; i++)
         words.list[words.count++] = (struct word){.text = request->command[i]};
+    if (refuse_own(&words, "command line", err))
+        return -1;
     return read_job(request, &none, &files, out, err);
 }

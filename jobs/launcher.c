@@ -171,6 +171,15 @@ bool launcher_is_launch(const struct words *command)
     return false;
 }
 
+const struct word *launcher_own_plan(const struct words *command)
+{
+    for (int i = 0; i + 2 < command->count; i++)
+        if (!strcmp(base_name(command->list[i].text), "memplan") &&
+            !strcmp(command->list[i + 1].text, "train"))
+            return &command->list[i + 2];
+    return NULL;
+}
+
 /* ---- options ---- */
 
 static bool same(const char *a, size_t length, const char *b)

@@ -1,6 +1,7 @@
 /* Megatron-LM's pretrain_*.py, and the DeepSpeed fork of it (Megatron-DeepSpeed); older spellings beside those of today. */
 #include "jobs/frameworks.h"
 
+#include "jobs/pipeline_split.h"
 #include "jobs/setting.h"
 
 #include "base/checked.h"
@@ -430,25 +431,6 @@ static int read_instances(struct training_job *job, struct error *err)
     return 0;
 }
 
-static int read_virtual_stages(struct training_job *job, struct error *err)
-{
-    struct job_layout *l = &job->layout;
-    int64_t layers = job->model.layers + l->embedding_in_split + l->loss_in_split;
-    int64_t per_stage = l->pp > 1 && job->model.layers ? layers / l->pp : 0;
-    if (!l->virtual_stages)
-        l->virtual_stages = 1;
-    if (!l->layers_per_virtual_stage || !per_stage)
-        return 0;
-    if (per_stage % l->layers_per_virtual_stage)
-        return error_set(
-            err,
-            "--num-layers-per-virtual-pipeline-stage %lld does not divide the %lld layers of a stage; "
-            "correct it",
-            (long long)l->layers_per_virtual_stage, (long long)per_stage);
-    l->virtual_stages = per_stage / l->layers_per_virtual_stage;
-    return 0;
-}
-
 static int read_batch(struct training_job *job, struct error *err)
 {
     struct job_batch *b = &job->batch;
@@ -516,7 +498,7 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     read_recomputation(job);
     read_kernels(job);
     if (read_model(job, err) || job_split_ranks(job, err) || read_instances(job, err) ||
-        read_virtual_stages(job, err))
+        pipeline_split_megatron(job, err))
         return -1;
     if (s->deepspeed && read_deepspeed(job, files, err))
         return -1;

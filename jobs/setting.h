@@ -61,7 +61,7 @@ int setting_read_words(const struct setting_table *table, struct training_job *j
 int setting_defaults(const struct setting_table *table, struct training_job *job, struct error *err);
 
 /* "key = value" with the line, in files of settings. Nested tables are joined by dots. Values of lists are joined by
- * commas. */
+ * commas, and lists in a list by semicolons. */
 struct pair {
     const char *key, *value;
     int line;

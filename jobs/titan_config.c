@@ -2,6 +2,7 @@
 #include "jobs/frameworks.h"
 
 #include "base/checked.h"
+#include "jobs/pipeline_split.h"
 #include "jobs/setting.h"
 #include "jobs/toml.h"
 
@@ -35,14 +36,12 @@ static const struct setting_rule rules[] = {
     COUNT("parallelism.pipeline_parallel_degree", layout.pp, "1"),
     TEXT("parallelism.pipeline_parallel_schedule", layout.schedule, "1F1B"),
     BEYOND("parallelism.pipeline_parallel_schedule_csv", "a schedule of one's own", ""),
-    BEYOND("parallelism.pipeline_parallel_split_points", "stages with different numbers of layers", ""),
-    BEYOND("parallelism.module_fqns_per_model_part", "stages with different numbers of layers", ""),
+    LIST("parallelism.pipeline_parallel_split_points", layout.split_points), /* before 0.2 */
+    LIST("parallelism.module_fqns_per_model_part", layout.pipeline_layout),
     COUNT("parallelism.pipeline_parallel_microbatch_size", switches.pipeline_micro_batch, NULL), /* 1 */
     COUNT("parallelism.pipeline_parallel_layers_per_stage", layout.layers_per_virtual_stage, NULL),
-    BEYOND("parallelism.pipeline_parallel_first_stage_less_layers", "stages with different numbers of layers",
-           "1"),
-    BEYOND("parallelism.pipeline_parallel_last_stage_less_layers", "stages with different numbers of layers",
-           "1"),
+    COUNT("parallelism.pipeline_parallel_first_stage_less_layers", layout.first_less, "1"),
+    COUNT("parallelism.pipeline_parallel_last_stage_less_layers", layout.last_less, "1"),
     COUNT("parallelism.context_parallel_degree", layout.cp, "1"),
     COUNT("parallelism.expert_parallel_degree", layout.ep, "1"),
     COUNT("parallelism.expert_tensor_parallel_degree", layout.etp, NULL), /* 1 */
@@ -312,31 +311,6 @@ static void read_float8(struct training_job *job)
         job->kernels.fp8 = converters;
 }
 
-/* distributed/pipeline_parallel.py: schedules of several chunks a stage have two, or as many as their layers make; the
- * embedding and the head count as a layer each. */
-static int read_chunks(struct training_job *job, struct error *err)
-{
-    static const char *const looped[] = {"Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
-                                         "ZBVZeroBubble", "DualPipeV"};
-    struct job_layout *l = &job->layout;
-    int64_t each = l->layers_per_virtual_stage;
-    bool loops = false;
-    for (size_t i = 0; i < sizeof looped / sizeof looped[0]; i++)
-        loops = loops || !strcasecmp(looped[i], l->schedule);
-    l->virtual_stages = loops && l->pp > 1 ? 2 : 1;
-    if (!each || l->pp == 1 || !job->model_known)
-        return 0;
-    int64_t stages = (job->model.layers + 2 + each - 1) / each;
-    if (stages % l->pp || (stages == l->pp) == loops)
-        return error_set(
-            err,
-            "pipeline_parallel_layers_per_stage %lld makes %lld stages, which %s over %lld ranks "
-            "cannot run; correct it",
-            (long long)each, (long long)stages, l->schedule, (long long)l->pp);
-    l->virtual_stages = stages / l->pp;
-    return 0;
-}
-
 static void read_batch(struct training_job *job)
 {
     struct job_batch *b = &job->batch;
@@ -379,7 +353,7 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
     if (job->recompute.granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(job->recompute.modules, "op"))
         job->recompute.layers = strtoll(job->recompute.modules, NULL, 10);
     read_float8(job);
-    if (read_chunks(job, err))
+    if (pipeline_split_titan(job, err))
         return -1;
     read_batch(job);
     return 0;

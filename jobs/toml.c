@@ -236,7 +236,7 @@ static int read_list(struct reader *r, int depth, struct text *out)
                 r->at++;
                 return 0;
             }
-            text_add(out, ",");
+            text_add(out, more(r) && *r->at == '[' ? ";" : ",");
         }
         if (read_value(r, NULL, depth + 1, out))
             return -1;

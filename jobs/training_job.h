@@ -76,7 +76,11 @@ struct job_layout {
     int64_t first_stage_layers, last_stage_layers;
     bool sequence_parallel;
     bool embedding_in_split, loss_in_split; /* count as layers where layers are spread over stages */
-    const char *schedule, *pipeline_layout;
+    const char *schedule;
+    const char *pipeline_layout; /* chunks, in the framework's own words */
+    const char *split_points; /* torchtitan's: the first layer of each chunk but the first */
+    int64_t first_less, last_less; /* torchtitan's: as how many layers the ends of the model count */
+    const int64_t *chunk_layers; /* of each chunk in the model's order, in facts.arena; NULL: no pipeline, or not known */
 };
 
 struct job_batch {

@@ -512,10 +512,9 @@ void loss_rule_formula(const struct workload *w, const struct loss_rule *rule, s
 
 bool layer_remade(const struct workload *w, int64_t layer)
 {
-    int64_t chunk = max_i64(w->model.layers / (w->pp * w->virtual_stages), 1);
     if (w->recompute == WORKLOAD_KEEPS_ALL || (w->recompute == WORKLOAD_ALTERNATE && layer % 2))
         return false;
-    return !w->remade_layers || layer % chunk < w->remade_layers;
+    return !w->remade_layers || workload_layers_before(w, layer) < w->remade_layers;
 }
 
 /* A frozen matrix needs no input for a gradient of its own; fused attention keeps its result for itself. */

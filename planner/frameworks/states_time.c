@@ -84,14 +84,6 @@ struct transfers states_time_transfers(const struct pricing *p, double elements)
     };
 }
 
-int64_t states_time_first_layer(const struct workload *w, int64_t chunk)
-{
-    int64_t first = 0;
-    for (int64_t g = 0; g < chunk; g++)
-        first += workload_chunk_layers(w, g % w->pp, g / w->pp);
-    return first;
-}
-
 bool states_time_routes(const struct workload *w, int64_t layer)
 {
     return w->model.experts && layer >= w->model.dense_layers;
@@ -103,7 +95,7 @@ static double stage_elements(const struct workload *w, int64_t stage, double *ow
     double dense = 0, routed = 0, table = (double)(w->model.vocab * w->model.hidden);
     double sharing = w->sharding == WORKLOAD_REPLICATED ? 1 : (double)shards(w).ranks;
     for (int64_t v = 0; v < w->virtual_stages; v++) {
-        int64_t from = states_time_first_layer(w, v * w->pp + stage);
+        int64_t from = workload_chunk_start(w, stage, v);
         for (int64_t i = 0; i < workload_chunk_layers(w, stage, v); i++)
             *(states_time_routes(w, from + i) ? &routed : &dense) += workload_layer_parameters(w, from + i);
     }

@@ -20,8 +20,7 @@ struct transfers states_time_transfers(const struct pricing *pricing, double ele
 double states_time_reduced(const struct pricing *pricing, int64_t stage, double hiding_s);
 double states_time_optimizer(const struct pricing *pricing, int64_t stage);
 
-/* The first layer of a global chunk; and whether a layer has experts. */
-int64_t states_time_first_layer(const struct workload *workload, int64_t chunk);
+/* Whether a layer has experts. */
 bool states_time_routes(const struct workload *workload, int64_t layer);
 
 #endif

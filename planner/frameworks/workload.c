@@ -72,6 +72,19 @@ int workload_set_allocator(struct workload *w, const char *text, struct error *e
     return allocator_settings_read(text, &w->allocator, err);
 }
 
+static int check_chunks(const struct workload *w, struct error *err)
+{
+    int64_t sum = 0, least = 0;
+    for (int64_t i = 0; w->chunk_layers && i < w->pp * w->virtual_stages; i++) {
+        sum += w->chunk_layers[i];
+        least = min_i64(least, w->chunk_layers[i]);
+    }
+    if (w->chunk_layers && (least < 0 || sum != w->model.layers))
+        return error_set(err, "the chunks of the pipeline have %lld layers, and the model %lld; correct them",
+                         (long long)sum, (long long)w->model.layers);
+    return 0;
+}
+
 int workload_check(const struct workload *w, struct error *err)
 {
     const struct workload_model *m = &w->model;
@@ -109,15 +122,46 @@ int workload_check(const struct workload *w, struct error *err)
     if (w->pp * w->virtual_stages > m->layers + 2)
         return error_set(err, "%lld stages of %lld chunks are more than %lld layers; try a smaller pp",
                          (long long)w->pp, (long long)w->virtual_stages, (long long)m->layers);
-    return 0;
+    return check_chunks(w, err);
+}
+
+/* ---- chunks of a pipeline, by their places along the model ---- */
+
+static int64_t place_of(const struct workload *w, int64_t stage, int64_t chunk)
+{
+    return w->v_shaped && chunk % 2 ? (chunk + 1) * w->pp - 1 - stage : chunk * w->pp + stage;
+}
+
+static int64_t layers_at(const struct workload *w, int64_t place)
+{
+    int64_t chunks = w->pp * w->virtual_stages;
+    if (w->chunk_layers)
+        return w->chunk_layers[place];
+    return w->model.layers / chunks + (place >= 1 && place <= w->model.layers % chunks);
 }
 
 int64_t workload_chunk_layers(const struct workload *w, int64_t stage, int64_t chunk)
 {
-    int64_t chunks = w->pp * w->virtual_stages;
-    int64_t place = w->v_shaped && chunk % 2 ? (chunk + 1) * w->pp - 1 - stage : chunk * w->pp + stage;
-    return w->model.layers / chunks + (place >= 1 && place <= w->model.layers % chunks);
+    return layers_at(w, place_of(w, stage, chunk));
 }
+
+int64_t workload_chunk_start(const struct workload *w, int64_t stage, int64_t chunk)
+{
+    int64_t start = 0, end = place_of(w, stage, chunk);
+    for (int64_t place = 0; place < end; place++)
+        start += layers_at(w, place);
+    return start;
+}
+
+int64_t workload_layers_before(const struct workload *w, int64_t layer)
+{
+    int64_t last = w->pp * w->virtual_stages - 1;
+    for (int64_t place = 0; place < last && layer >= layers_at(w, place); place++)
+        layer -= layers_at(w, place);
+    return layer;
+}
+
+/* ---- parameters ---- */
 
 /* PEFT's and torchtune's order: queries, values, keys, the projection, then the feed-forward. */
 bool workload_adapted(const struct workload *w, enum layer_matrix matrix)

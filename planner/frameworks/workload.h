@@ -100,6 +100,8 @@ struct workload {
     int64_t virtual_stages;
     bool sequence_parallel;
     bool v_shaped; /* two chunks a stage, back and forth */
+    const int64_t *chunk_layers; /* of each of pp x virtual_stages chunks, in the model's order; its owner outlives this.
+                                  * NULL: spread evenly, the first chunk without one of those that are left over */
     enum schedule_kind schedule;
     int64_t micro_batch, sequence, micro_batches;
 
@@ -175,5 +177,8 @@ double workload_layer_parameters(const struct workload *workload, int64_t layer)
 double workload_parameters(const struct workload *workload);
 /* Layers of stage `stage`, chunk `chunk`; the total over all is model.layers. */
 int64_t workload_chunk_layers(const struct workload *workload, int64_t stage, int64_t chunk);
+/* The first of them, of the whole model's; and how many of the chunk that has layer `layer` are before it. */
+int64_t workload_chunk_start(const struct workload *workload, int64_t stage, int64_t chunk);
+int64_t workload_layers_before(const struct workload *workload, int64_t layer);
 
 #endif

@@ -23,10 +23,13 @@ static unsigned layer_holds(const struct rank *rank, int64_t layer)
     return layer_conditions(rank->w, m->experts && layer >= m->dense_layers);
 }
 
-/* Global number of a layer of the stage: whether it is dense, or one of two, depends on it. Stages are spread in order. */
+/* Global number of a layer of the stage: whether it is dense, or made again, depends on it. */
 int64_t workload_global_layer(const struct rank *rank, int64_t local)
 {
-    return min_i64(rank->stage * rank->layers + local, rank->w->model.layers - 1);
+    int64_t chunk = 0;
+    while (local >= rank->first[chunk + 1])
+        chunk++;
+    return rank->starts[chunk] + local - rank->first[chunk];
 }
 
 /* `again`: the forward pass that recomputation runs in backward. */

@@ -87,15 +87,31 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
     return 0;
 }
 
+/* Of two stages without an end of the model the earlier has as many passes under way, or more. */
+static bool holds_less(const struct workload *w, int64_t stage, int64_t earlier)
+{
+    for (int64_t chunk = 0; chunk < w->virtual_stages; chunk++)
+        if (workload_chunk_layers(w, stage, chunk) > workload_chunk_layers(w, earlier, chunk))
+            return false;
+    return true;
+}
+
+static bool may_hold_most(const struct workload *w, int64_t stage)
+{
+    for (int64_t earlier = 1; stage < w->pp - 1 && earlier < stage; earlier++)
+        if (holds_less(w, stage, earlier))
+            return false;
+    return true;
+}
+
 int workload_memory(const struct workload *w, struct workload_memory *out, struct error *err)
 {
-    const int64_t stages[] = {0, 1, w->pp - 1};
     *out = (struct workload_memory){0};
-    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+    for (int64_t stage = 0; stage < w->pp; stage++) {
         struct workload_memory one;
-        if (stages[i] < 0 || stages[i] >= w->pp || (i && stages[i] <= stages[i - 1]))
+        if (stage && !may_hold_most(w, stage))
             continue;
-        if (workload_stage_memory(w, stages[i], &one, err))
+        if (workload_stage_memory(w, stage, &one, err))
             return -1;
         one.out_of_memory |= out->out_of_memory;
         if (one.peak.bytes > out->peak.bytes)

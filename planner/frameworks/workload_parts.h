@@ -51,6 +51,7 @@ struct rank {
     struct replay *r;
     int64_t stage, layers, chunks;
     int64_t *first;     /* of the stage's layers, by chunk; one more: all */
+    int64_t *starts;    /* of each chunk, the first layer's number in the model */
     struct unit *units; /* layers, then the embedding, then the head */
     struct pass *passes;
     int64_t micro_batches;

@@ -96,8 +96,11 @@ static void rank_open(struct rank *rank)
     const struct workload *w = rank->w;
     rank->chunks = w->virtual_stages;
     rank->first = host_alloc((size_t)(rank->chunks + 1) * sizeof *rank->first);
-    for (int64_t chunk = 0; chunk < rank->chunks; chunk++)
+    rank->starts = host_alloc((size_t)rank->chunks * sizeof *rank->starts);
+    for (int64_t chunk = 0; chunk < rank->chunks; chunk++) {
         rank->first[chunk + 1] = rank->first[chunk] + workload_chunk_layers(w, rank->stage, chunk);
+        rank->starts[chunk] = workload_chunk_start(w, rank->stage, chunk);
+    }
     rank->layers = rank->first[rank->chunks];
     workload_units_open(rank);
     rank->passes = host_alloc((size_t)(rank->micro_batches * rank->chunks) * sizeof *rank->passes);
@@ -116,6 +119,7 @@ static void rank_close(struct rank *rank)
     free(rank->passes);
     free(rank->units);
     free(rank->first);
+    free(rank->starts);
     free(rank->states);
     replay_free(rank->r);
 }

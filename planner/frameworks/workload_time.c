@@ -121,7 +121,8 @@ static double head_elements(const struct workload *w, bool with_embedding)
 static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g, bool apart)
 {
     const struct workload *w = p->w;
-    int64_t from = states_time_first_layer(w, g), to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
+    int64_t stage = g % w->pp, chunk = g / w->pp, from = workload_chunk_start(w, stage, chunk);
+    int64_t to = from + workload_chunk_layers(w, stage, chunk);
     bool first = g == 0, last = g == w->pp * w->virtual_stages - 1;
     struct passes embedding = layer_time_embedding(p), head = layer_time_head(p);
     double table = (double)(w->model.vocab * w->model.hidden) / (double)w->tp;
@@ -155,8 +156,8 @@ static struct chunk_time walk_chunk(const struct pricing *p, struct layer_kinds 
 static struct chunk_time add_chunk(const struct pricing *p, struct layer_kinds *kinds, int64_t g, bool apart)
 {
     const struct workload *w = p->w;
-    int64_t chunks = w->pp * w->virtual_stages, from = states_time_first_layer(w, g);
-    int64_t to = from + workload_chunk_layers(w, g % w->pp, g / w->pp);
+    int64_t stage = g % w->pp, chunk = g / w->pp, from = workload_chunk_start(w, stage, chunk);
+    int64_t to = from + workload_chunk_layers(w, stage, chunk), chunks = w->pp * w->virtual_stages;
     struct passes sum = {0}, end;
     for (int64_t layer = from; layer < to; layer++)
         passes_add(&sum, &kinds->passes[layer_kind(p, kinds, layer)]);

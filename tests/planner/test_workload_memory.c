@@ -153,6 +153,33 @@ TEST(workload_pipeline, "a pipeline's first stage keeps most; with a large vocab
     ASSERT_NEAR((double)answer(&w).peak.bytes / GIB, 25.64, 0.26);
 }
 
+/* Stage 4 of 8 has half as many passes under way as stage 0, and 16 layers of 32; made again, its first 12 keep little. */
+TEST(workload_uneven,
+     "of uneven stages the one that needs most is found, wherever it is, and layers are made again by chunk")
+{
+    static const int64_t chunks[] = {1, 2, 1, 2, 16, 4, 3, 3}, one_less[] = {1, 2, 1, 2, 15, 4, 3, 3};
+    struct error err = {0};
+    struct workload w = gpt_4b(32000);
+    w.micro_batch = 4; /* so that passes outweigh the optimizer's step */
+    struct workload_memory even = answer(&w), one;
+    w.chunk_layers = chunks;
+    struct workload_memory m = answer(&w);
+    ASSERT_INT(m.stage, 4);
+    ASSERT(m.peak.bytes > even.peak.bytes);
+    for (int stage = 0; stage < 8; stage++) {
+        ASSERT_OK(workload_stage_memory(&w, stage, &one, &err));
+        ASSERT(one.peak.bytes <= m.peak.bytes);
+    }
+    w.recompute = WORKLOAD_FULL;
+    w.remade_layers = 12;
+    ASSERT_OK(workload_stage_memory(&w, 4, &one, &err));
+    double kept = (double)one.peak.by_role[ROLE_ACTIVATION] / (double)m.peak.by_role[ROLE_ACTIVATION];
+    ASSERT_MSG(kept > 4.0 / 16 && kept < 0.45, "%.3f", kept);
+    w.chunk_layers = one_less;
+    ASSERT_INT(workload_memory(&w, &one, &err), -1);
+    ASSERT_HAS(err.text, "have 31 layers, and the model 32");
+}
+
 /* Half of 1F1B's activations: p + 2 passes of half a stage, not p of a whole one. */
 TEST(workload_v_shape, "a V-shaped pipeline keeps half of what 1F1B keeps")
 {

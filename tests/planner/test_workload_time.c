@@ -109,6 +109,25 @@ TEST(workload_time_bubble, "of equal stages, the bubble is (p-1)/m, and 1/v of t
     ASSERT_NEAR(timed(&w, &habits, &speed).seconds / micro_s, 16 + 1, 0.35);
 }
 
+/* Stage 1 takes twice a quarter for each of 16 micro-batches, and waits for nothing but stage 0, before its first and behind its
+ * last: while stages 2 and 3 have the first one, it has two forward passes of its own. Equal stages take 16 + 3. */
+TEST(workload_time_uneven, "of uneven stages the slowest sets the pace")
+{
+    static const int64_t chunks[] = {8, 24, 8, 8};
+    struct workload_habits habits = workload_habits;
+    struct machine_speed speed = machine("128x8:a100-80g,net=1600Gb/s");
+    habits.message_wait_s = 0;
+    struct workload w = megatron();
+    w.model.vocab = 8; /* ends weigh nothing */
+    w.optimizer = WORKLOAD_NO_OPTIMIZER;
+    w.tp = 8;
+    w.pp = 4;
+    w.micro_batches = 16;
+    double even_s = timed(&w, &habits, &speed).seconds;
+    w.chunk_layers = chunks;
+    ASSERT_NEAR(timed(&w, &habits, &speed).seconds / even_s, (16 * 2 + 2.0 / 3) / (16 + 3), 0.03);
+}
+
 TEST(workload_time_host,
      "small micro-batches take as long as they take to launch; programs in C launch at once")
 {
