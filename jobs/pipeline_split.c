@@ -214,8 +214,9 @@ static int read_virtual(struct job_layout *l, int64_t middle, struct error *err)
     if (each)
         l->virtual_stages = middle / each;
     if (l->virtual_stages > MOST_CHUNKS / l->pp)
-        return error_set(err, "%lld virtual stages on each of %lld are more than are read; correct it",
-                         (long long)l->virtual_stages, (long long)l->pp);
+        return error_set(
+            err, "--num-virtual-stages-per-pipeline-rank %lld is more than %lld stages have; correct it",
+            (long long)l->virtual_stages, (long long)l->pp);
     return 0;
 }
 
