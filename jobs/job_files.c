@@ -94,6 +94,9 @@ static void from_preset(struct training_job *job, const struct model *m)
         .norm_eps = m->norm_eps,
         .rope_theta = m->rope_theta,
     };
+    static const char *const activations[] = {
+        [MODEL_GPT2] = "gelu_new", [MODEL_LLAMA] = "silu", [MODEL_ENCODER] = "gelu"};
+    snprintf(job->model.activation, sizeof job->model.activation, "%s", activations[m->family]);
     memcpy(job->model.name, m->name, sizeof job->model.name);
     snprintf(job->model.type, sizeof job->model.type, "%s", model_family_name(m->family));
 }

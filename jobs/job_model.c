@@ -8,7 +8,7 @@
 
 /* ---- keys ---- */
 
-enum value_kind { INTEGER, REAL, TRUTH };
+enum value_kind { INTEGER, REAL, TRUTH, NAME };
 
 struct key {
     const char *name;
@@ -36,6 +36,7 @@ static const struct key llama_keys[] = {
     KEY("rope_theta", REAL, rope_theta, false),
     KEY("attention_dropout", REAL, attention_dropout, false),
     KEY("mlp_bias", TRUTH, ffn_bias, false),
+    KEY("hidden_act", NAME, activation, false),
     {0},
 };
 
@@ -81,6 +82,7 @@ static const struct key gpt2_keys[] = {
     KEY("layer_norm_epsilon", REAL, norm_eps, false),
     KEY("resid_pdrop", REAL, hidden_dropout, false),
     KEY("attn_pdrop", REAL, attention_dropout, false),
+    KEY("activation_function", NAME, activation, false),
     {0},
 };
 
@@ -96,8 +98,20 @@ static const struct key bert_keys[] = {
     KEY("layer_norm_eps", REAL, norm_eps, false),
     KEY("hidden_dropout_prob", REAL, hidden_dropout, false),
     KEY("attention_probs_dropout_prob", REAL, attention_dropout, false),
+    KEY("hidden_act", NAME, activation, false),
     {0},
 };
+
+/* The activation's name: a longer one than there is room for is none that is known. */
+static int read_name(const json_t *config, const char *key, const char *where, char *to, struct error *err)
+{
+    const char *name = NULL;
+    if (jsonfile_text_optional(config, key, where, &name, err))
+        return -1;
+    if (name)
+        snprintf(to, sizeof((struct job_model *)0)->activation, "%s", name);
+    return 0;
+}
 
 static int read_keys(const struct key *keys, const json_t *config, const char *where, struct job_model *m,
                      struct error *err)
@@ -107,6 +121,7 @@ static int read_keys(const struct key *keys, const json_t *config, const char *w
         if (keys->required && json_is_null(json_object_get(config, keys->name)))
             return error_set(err, "%s: %s is null; give it a number", where, keys->name);
         int status = keys->kind == REAL    ? jsonfile_real_optional(config, keys->name, where, to, err)
+                     : keys->kind == NAME  ? read_name(config, keys->name, where, to, err)
                      : keys->kind == TRUTH ? jsonfile_bool_optional(config, keys->name, where, to, err)
                      : keys->required      ? jsonfile_int(config, keys->name, where, to, err)
                                            : jsonfile_int_optional(config, keys->name, where, to, err);

@@ -90,6 +90,36 @@ static void set_model(const struct training_job *job, struct workload *w)
     w->attention_dropout = m->attention_dropout > 0;
 }
 
+/* Names of transformers/activations.py (ACT2CLS); gelu_python_tanh and gelu_accurate are written as gelu_new is. */
+static const struct {
+    const char *name;
+    enum workload_activation activation;
+} activations[] = {
+    {"gelu", WORKLOAD_ACTIVATION_KERNEL},          {"gelu_pytorch_tanh", WORKLOAD_ACTIVATION_KERNEL},
+    {"silu", WORKLOAD_ACTIVATION_KERNEL},          {"swish", WORKLOAD_ACTIVATION_KERNEL},
+    {"leaky_relu", WORKLOAD_ACTIVATION_KERNEL},    {"relu6", WORKLOAD_ACTIVATION_KERNEL},
+    {"relu", WORKLOAD_ACTIVATION_RESULT},          {"sigmoid", WORKLOAD_ACTIVATION_RESULT},
+    {"tanh", WORKLOAD_ACTIVATION_RESULT},          {"gelu_new", WORKLOAD_ACTIVATION_NEW},
+    {"gelu_python_tanh", WORKLOAD_ACTIVATION_NEW}, {"gelu_accurate", WORKLOAD_ACTIVATION_NEW},
+    {"gelu_fast", WORKLOAD_ACTIVATION_FAST},       {"gelu_python", WORKLOAD_ACTIVATION_ERF},
+    {"quick_gelu", WORKLOAD_ACTIVATION_QUICK},     {"gelu_10", WORKLOAD_ACTIVATION_CLIPPED},
+};
+
+/* Frameworks without such names have kernels. */
+static int set_activation(const struct training_job *job, struct workload *w, struct error *err)
+{
+    const char *name = job->model.activation;
+    size_t i = 0, count = sizeof activations / sizeof activations[0];
+    if (job->model.gated || !*name)
+        return 0;
+    while (i < count && strcmp(activations[i].name, name))
+        i++;
+    if (i == count)
+        return error_set(err, "no rule is about the activation %.40s; try gelu to see what that needs", name);
+    w->model.activation = activations[i].activation;
+    return 0;
+}
+
 /* torch.distributed.pipelining's names, and ours. */
 static const struct {
     const char *name;
@@ -293,6 +323,7 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     const struct job_kernels *k = &job->kernels;
     if (job->framework == JOB_MEGATRON)
         w->gate = k->bias_swiglu_fusion ? WORKLOAD_GATE_FUSED : WORKLOAD_GATE_WRITTEN;
+    w->bias_apart = is_megatron(job) && !k->bias_gelu_fusion;
     if (says(k->loss_implementation, "te"))
         w->loss = WORKLOAD_LOSS_FUSED; /* TE's kernel writes the gradient over the logits */
     if (k->liger) {
@@ -398,7 +429,7 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
     const char *feature = foreign_feature(job, &w);
     if (feature)
         return error_set(err, "no rule is about %s; leave it out to see what the job needs without", feature);
-    if (set_schedule(job, &w, err) || set_optimizer(job, &w, err))
+    if (set_activation(job, &w, err) || set_schedule(job, &w, err) || set_optimizer(job, &w, err))
         return -1;
     set_recompute(job, &w);
     set_attention(job, &w);

@@ -39,6 +39,7 @@ enum decision {
     CUBLAS_MIB,
     RMS,
     GATED,
+    ACTIVATION,
     POSITIONS,
     QK_NORM,
     ENCODER,
@@ -241,6 +242,7 @@ static const struct rule rules[] = {
     {"model.activation", "SwiGLU", GATED, 1},
     {"model.activation", "GELU", GATED, 0},
     {"model.activation", "ReLU", GATED, 0},
+    {"model.activation", "^ReLU", ACTIVATION, WORKLOAD_ACTIVATION_RESULT},
     {"model.pos", "learned", POSITIONS, 1},
     {"model.pos", "rope", POSITIONS, 0},
     {"model.pos", "alibi", POSITIONS, 0},
@@ -373,6 +375,9 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case GATED:
         w->model.gated = value;
+        break;
+    case ACTIVATION:
+        w->model.activation = (enum workload_activation)value;
         break;
     case POSITIONS:
         w->model.positions = value ? max_i64(w->sequence, 1) : 0;

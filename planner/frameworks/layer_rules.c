@@ -2,9 +2,11 @@
 
 #include "base/checked.h"
 
-#define PAPER "Korthikanti et al. 2022, section 4.1"
-#define HOOKS "saved-tensor hooks (tests/torch/compare_saved.py)"
-#define EVERY (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
+#define PAPER   "Korthikanti et al. 2022, section 4.1"
+#define HOOKS   "saved-tensor hooks (tests/torch/compare_saved.py)"
+#define EVERY   (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
+#define WRITTEN (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS) /* what activations make, likewise */
+#define ACT2FN  "transformers activations.py"
 #define NORM                                                                                                 \
     (KEEP_CORE | KEEP_EXPERTS | KEEP_GELU) /* what norms make is not kept where norms are made again */
 
@@ -148,10 +150,63 @@ const struct layer_rule layer_rules[] = {
      IF_PRE_NORM | IF_DENSE | IF_NOT_COMPILED, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
 
     /* The feed-forward, plain or gated. */
-    {"GELU input", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
-     EVERY | KEEP_SECOND, MATRIX_NONE, PAPER},
-    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
-     KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS, MATRIX_DOWN, PAPER ": input of the second linear layer"},
+    {"up, before its bias", ELEMENT_COMPUTE, WIDTH_BIASED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
+     MATRIX_NONE, "Megatron-LM mlp.py without bias_activation_fusion: intermediate_parallel + bias_parallel"},
+    {"GELU input", ELEMENT_COMPUTE, WIDTH_GELU_INPUT, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     EVERY | KEEP_SECOND, MATRIX_NONE,
+     PAPER "; with its bias apart (Megatron-LM fused_bias_gelu.py) or in it, one tensor"},
+    {"activation's input", ELEMENT_COMPUTE, WIDTH_RESULT, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     KEEP_SECOND, MATRIX_NONE, HOOKS ": threshold keeps its result, which the second product keeps"},
+    {"activation's input", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_WRITTEN,
+     KEEP_SECOND, MATRIX_NONE, HOOKS ": of gelu_python, products with numbers keep nothing"},
+    {"activation's input", ELEMENT_COMPUTE, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN | IF_CAST,
+     LIFE_WRITTEN, KEEP_SECOND, MATRIX_NONE, "autocast: pow runs in fp32, and keeps the cast"},
+    {"half of the input", ELEMENT_COMPUTE, WIDTH_HALVED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": the last product's; " ACT2FN},
+    {"input of the cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     EVERY | KEEP_SECOND, MATRIX_NONE, HOOKS ": pow; " ACT2FN ", NewGELUActivation"},
+    {"cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
+     HOOKS ": a product with a number keeps nothing"},
+    {"scaled cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
+     HOOKS ": an addition keeps nothing"},
+    {"input with its cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
+     MATRIX_NONE, "as cube"},
+    {"tanh's input", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
+     HOOKS ": tanh keeps its result"},
+    {"tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
+     HOOKS ": tanh keeps its result"},
+    {"1 + tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": the last product's"},
+    {"GELU in fp32", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN | IF_CAST, LIFE_NEXT, 0,
+     MATRIX_NONE, "autocast: 16 bits times fp32"},
+    {"input, scaled", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": a product's; " ACT2FN ", FastGELUActivation"},
+    {"input, scaled for its square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     WRITTEN, MATRIX_NONE, HOOKS ": a product's"},
+    {"scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
+     MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"1 + scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": a product's"},
+    {"tanh's input", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
+     HOOKS ": tanh keeps its result"},
+    {"tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
+     HOOKS ": tanh keeps its result"},
+    {"1 + tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": the last product's"},
+    {"erf's input", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": erf; " ACT2FN ", _gelu_python()"},
+    {"erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
+     HOOKS ": an addition keeps nothing"},
+    {"1 + erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
+     HOOKS ": the last product's"},
+    {"sigmoid's input", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
+     MATRIX_NONE, HOOKS ": sigmoid keeps its result"},
+    {"sigmoid", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
+     MATRIX_NONE, HOOKS ": sigmoid's and the product's; " ACT2FN ", QuickGELUActivation"},
+    {"GELU, before it is clipped", ELEMENT_COMPUTE, WIDTH_CLIPPED, SPLIT_PARTS, IF_DENSE | IF_PLAIN,
+     LIFE_KEPT, WRITTEN, MATRIX_NONE, HOOKS ": clip keeps its input; " ACT2FN ", ClippedGELUActivation"},
+    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_DOWN,
+     PAPER ": input of the second linear layer"},
     {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY | KEEP_SECOND,
      MATRIX_NONE, HOOKS ": SiLU's input"},
     {"SiLU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED | IF_GATE_WRITTEN, LIFE_KEPT, EVERY,
@@ -349,6 +404,27 @@ static double adapter_casts(const struct workload *w)
                  : 0;
 }
 
+#define MAKES(activation) (1u << WORKLOAD_ACTIVATION_##activation)
+
+/* Tensors of the activation; torch.compile makes one kernel of any that is written out. */
+static double activation_width(const struct workload *w, enum layer_width width)
+{
+    static const unsigned makers[] = {
+        [WIDTH_GELU_INPUT] = MAKES(KERNEL) | MAKES(FAST) | MAKES(QUICK) | MAKES(CLIPPED),
+        [WIDTH_RESULT] = MAKES(RESULT),
+        [WIDTH_HALVED] = MAKES(NEW) | MAKES(FAST) | MAKES(ERF),
+        [WIDTH_NEW] = MAKES(NEW),
+        [WIDTH_FAST] = MAKES(FAST),
+        [WIDTH_ERF] = MAKES(ERF),
+        [WIDTH_QUICK] = MAKES(QUICK),
+        [WIDTH_CLIPPED] = MAKES(CLIPPED),
+    };
+    enum workload_activation activation = w->model.activation;
+    if (w->compiled && activation != WORKLOAD_ACTIVATION_RESULT)
+        activation = WORKLOAD_ACTIVATION_KERNEL;
+    return makers[width] >> activation & 1 ? (double)w->model.ffn : 0;
+}
+
 static double width_of(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
@@ -374,6 +450,17 @@ static double width_of(const struct workload *w, enum layer_width width)
                          (double)padded * heads;
     case WIDTH_FFN:
         return (double)m->ffn;
+    case WIDTH_BIASED:
+        return m->bias && w->bias_apart ? (double)m->ffn : 0;
+    case WIDTH_GELU_INPUT:
+    case WIDTH_RESULT:
+    case WIDTH_HALVED:
+    case WIDTH_NEW:
+    case WIDTH_FAST:
+    case WIDTH_ERF:
+    case WIDTH_QUICK:
+    case WIDTH_CLIPPED:
+        return activation_width(w, width);
     case WIDTH_SCORES:
         return heads * (double)w->sequence;
     case WIDTH_HEADS:
@@ -441,6 +528,15 @@ static const char *const width_symbols[] = {
     [WIDTH_KEYS_USED] = "kv_heads, or heads if repeated, x head_size",
     [WIDTH_PADDED] = "padding of queries, keys, values and the padded result",
     [WIDTH_FFN] = "ffn",
+    [WIDTH_BIASED] = "ffn",
+    [WIDTH_GELU_INPUT] = "ffn",
+    [WIDTH_RESULT] = "ffn",
+    [WIDTH_HALVED] = "ffn",
+    [WIDTH_NEW] = "ffn",
+    [WIDTH_FAST] = "ffn",
+    [WIDTH_ERF] = "ffn",
+    [WIDTH_QUICK] = "ffn",
+    [WIDTH_CLIPPED] = "ffn",
     [WIDTH_SCORES] = "heads x sequence",
     [WIDTH_HEADS] = "heads",
     [WIDTH_STATISTICS] = "statistics of a norm, 1 or 2,",

@@ -24,6 +24,15 @@ enum layer_width {
     WIDTH_KEYS_USED,    /* after they are repeated for all heads, if they are */
     WIDTH_PADDED,       /* queries with heads padded for the kernel */
     WIDTH_FFN,
+    WIDTH_BIASED,     /* ffn where Megatron adds the bias in a kernel of its own; so for those that follow: */
+    WIDTH_GELU_INPUT, /* where the activation keeps its input as it is */
+    WIDTH_RESULT,     /* where it keeps its result alone */
+    WIDTH_HALVED,     /* where half of its input is a tensor */
+    WIDTH_NEW,        /* in gelu_new and what is written as it is; so for others of transformers' names: */
+    WIDTH_FAST,
+    WIDTH_ERF,
+    WIDTH_QUICK,
+    WIDTH_CLIPPED,
     WIDTH_SCORES,
     WIDTH_HEADS,
     WIDTH_STATISTICS, /* of a norm: mean and deviation, or the latter alone */
@@ -94,6 +103,7 @@ enum {
     LIFE_NEXT = 1,
     LIFE_TWO = 2,
     LIFE_THREE = 3,
+    LIFE_WRITTEN = 8, /* while an activation that is written out is computed: its caller has it until then */
     LIFE_LAYER = 99
 };
 
@@ -122,7 +132,7 @@ struct layer_rule {
 
 extern const struct layer_rule layer_rules[];
 extern const int layer_rule_count;
-enum { LAYER_RULES_MOST = 96, LOSS_RULES_MOST = 24 };
+enum { LAYER_RULES_MOST = 128, LOSS_RULES_MOST = 24 };
 
 /* Of the loss: forward first; from the row whose name is NULL on, backward. */
 struct loss_rule {

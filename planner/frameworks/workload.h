@@ -55,6 +55,16 @@ enum workload_gate {
     WORKLOAD_GATE_FUSED,   /* SiLU and product in one kernel: their inputs are kept */
     WORKLOAD_GATE_WRITTEN, /* SiLU's output too */
 };
+/* Between the two products of a feed-forward without gates, by what autograd keeps of it. */
+enum workload_activation {
+    WORKLOAD_ACTIVATION_KERNEL,  /* one kernel that keeps its input: gelu with or without tanh, silu */
+    WORKLOAD_ACTIVATION_RESULT,  /* one that keeps its result: relu, sigmoid, tanh */
+    WORKLOAD_ACTIVATION_NEW,     /* written out, as transformers' gelu_new */
+    WORKLOAD_ACTIVATION_FAST,    /* as its gelu_fast */
+    WORKLOAD_ACTIVATION_ERF,     /* as its gelu_python */
+    WORKLOAD_ACTIVATION_QUICK,   /* as its quick_gelu */
+    WORKLOAD_ACTIVATION_CLIPPED, /* as its gelu_10: a kernel, then clip() */
+};
 enum workload_loss {
     WORKLOAD_LOSS_UPCAST,     /* logits.float(), then cross-entropy */
     WORKLOAD_LOSS_PLAIN,      /* cross-entropy in the logits' own type */
@@ -83,6 +93,7 @@ struct workload_model {
     int64_t token_types; /* BERT's segments */
     bool encoder;        /* post-norm, as BERT */
     bool gated, tied, rms_norm, bias, qkv_bias, qk_norm, pooler;
+    enum workload_activation activation; /* where it is not gated */
     int64_t classes; /* of a classifier instead of the vocabulary */
     int64_t experts, active_experts, expert_ffn, shared_ffn, dense_layers;
     int64_t q_rank, kv_rank, rope_size, nope_size,
@@ -126,6 +137,7 @@ struct workload {
     enum workload_attention attention;
     enum workload_norm norm;
     enum workload_gate gate;
+    bool bias_apart; /* Megatron's: the bias of the first product is added before the activation, in a tensor of its own */
     enum workload_loss loss;
     int64_t loss_chunks;
     int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */

@@ -77,6 +77,12 @@ static bool has_gradient(const struct layer_rule *rule)
            rule->width != WIDTH_ROUTES && rule->width != WIDTH_STATISTICS;
 }
 
+/* A tensor of another activation than the model's: the gradient goes past it. */
+static bool is_absent(const struct workload *w, const struct layer_rule *rule)
+{
+    return rule->width >= WIDTH_BIASED && rule->width <= WIDTH_CLIPPED && layer_rule_bytes(w, rule) < 1;
+}
+
 /* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what
  * was kept for it does (torch/csrc/autograd/engine.cpp releases a node's variables once it has run). */
 void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
@@ -94,7 +100,7 @@ void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
         const struct layer_rule *rule = &layer_rules[i];
         if ((rule->conditions & holds) != rule->conditions)
             continue;
-        if (!has_gradient(rule)) {
+        if (!has_gradient(rule) || is_absent(w, rule)) {
             replay_drop(rank->r, &kept[i]);
             continue;
         }

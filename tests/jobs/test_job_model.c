@@ -120,6 +120,34 @@ TEST(job_model_experts,
                       671026419200);
 }
 
+/* activation_function of GPT-2, hidden_act of others; a type's own where nothing is said. */
+TEST(job_model_activation, "the activation is the one that config.json names, or the type's own")
+{
+    static const struct {
+        const char *config, *activation;
+    } cases[] = {
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":100}", "gelu_new"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":100,"
+         "\"activation_function\":\"gelu_pytorch_tanh\"}",
+         "gelu_pytorch_tanh"},
+        {"{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+         "\"intermediate_size\":256,\"vocab_size\":100,\"hidden_act\":\"gelu_fast\"}",
+         "gelu_fast"},
+        {"{\"model_type\":\"bert\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+         "\"intermediate_size\":256,\"vocab_size\":100,\"hidden_act\":\"relu\"}",
+         "relu"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job_model model;
+        struct error err = {0};
+        ASSERT_OK(read_model(cases[i].config, &model, &err));
+        ASSERT_STR(model.activation, cases[i].activation);
+    }
+    assert_refused("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":100,"
+                   "\"activation_function\":7}",
+                   "activation_function");
+}
+
 TEST(job_model_refusals, "configurations that cannot be are refused by name")
 {
     assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known");

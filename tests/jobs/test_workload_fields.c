@@ -270,6 +270,12 @@ static const struct row rows[] = {
     ROW(norm, WORKLOAD_NORM_WRITTEN, HF),
     ROW(norm, WORKLOAD_NORM_FUSED, HF "--use_liger_kernel"),
     ROW(norm, WORKLOAD_NORM_FUSED, MEGATRON),
+    ROW(model.activation, WORKLOAD_ACTIVATION_NEW, GPT2),
+    ROW(model.activation, WORKLOAD_ACTIVATION_KERNEL, BERT),
+    ROW(model.activation, WORKLOAD_ACTIVATION_KERNEL, MEGATRON),
+    ROW(bias_apart, 0, MEGATRON),
+    ROW(bias_apart, 1, MEGATRON "--no-bias-gelu-fusion"),
+    ROW(bias_apart, 0, GPT2),
     ROW(gate, WORKLOAD_GATE_FUSED, MEGATRON),
     ROW(gate, WORKLOAD_GATE_WRITTEN, MEGATRON "--no-bias-swiglu-fusion"),
     ROW(gate, WORKLOAD_GATE_FUSED, HF "--use_liger_kernel"),
@@ -477,6 +483,47 @@ TEST(workload_chunks, "each chunk of a pipeline has the layers that the framewor
         text_free(&list);
         arena_free(arena);
     }
+}
+
+/* A GPT-2 whose config.json names another; one that a gated feed-forward has decides nothing. */
+static int read_activation(const char *name, bool gated, struct workload *w, struct error *failure)
+{
+    struct error err = {0};
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct jobs_request request = {0};
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", GPT2, strlen(GPT2), arena, &job, &err));
+    snprintf(job.model.activation, sizeof job.model.activation, "%s", name);
+    job.model.gated = gated;
+    int status = job_workload(&job, w, failure);
+    arena_free(arena);
+    return status;
+}
+
+TEST(workload_activations, "an activation by transformers' name keeps what that name computes")
+{
+    static const struct {
+        const char *name;
+        enum workload_activation activation;
+    } names[] = {
+        {"gelu", WORKLOAD_ACTIVATION_KERNEL},          {"gelu_pytorch_tanh", WORKLOAD_ACTIVATION_KERNEL},
+        {"silu", WORKLOAD_ACTIVATION_KERNEL},          {"swish", WORKLOAD_ACTIVATION_KERNEL},
+        {"leaky_relu", WORKLOAD_ACTIVATION_KERNEL},    {"relu6", WORKLOAD_ACTIVATION_KERNEL},
+        {"relu", WORKLOAD_ACTIVATION_RESULT},          {"sigmoid", WORKLOAD_ACTIVATION_RESULT},
+        {"tanh", WORKLOAD_ACTIVATION_RESULT},          {"gelu_new", WORKLOAD_ACTIVATION_NEW},
+        {"gelu_python_tanh", WORKLOAD_ACTIVATION_NEW}, {"gelu_accurate", WORKLOAD_ACTIVATION_NEW},
+        {"gelu_fast", WORKLOAD_ACTIVATION_FAST},       {"gelu_python", WORKLOAD_ACTIVATION_ERF},
+        {"quick_gelu", WORKLOAD_ACTIVATION_QUICK},     {"gelu_10", WORKLOAD_ACTIVATION_CLIPPED},
+    };
+    struct error err = {0};
+    struct workload w;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ASSERT_OK(read_activation(names[i].name, false, &w, &err));
+        ASSERT_MSG(w.model.activation == names[i].activation, "%s: %d", names[i].name, w.model.activation);
+    }
+    ASSERT(read_activation("laplace", false, &w, &err) == -1);
+    ASSERT(strstr(err.text, "no rule is about the activation laplace"));
+    ASSERT_OK(read_activation("laplace", true, &w, &err));
 }
 
 /* ---- that no field is left out ---- */

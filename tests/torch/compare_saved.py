@@ -4,6 +4,7 @@ Autograd's saved-tensor hooks see every tensor that a node keeps. Counted is eac
 casts, nor integers (targets), nor single numbers. Dropout is torch.native_dropout, which is what CUDA runs; on a CPU nn.Dropout
 would keep its noise in full.
 """
+import math
 import sys
 
 import torch
@@ -80,13 +81,44 @@ class Attention(nn.Module):
         return self.o(out.transpose(1, 2).reshape(B, T, H))
 
 
-class Gelu(nn.Module):
-    def __init__(self, dtype):
+def cubed(x):
+    """pow, which CUDA's autocast runs in fp32 (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32) and a CPU's does not."""
+    return torch.pow(x.float() if torch.is_autocast_cpu_enabled() else x, 3.0)
+
+
+def gelu_new(x):
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * cubed(x))))
+
+
+def gelu_fast(x):
+    return 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
+
+
+# What transformers' activations.py computes under each name, and Megatron-LM without bias_activation_fusion.
+ACTIVATIONS = {
+    "gelu_new": gelu_new,
+    "gelu_fast": gelu_fast,
+    "gelu_python": lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "gelu_10": lambda x: torch.clip(F.gelu(x), -10, 10),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "leaky_relu": F.leaky_relu,
+    "relu6": F.relu6,
+    "gelu_bias_apart": lambda x: F.gelu(x + torch.zeros(FFN, dtype=x.dtype)),
+}
+
+
+class Activated(nn.Module):
+    def __init__(self, dtype, activation):
         super().__init__()
         self.up, self.down = linear(H, FFN, dtype), linear(FFN, H, dtype)
+        self.activation = activation
 
     def forward(self, x):
-        return self.down(F.gelu(self.up(x)))
+        return self.down(self.activation(self.up(x)))
 
 
 class Swiglu(nn.Module):
@@ -122,20 +154,21 @@ def cases():
         "layer_norm": (fp32, then_linear(nn.LayerNorm(H), fp32)),
         "rms_norm_written" + "_before_2.0" * old: (fp32, then_linear(Rms(fp32), fp32)),
         "rms_norm_written_bf16" + "_before_2.0" * old: (bf16, then_linear(Rms(bf16), bf16)),
-        "gelu": (fp32, Gelu(fp32)),
-        "gelu_bf16": (bf16, Gelu(bf16)),
         "swiglu": (fp32, Swiglu(fp32)),
         "swiglu_bf16": (bf16, Swiglu(bf16)),
         "attention_eager": (fp32, Attention(fp32, HEADS, False, False)),
         "attention_eager_dropout": (fp32, Attention(fp32, HEADS, True, False)),
         "attention_eager_gqa_bf16": (bf16, Attention(bf16, HEADS // 2, False, False)),
         "attention_fused_gqa_bf16": (bf16, Attention(bf16, HEADS // 2, False, True)),
-        "gelu_autocast": (fp32, Gelu(fp32)),
     }
+    for name, activation in {"gelu": F.gelu, **ACTIVATIONS}.items():
+        modules[name] = fp32, Activated(fp32, activation)
+        modules[name + "_bf16"] = bf16, Activated(bf16, activation)
+        modules[name + "_autocast"] = fp32, Activated(fp32, activation)
     for name, (dtype, module) in modules.items():
         run = autocast(module) if name.endswith("autocast") else module
         yield name, dtype, H, run, list(module.parameters())
-    layer = nn.Sequential(nn.LayerNorm(H), Gelu(fp32))
+    layer = nn.Sequential(nn.LayerNorm(H), Activated(fp32, F.gelu))
     yield "checkpoint", fp32, H, lambda x: checkpoint(layer, x), list(layer.parameters())
     yield "residual_dropout", fp32, H, lambda x: x + torch.native_dropout(x, 0.5, True)[0], []
     for name, dtype in (("cross_entropy", fp32), ("cross_entropy_bf16", bf16)):
