@@ -14,6 +14,15 @@
  *
  *     D_p = T - sum of (x_j w_j + h),     D_i <= (D_{i+1} + h) / (1 - x_i/m),     D_i <= T,     w_i <= D_i / m
  *
+ * An encoder's first layer, of l' seconds where others take l, is in no w. Its chunk has n layers with it and n - 1 others, of the
+ * v n - 1 of its stage: that passes in x_0 w_0 - s at least, s = max(0, (1 - x_0) l - l'), so D_i + s takes the place of D_i for
+ * i > 0, and T >= (layers + d_0) / c_0 - s.
+ *
+ * The fullest stage. Chunks of a stage are alike, so it is layers / v, a row, that stages share out, the first layer included, and
+ * some stage has a = row / p, rounded up, in each chunk: T >= m v a l. With an encoder's first among them it is l - l' less for each
+ * micro-batch. That can help only where no other stage has a. Then those have a - 1 at most; stage 0 has no more than a, or its
+ * others alone were v (a + 1) - 1 >= v a; so row = p (a - 1) + 1.
+ *
  * Through and back. Chains of composition.h that leave a stage and come back, with C the time of one micro-batch through all stages
  * and back, which no distribution of layers changes. Of gpipe's chain that leaves T >= C + (m - 1) w_i for all i, so T >= C + (m - 1) W / p.
  * Of 1f1b's with r = 2, w_i (m - p + i) <= T - C - sum over j > i of (w_j + 2 messages); the most work that this holds is had
@@ -129,6 +138,11 @@ double bounds_layer_seconds(const struct stage_ground *ground)
     return pass_seconds(&ground->costs->times[COST_LAYER]);
 }
 
+static double first_seconds(const struct bounds_question *q)
+{
+    return pass_seconds(&q->grounds[0].costs->times[COST_FIRST]);
+}
+
 /* Layers that are like each other: an encoder's first one is left out. */
 static int64_t equal_layers(const struct bounds *b, const struct costs *costs)
 {
@@ -213,7 +227,16 @@ static double hop_seconds(const struct bounds_question *q, double message_s)
     return send_s + (forward ? 1 : 2) * message_s;
 }
 
-/* T >= (layers + d_0) / c_0. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
+/* s: how much sooner than in its part of the stage's equal layers the chunk with an encoder's first may pass. */
+static double short_of_part(const struct bounds_question *q)
+{
+    const struct stage_ground *first = &q->grounds[0];
+    double x = 1 / (double)q->layout->virtual_stages;
+    return first->costs->first_differs ? fmax((1 - x) * bounds_layer_seconds(first) - first_seconds(q), 0)
+                                       : 0;
+}
+
+/* T >= (layers + d_0) / c_0 - s. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
 static double in_and_out(const struct bounds *b, const struct bounds_question *q, double message_s)
 {
     double m = (double)layout_micro_batches(q->layout), c = 0, d = 0, hop_s = hop_seconds(q, message_s);
@@ -225,7 +248,7 @@ static double in_and_out(const struct bounds *b, const struct bounds_question *q
         d += hop_s * (c < most ? most * n - missing * (1 - left) * m / x : c * n);
         c = c < most ? most - missing * left : c;
     }
-    return ((double)equal_layers(b, q->grounds[0].costs) + d) / c;
+    return ((double)equal_layers(b, q->grounds[0].costs) + d) / c - short_of_part(q);
 }
 
 /* Without weight halves, which no other stage waits for. */
@@ -291,11 +314,19 @@ static double exposed_seconds(struct bounds *b, const struct layout *l, const st
     return fmax(sum_s - hidden, 0);
 }
 
-/* Some stage has so many layers at least. */
-static double fullest_layers(const struct bounds *b, const struct bounds_question *q)
+/* Some stage has so many layers at least, an encoder's first one counted: chunks of a stage are alike. */
+static int64_t fullest_layers(const struct bounds *b, const struct layout *l)
 {
-    const struct layout *l = q->layout;
-    return (double)(l->virtual_stages * share(equal_layers(b, q->grounds[0].costs), layout_chunks(l)));
+    return l->virtual_stages * share(b->model->layers / l->virtual_stages, l->pp);
+}
+
+/* l - l' where the fullest stage, which stands on ground `ground`, may be the first and no other as full. */
+static double less_for_first(const struct bounds *b, const struct bounds_question *q, int ground)
+{
+    int64_t row = b->model->layers / q->layout->virtual_stages;
+    if (ground || !q->grounds[0].costs->first_differs || (row - 1) % q->layout->pp)
+        return 0;
+    return fmax(bounds_layer_seconds(&q->grounds[0]) - first_seconds(q), 0);
 }
 
 /* What comes when all have met, of the stage with most layers. */
@@ -304,18 +335,19 @@ static double after_seconds(struct bounds *b, const struct bounds_question *q)
     double least = INFINITY;
     for (int i = 0; i < q->ground_count; i++)
         least = fmin(least, layer_after(b, q->layout, &q->grounds[i])->seconds);
-    return fullest_layers(b, q) * least;
+    return (double)fullest_layers(b, q->layout) * least;
 }
 
 double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
 {
-    double m = (double)layout_micro_batches(q->layout), most = fullest_layers(b, q), fullest = INFINITY;
-    double seconds = bounds_of_work(b, q), message_s = message_seconds(q);
+    double m = (double)layout_micro_batches(q->layout), most = (double)fullest_layers(b, q->layout);
+    double seconds = bounds_of_work(b, q), message_s = message_seconds(q), fullest = INFINITY;
     if (q->layout->pp > 1)
         seconds = fmax(fmax(seconds, in_and_out(b, q, message_s)), through_and_back(b, q, message_s));
-    for (int i = 0; i < q->ground_count; i++)
-        fullest = fmin(fullest, m * most * bounds_layer_seconds(&q->grounds[i]) +
-                                    exposed_seconds(b, q->layout, &q->grounds[i], most));
+    for (int i = 0; i < q->ground_count; i++) {
+        double passes_s = most * bounds_layer_seconds(&q->grounds[i]) - less_for_first(b, q, i);
+        fullest = fmin(fullest, m * passes_s + exposed_seconds(b, q->layout, &q->grounds[i], most));
+    }
     return fmax(seconds, fullest) + after_seconds(b, q);
 }
 
@@ -424,8 +456,9 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
     double m = (double)layout_micro_batches(l);
     int64_t most = b->model->layers / l->virtual_stages, left = most;
     double hop_s = hop_seconds(q, message_seconds(q));
-    double limit_s =
-        l->pp > 1 ? (step_s - least_passing(b, q, step_s) - (double)l->pp * hop_s) / m : step_s / m;
+    double limit_s = step_s / m;
+    if (l->pp > 1)
+        limit_s += (short_of_part(q) - least_passing(b, q, step_s) - (double)l->pp * hop_s) / m;
     struct taker t = {0};
     int64_t stage = l->pp - 1;
     for (int ground = q->ground_count - 1; ground >= 0; ground--) {
