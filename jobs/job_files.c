@@ -228,7 +228,10 @@ static int read_snapshot(struct training_job *job, const char *name, const char 
 {
     const char *path = arena_printf(job->facts.arena, "%s/config.json", folder);
     struct job_files here = {0};
-    if (read_config(job, &here, path, NULL, err))
+    int status = read_config(job, &here, path, NULL, err);
+    if (status > 0)
+        return error_set(err, "%s: it was there and is gone; download the model again", path);
+    if (status)
         return -1;
     name_after(&job->model, name);
     job_note(job, FACT_READ, "model", job->model.name,
@@ -301,9 +304,13 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
     if (!found || stat(found, &info))
         return read_hub(job, files, source, why, err);
     struct job_files here = {.script = files->script};
-    if (S_ISDIR(info.st_mode))
-        return read_config(job, &here, arena_printf(arena, "%s/config.json", found), found, err);
-    return read_config(job, &here, found, NULL, err);
+    bool folder = S_ISDIR(info.st_mode);
+    const char *path = folder ? arena_printf(arena, "%s/config.json", found) : found;
+    int status = read_config(job, &here, path, folder ? found : NULL, err);
+    if (status > 0)
+        *why =
+            arena_printf(arena, "%s: there is no such file; give --model FOLDER with its config.json", path);
+    return status;
 }
 
 void job_require(struct training_job *job, int64_t value, const char *option, const char *example)
