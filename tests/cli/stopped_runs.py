@@ -176,6 +176,9 @@ def run(function):
 
 
 def main():
+    # A shell's background jobs ignore SIGINT, and so would the runs.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit("stopped"))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     failed, chosen = 0, [t for t in TESTS if wanted in t.__name__]
     for function in chosen:
