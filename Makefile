@@ -51,7 +51,7 @@ SCORE_SRC := $(sort $(wildcard bench/score/*.c))
 # Measured cases that `make score` holds predictions against.
 CASES    ?= ../shared/cases
 BENCHES  := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
-ALL_C    := $(sort $(filter-out $(BUILD)/% build/%,$(wildcard */*.c */*/*.c)))
+ALL_C    := $(sort $(filter-out $(BUILD)% build%,$(wildcard */*.c */*/*.c)))
 SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh examples/*.sbatch tests/*/*.sh)
 # tests/FOLDER/check_NAME.sh is `make check-NAME`.
 SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
