@@ -21,6 +21,12 @@ struct card {
     bool cuda;
 };
 
+/* Of a CUDA context with its kernels loaded lazily, whatever the card, give or take the second. Readings: 256 MiB (RTX 3090:
+ * invoke-ai/InvokeAI#9413), 426 MiB (RTX 6000 Ada, CUDA 13.0: unslothai/unsloth-zoo#1053), 616 MiB (data-centre node:
+ * LMCache#4019). */
+#define CARD_CONTEXT_BYTES (440LL << 20)
+#define CARD_CONTEXT_ERROR_BYTES (180LL << 20)
+
 /* NULL when no card has that name. */
 const struct card *cards_find(const char *name);
 /* The card that a driver calls `name`, such as "NVIDIA H100 80GB HBM3", with about so much memory; NULL when it is not among

@@ -2,10 +2,6 @@
 
 #include <string.h>
 
-/* A CUDA context: readings of 256 MiB (RTX 3090: invoke-ai/InvokeAI#9413), 426 MiB (RTX 6000 Ada, CUDA 13.0:
- * unslothai/unsloth-zoo#1053) and 616 MiB (data-centre node: LMCache#4019), with kernels loaded lazily. */
-static const int64_t context_bytes = 440LL << 20, context_error_bytes = 180LL << 20;
-
 /* NCCL keeps 10 MiB per connection (NCCL 2.30: buffers of 9,633,792 bytes, rounded up to pages of 2 MiB; seen in
  * NVIDIA/nccl#1685). A ring has one connection per channel to each neighbour; 8 channels is a guess, 2 to 16 are common. */
 static const int64_t nccl_ring_bytes = 2 * 8 * (10LL << 20);
@@ -16,11 +12,11 @@ struct runtime_term prediction_runtime(const struct rank_device *device, int64_t
         return (struct runtime_term){.bytes = device->kernel_bytes, .workspace_bytes = device->kernel_bytes};
     if (!device->card)
         return (struct runtime_term){0};
-    struct runtime_term term = {.context_bytes = context_bytes,
+    struct runtime_term term = {.context_bytes = CARD_CONTEXT_BYTES,
                                 .workspace_bytes = device->card->cublas_workspace_bytes,
                                 .nccl_bytes = ranks > 1 ? nccl_ring_bytes : 0};
     term.bytes = term.context_bytes + term.workspace_bytes + term.nccl_bytes;
-    term.error_bytes = context_error_bytes + term.nccl_bytes;
+    term.error_bytes = CARD_CONTEXT_ERROR_BYTES + term.nccl_bytes;
     return term;
 }
 

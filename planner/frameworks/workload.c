@@ -2,6 +2,7 @@
 #include "planner/frameworks/workload.h"
 
 #include "base/checked.h"
+#include "planner/cards.h"
 #include "planner/frameworks/allocator_settings.h"
 
 #include <stddef.h>
@@ -54,7 +55,7 @@ struct workload workload_default(enum workload_library library, enum workload_sh
         .in_buckets =
             sharding == WORKLOAD_REPLICATED && !megatron, /* gradient_as_bucket_view is off by default */
         .frozen_bits = 16,
-        .context_bytes = 440LL << 20, /* planner/prediction.c has the readings */
+        .context_bytes = CARD_CONTEXT_BYTES,
         .cublas_bytes = 8519680,
     };
     if (deepspeed) { /* runtime/zero/config.py of 0.19.8: reduce_bucket_size, stage3_max_reuse_distance; engine.py, get_data_types() */
