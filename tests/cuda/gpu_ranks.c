@@ -82,3 +82,28 @@ void gpu_get(struct gpu_rank *self, void *to, const void *from, int64_t bytes)
 {
     device_read(self->device, to, from, bytes);
 }
+
+int gpu_all_reduce(struct gpu_rank *self, void *data, int64_t count, enum dtype dtype)
+{
+    struct comm_span span = {data, count};
+    return comm_start_all_reduce(self->comm, &span, 1, dtype, COMM_SUM, NULL, &self->err) ||
+           comm_wait(self->comm, &self->err);
+}
+
+int gpu_start_send(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err)
+{
+    struct comm_span span = {data, count};
+    return comm_start_send(comm, &span, DTYPE_F32, peer, tag, NULL, err);
+}
+
+int gpu_start_receive(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err)
+{
+    struct comm_span span = {data, count};
+    return comm_start_receive(comm, &span, DTYPE_F32, peer, tag, NULL, err);
+}
+
+int gpu_all_reduce_to_its_end(struct gpu_rank *self, void *data, int64_t count)
+{
+    return gpu_all_reduce(self, data, count, DTYPE_F32) || device_finish(self->device, &self->err) ||
+           comm_check(self->comm, &self->err);
+}

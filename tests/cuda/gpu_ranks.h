@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_TESTS_CUDA_GPU_RANKS_H
 #define MEMPLAN_TESTS_CUDA_GPU_RANKS_H
 
+#include "base/dtype.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
@@ -27,5 +28,13 @@ void gpu_ranks_check(int size, const struct gpu_rank *ranks);
 /* Device memory with these bytes in it; freed when the rank closes, at the latest. */
 void *gpu_put(struct gpu_rank *self, const void *from, int64_t bytes);
 void gpu_get(struct gpu_rank *self, void *to, const void *from, int64_t bytes);
+
+/* Of elements on the device. A sum that is started and waited for, on the host's side; 0, or what comm.h says. */
+int gpu_all_reduce(struct gpu_rank *self, void *data, int64_t count, enum dtype dtype);
+/* Of F32, and until the GPU is done: a failure shows then. */
+int gpu_all_reduce_to_its_end(struct gpu_rank *self, void *data, int64_t count);
+/* Of F32; comm_wait() ends them. */
+int gpu_start_send(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err);
+int gpu_start_receive(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err);
 
 #endif

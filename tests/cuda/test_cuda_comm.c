@@ -12,32 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int all_reduce(struct gpu_rank *self, void *data, int64_t count, enum dtype dtype)
-{
-    struct comm_span span = {data, count};
-    return comm_start_all_reduce(self->comm, &span, 1, dtype, COMM_SUM, NULL, &self->err) ||
-           comm_wait(self->comm, &self->err);
-}
-
-static int start_send(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err)
-{
-    struct comm_span span = {data, count};
-    return comm_start_send(comm, &span, DTYPE_F32, peer, tag, NULL, err);
-}
-
-static int start_receive(struct comm *comm, float *data, int64_t count, int peer, int tag, struct error *err)
-{
-    struct comm_span span = {data, count};
-    return comm_start_receive(comm, &span, DTYPE_F32, peer, tag, NULL, err);
-}
-
-/* Until the GPU is done: a failure shows then. */
-static int all_reduce_to_its_end(struct gpu_rank *self, void *data, int64_t count)
-{
-    return all_reduce(self, data, count, DTYPE_F32) || device_finish(self->device, &self->err) ||
-           comm_check(self->comm, &self->err);
-}
-
 static double seconds_since(int64_t start_ns)
 {
     return (double)(clock_ns() - start_ns) * 1e-9;
@@ -236,8 +210,8 @@ static void pass_around(struct gpu_rank *self)
     float first = (float)self->rank, last;
     float *held = gpu_put(self, &first, sizeof first), *next = gpu_put(self, &first, sizeof first);
     for (int round = 0; round < 100 && !self->status; round++) {
-        self->status += start_send(self->comm, held, 1, right, 0, &self->err);
-        self->status += start_receive(self->comm, next, 1, left, 0, &self->err);
+        self->status += gpu_start_send(self->comm, held, 1, right, 0, &self->err);
+        self->status += gpu_start_receive(self->comm, next, 1, left, 0, &self->err);
         self->status += comm_wait(self->comm, &self->err);
         float *swap = held;
         held = next;
@@ -264,9 +238,9 @@ static void receive_first(struct gpu_rank *self)
     struct comm_span spans[2] = {{data + 2, 1}, {data + 3, 1}};
     self->status += comm_start_receive(self->comm, &spans[0], DTYPE_F32, other, 5, &early, &self->err);
     self->status += comm_start_receive(self->comm, &spans[1], DTYPE_F32, other, 9, &late, &self->err);
-    self->status += start_send(self->comm, data + 1, 1, other, 9, &self->err);
+    self->status += gpu_start_send(self->comm, data + 1, 1, other, 9, &self->err);
     self->status += comm_wait_for(self->comm, late, &self->err);
-    self->status += start_send(self->comm, data, 1, other, 5, &self->err);
+    self->status += gpu_start_send(self->comm, data, 1, other, 5, &self->err);
     self->status += comm_wait_for(self->comm, early, &self->err);
     self->status += comm_wait(self->comm, &self->err);
     gpu_get(self, host, data, sizeof host);
@@ -288,11 +262,11 @@ static void sum_beside_receive(struct gpu_rank *self)
     struct comm_span span = {data, 1};
     int64_t ticket;
     if (self->rank == 0)
-        self->status += start_receive(self->comm, data + 1, 1, 1, 0, &self->err);
+        self->status += gpu_start_receive(self->comm, data + 1, 1, 1, 0, &self->err);
     self->status += comm_start_all_reduce(self->comm, &span, 1, DTYPE_F32, COMM_SUM, &ticket, &self->err) ||
                     comm_wait_for(self->comm, ticket, &self->err);
     if (self->rank == 1)
-        self->status += start_send(self->comm, data, 1, 0, 0, &self->err);
+        self->status += gpu_start_send(self->comm, data, 1, 0, 0, &self->err);
     self->status += comm_wait(self->comm, &self->err);
     gpu_get(self, host, data, sizeof host);
     self->status += host[0] != 3 || host[1] != (self->rank ? 8 : 3);
@@ -325,9 +299,9 @@ static void work_in_grid(struct gpu_rank *self)
             int axis = (i + self->rank) % 3, peer = 1 - comm_rank(groups[axis]);
             struct comm_span span = {data + axis, 1};
             struct comm *group = groups[axis];
-            self->status += start_receive(group, data + 4 + axis, 1, peer, 0, &self->err) ||
+            self->status += gpu_start_receive(group, data + 4 + axis, 1, peer, 0, &self->err) ||
                             comm_start_all_reduce(group, &span, 1, DTYPE_F32, COMM_SUM, NULL, &self->err) ||
-                            start_send(group, data + 3, 1, peer, 0, &self->err);
+                            gpu_start_send(group, data + 3, 1, peer, 0, &self->err);
         }
         for (int axis = 2; axis >= 0; axis--)
             self->status += comm_wait(groups[axis], &self->err);
@@ -436,7 +410,7 @@ static void change_early(struct gpu_rank *self)
     static const float host[STREAM_COUNT];
     float *data = gpu_put(self, host, sizeof host);
     if (self->rank == 0) {
-        self->status += start_send(self->comm, data, STREAM_COUNT, 1, 0, &self->err);
+        self->status += gpu_start_send(self->comm, data, STREAM_COUNT, 1, 0, &self->err);
         while (double_nccl_moved() < 2)
             usleep(1000);
         double_listen();
@@ -444,7 +418,7 @@ static void change_early(struct gpu_rank *self)
         strcpy(overlap->early, double_listen());
         double_unlisten();
     } else {
-        self->status += start_receive(self->comm, data, STREAM_COUNT, 0, 0, &self->err);
+        self->status += gpu_start_receive(self->comm, data, STREAM_COUNT, 0, 0, &self->err);
     }
     self->status += comm_wait(self->comm, &self->err);
 }
@@ -466,10 +440,10 @@ static void exchange(struct gpu_rank *self, float *data)
     int right = (self->rank + 1) % self->size, left = (self->rank + self->size - 1) % self->size;
     struct comm_span first = {data, 1}, second = {data + 3, 1};
     int64_t ticket;
-    self->status += start_receive(self->comm, data + 2, 1, left, 0, &self->err) ||
+    self->status += gpu_start_receive(self->comm, data + 2, 1, left, 0, &self->err) ||
                     comm_start_all_reduce(self->comm, &first, 1, DTYPE_F32, COMM_SUM, &ticket, &self->err);
     device_copy(self->device, data + 3, data + 1, 4);
-    self->status += start_send(self->comm, data + 1, 1, right, 0, &self->err) ||
+    self->status += gpu_start_send(self->comm, data + 1, 1, right, 0, &self->err) ||
                     comm_wait_for(self->comm, ticket, &self->err) ||
                     comm_start_all_reduce(self->comm, &second, 1, DTYPE_F32, COMM_SUM, NULL, &self->err) ||
                     comm_wait(self->comm, &self->err);
@@ -561,7 +535,7 @@ static void record_the_unknown(struct gpu_rank *self)
     static const float zeros[8];
     float *data = gpu_put(self, zeros, sizeof zeros);
     struct comm_span span = {data, 8};
-    self->status += all_reduce(self, data, 4, DTYPE_F32);
+    self->status += gpu_all_reduce(self, data, 4, DTYPE_F32);
     self->status += device_record(self->device, &self->err);
     self->status +=
         !comm_start_all_reduce(self->comm, &span, 1, DTYPE_F32, COMM_SUM, NULL, &self->err) ||
@@ -569,7 +543,7 @@ static void record_the_unknown(struct gpu_rank *self)
     self->status +=
         !comm_barrier(self->comm, &self->err) || !strstr(self->err.text, "a barrier cannot be recorded");
     device_forget(self->device);
-    self->status += all_reduce(self, data, 8, DTYPE_F32);
+    self->status += gpu_all_reduce(self, data, 8, DTYPE_F32);
 }
 
 TEST(cuda_comm_records_the_known,
@@ -580,6 +554,24 @@ TEST(cuda_comm_records_the_known,
     gpu_ranks_check(2, ranks);
 }
 
+/* What comm_nccl.c does not do. */
+static void keep_recording(struct gpu_rank *self)
+{
+    static const float zeros[4];
+    record_exchange(self, gpu_put(self, zeros, sizeof zeros));
+}
+
+TEST(cuda_double_nccl_graph_outlives,
+     "a communicator that is closed before the graph that holds its calls waits for ever")
+{
+    struct gpu_rank ranks[MAX_GPU_RANKS];
+    double_listen();
+    gpu_ranks_run(1, ranks, keep_recording, NULL);
+    ASSERT_STR(double_listen(),
+               "ncclCommDestroy: rank 0 waits for ever for the end of a graph that holds 2 of its groups");
+    double_unlisten();
+}
+
 /* ----------------------------------------------------------------------------------------------------------- failures */
 
 /* Ranks 0 and 1 wait in a collective and in a receive; rank 2 fails. */
@@ -587,7 +579,7 @@ static void one_fails(struct gpu_rank *self)
 {
     static const float host[100];
     float *data = gpu_put(self, host, sizeof host);
-    self->status = all_reduce(self, data, 100, DTYPE_F32);
+    self->status = gpu_all_reduce(self, data, 100, DTYPE_F32);
     if (self->rank == 2) {
         usleep(50 * 1000);
         comm_abort(self->comm, "token 70000 is outside the vocabulary");
@@ -595,11 +587,11 @@ static void one_fails(struct gpu_rank *self)
         return;
     }
     int64_t start_ns = clock_ns();
-    self->status |= self->rank == 0 ? all_reduce_to_its_end(self, data, 100) == 0
-                                    : start_receive(self->comm, data, 1, 2, 0, &self->err) ||
+    self->status |= self->rank == 0 ? gpu_all_reduce_to_its_end(self, data, 100) == 0
+                                    : gpu_start_receive(self->comm, data, 1, 2, 0, &self->err) ||
                                           comm_wait(self->comm, &self->err) == 0;
     self->status |= seconds_since(start_ns) > 2 || comm_failed_first(self->comm);
-    self->status |= all_reduce(self, data, 100, DTYPE_F32) == 0;
+    self->status |= gpu_all_reduce(self, data, 100, DTYPE_F32) == 0;
 }
 
 TEST(cuda_comm_abort_wakes, "an abort wakes ranks in a collective and in a receive, with its reason")
@@ -640,7 +632,7 @@ static void sum_until_failure(struct gpu_rank *self)
     static const float host[4];
     float *data = gpu_put(self, host, sizeof host);
     int64_t start_ns = clock_ns();
-    while (!all_reduce(self, data, 4, DTYPE_F32) && seconds_since(start_ns) < 5)
+    while (!gpu_all_reduce(self, data, 4, DTYPE_F32) && seconds_since(start_ns) < 5)
         usleep(20 * 1000);
     self->status = self->err.kind != ERROR_STOPPED;
 }
@@ -685,7 +677,7 @@ TEST(cuda_comm_same_gpu, "two ranks on one GPU are refused as NCCL refuses them"
 static void idle_until_failure(struct gpu_rank *self)
 {
     static const float host[4];
-    self->status = all_reduce(self, gpu_put(self, host, sizeof host), 4, DTYPE_F32);
+    self->status = gpu_all_reduce(self, gpu_put(self, host, sizeof host), 4, DTYPE_F32);
     /* Fails on a rank that is late to return from it. */
     comm_barrier(self->comm, &self->err);
     if (self->rank == 0)
@@ -702,102 +694,4 @@ TEST(cuda_comm_async_error, "an error that NCCL finds by itself ends all ranks, 
     gpu_ranks_run(2, ranks, idle_until_failure, NULL);
     gpu_ranks_check(2, ranks);
     ASSERT_HAS(ranks[0].err.text, "remote process exited");
-}
-
-/* ---------------------------------------------------------------------------------------------------- the double itself */
-
-static void sum_other_count(struct gpu_rank *self)
-{
-    static const float host[12];
-    float *data = gpu_put(self, host, sizeof host);
-    self->status = all_reduce(self, data, self->rank ? 12 : 10, DTYPE_F32) == 0;
-}
-
-TEST(cuda_double_nccl_mismatch, "the double names both calls when ranks ask for different things")
-{
-    struct gpu_rank ranks[MAX_GPU_RANKS];
-    double_listen();
-    gpu_ranks_run(2, ranks, sum_other_count, NULL);
-    ASSERT_STR(double_listen(),
-               "ncclAllReduce of 10 float32 on rank 0 meets ncclAllReduce of 12 float32 on rank 1");
-    double_unlisten();
-    gpu_ranks_check(2, ranks);
-}
-
-static void send_other_count(struct gpu_rank *self)
-{
-    static const float host[12];
-    float *data = gpu_put(self, host, sizeof host);
-    self->status = self->rank ? start_receive(self->comm, data, 12, 0, 0, &self->err)
-                              : start_send(self->comm, data, 10, 1, 0, &self->err);
-    self->status |= comm_wait(self->comm, &self->err) == 0;
-}
-
-TEST(cuda_double_nccl_message_mismatch, "and both lengths of a message")
-{
-    struct gpu_rank ranks[MAX_GPU_RANKS];
-    double_listen();
-    gpu_ranks_run(2, ranks, send_other_count, NULL);
-    ASSERT_STR(double_listen(), "rank 0 sends 10 float32 to rank 1, which receives 12 float32");
-    double_unlisten();
-    gpu_ranks_check(2, ranks);
-}
-
-/* Rank 0 sums alone, once both are connected. */
-static void sum_alone(struct gpu_rank *self)
-{
-    static const float host[12];
-    float *data = gpu_put(self, host, sizeof host);
-    self->status = all_reduce(self, data, 12, DTYPE_F32);
-    if (self->rank == 1) {
-        sleep(1);
-        comm_abort(self->comm, "enough");
-        return;
-    }
-    self->status |= all_reduce_to_its_end(self, data, 12) == 0;
-}
-
-TEST(cuda_double_nccl_deadlock, "ranks that wait too long are told what each waits for")
-{
-    struct gpu_rank ranks[MAX_GPU_RANKS];
-    setenv("DOUBLE_NCCL_TIMEOUT", "0.3", 1);
-    double_listen();
-    gpu_ranks_run(2, ranks, sum_alone, NULL);
-    ASSERT_STR(double_listen(),
-               "a deadlock: communicator 1: rank 0 of 2 waits in ncclAllReduce of 12 float32");
-    double_unlisten();
-    gpu_ranks_check(2, ranks);
-}
-
-/* What comm_nccl.c does not do. */
-static void keep_recording(struct gpu_rank *self)
-{
-    static const float zeros[4];
-    record_exchange(self, gpu_put(self, zeros, sizeof zeros));
-}
-
-TEST(cuda_double_nccl_graph_outlives,
-     "a communicator that is closed before the graph that holds its calls waits for ever")
-{
-    struct gpu_rank ranks[MAX_GPU_RANKS];
-    double_listen();
-    gpu_ranks_run(1, ranks, keep_recording, NULL);
-    ASSERT_STR(double_listen(),
-               "ncclCommDestroy: rank 0 waits for ever for the end of a graph that holds 2 of its groups");
-    double_unlisten();
-}
-
-static void sum_host_memory(struct gpu_rank *self)
-{
-    float data[12] = {0};
-    self->status = all_reduce(self, data, 12, DTYPE_F32);
-}
-
-TEST(cuda_double_nccl_host_memory, "memory of the host, where the device's is meant, is noticed")
-{
-    struct gpu_rank ranks[MAX_GPU_RANKS];
-    double_listen();
-    gpu_ranks_run(1, ranks, sum_host_memory, NULL);
-    ASSERT_HAS(double_listen(), "not in living device memory");
-    double_unlisten();
 }
