@@ -5,8 +5,24 @@
 #include "jobs/jobs.h"
 #include "jobs/weights_header.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+/* Chunks have all layers of the model between them. */
+static void check_chunks(const struct training_job *job)
+{
+    const struct job_layout *l = &job->layout;
+    int64_t sum = 0;
+    for (int64_t i = 0; l->chunk_layers && i < l->pp * l->virtual_stages; i++) {
+        if (l->chunk_layers[i] < 0)
+            abort();
+        sum += l->chunk_layers[i];
+    }
+    if (l->chunk_layers && sum != job->model.layers)
+        abort();
+}
 
 /* To what is proposed for a job, and what predictions are made from; one that lacks something has none. */
 static void read_on(const struct training_job *job)
@@ -14,6 +30,7 @@ static void read_on(const struct training_job *job)
     struct workload workload;
     struct job_changes changes;
     struct error err = {0};
+    check_chunks(job);
     job_changes_find(job, false, &changes);
     job_changes_find(job, true, &changes);
     if (job->model_known && !job_count(job, FACT_MISSING) && !job_workload(job, &workload, &err))
@@ -50,7 +67,8 @@ int fuzz_script(const uint8_t *bytes, size_t count)
     return 0;
 }
 
-int fuzz_launch(const uint8_t *bytes, size_t count)
+/* Words of `bytes` behind those of `launch`, a line or a blank between. */
+static void read_words(const char *launch, const uint8_t *bytes, size_t count)
 {
     enum { MOST = 4000 };
     struct arena *arena = arena_create();
@@ -58,11 +76,120 @@ int fuzz_launch(const uint8_t *bytes, size_t count)
     struct error err = {0};
     const char **words = arena_array(arena, MOST, sizeof *words);
     struct jobs_request request = {.command = words};
-    char *text = arena_alloc(arena, count + 1), *state = NULL;
-    memcpy(text, bytes, count);
+    char *text = arena_printf(arena, "%s %.*s", launch, (int)count, (const char *)bytes), *state = NULL;
     for (char *word = strtok_r(text, "\n ", &state); word && request.command_count < MOST;
          word = strtok_r(NULL, "\n ", &state))
         words[request.command_count++] = word;
+    if (!jobs_read(&request, arena, &job, &err))
+        read_on(&job);
+    arena_free(arena);
+}
+
+int fuzz_launch(const uint8_t *bytes, size_t count)
+{
+    read_words("", bytes, count);
+    return 0;
+}
+
+#define GPT                                                                                                  \
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 "   \
+    "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --vocab-size 100 --bf16 "
+
+int fuzz_stages(const uint8_t *bytes, size_t count)
+{
+    bool fork = count && bytes[0] == 'd';
+    read_words(fork ? GPT "--deepspeed --deepspeed-config {} --pipeline-model-parallel-size 2"
+                    : GPT "--pipeline-model-parallel-size 2",
+               bytes + fork, count - fork);
+    return 0;
+}
+
+/* Up to a line "---", or the end; *at goes behind it. Owned by the arena. */
+static const char *next_part(const char **at, const char *end, struct arena *arena)
+{
+    static const char line[] = "\n---\n";
+    const char *from = *at, *stop = memmem(from, (size_t)(end - from), line, sizeof line - 1);
+    *at = stop ? stop + sizeof line - 1 : end;
+    return arena_printf(arena, "%.*s", (int)((stop ? stop : end) - from), from);
+}
+
+int fuzz_overrides(const uint8_t *bytes, size_t count)
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {.ranks = 8};
+    const char *at = (const char *)bytes, *end = at + count, *options = next_part(&at, end, arena);
+    struct text script = {0};
+    text_printf(&script,
+                "cat > t.toml <<'END_OF_FUZZED_FILE'\n%s\nEND_OF_FUZZED_FILE\ntorchrun -m torchtitan.train "
+                "--job.config_file t.toml %s\n",
+                next_part(&at, end, arena), options);
+    if (!jobs_read_text(&request, "fuzzed.sh", script.data, script.length, arena, &job, &err))
+        read_on(&job);
+    text_free(&script);
+    arena_free(arena);
+    return 0;
+}
+
+/* A cache with one model, org/model, made once. */
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+
+static const char *cache(void)
+{
+    static char folder[] = "/tmp/memplan-fuzzed-hub-XXXXXX";
+    static const char *const parts[] = {"", "/models--org--model", "/models--org--model/refs",
+                                        "/models--org--model/snapshots",
+                                        "/models--org--model/snapshots/" COMMIT};
+    static bool made;
+    char path[200];
+    if (!made && !mkdtemp(folder))
+        abort();
+    for (size_t i = 1; !made && i < sizeof parts / sizeof parts[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", folder, parts[i]);
+        mkdir(path, 0700);
+    }
+    made = true;
+    return folder;
+}
+
+/* A part without text is no file. */
+static void write_part(const char *name, const char *text)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/models--org--model/%s", cache(), name);
+    remove(path);
+    FILE *out = *text ? fopen(path, "w") : NULL;
+    if (out) {
+        fputs(text, out);
+        fclose(out);
+    }
+}
+
+static const char *next_line(const char **at, const char *end, struct arena *arena)
+{
+    const char *from = *at, *stop = memchr(from, '\n', (size_t)(end - from));
+    *at = stop ? stop + 1 : end;
+    return arena_printf(arena, "%.*s", (int)((stop ? stop : end) - from), from);
+}
+
+int fuzz_hub(const uint8_t *bytes, size_t count)
+{
+    static const char *const files[] = {
+        "snapshots/" COMMIT "/config.json", "snapshots/" COMMIT "/tokenizer_config.json",
+        "snapshots/" COMMIT "/adapter_config.json", "snapshots/" COMMIT "/model.safetensors.index.json"};
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    const char *at = (const char *)bytes, *end = at + count;
+    const char *name = next_line(&at, end, arena), *revision = next_line(&at, end, arena);
+    const char *words[] = {"python",           "run_clm.py", "--cache_dir",          cache(),
+                           "--model_revision", revision,     "--use_peft",           "True",
+                           "--dtype",          "auto",       "--model_name_or_path", name};
+    struct jobs_request request = {.command = words, .command_count = sizeof words / sizeof words[0]};
+    write_part("refs/main", next_line(&at, end, arena));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        write_part(files[i], next_part(&at, end, arena));
     if (!jobs_read(&request, arena, &job, &err))
         read_on(&job);
     arena_free(arena);

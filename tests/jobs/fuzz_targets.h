@@ -13,5 +13,10 @@ int fuzz_toml(const uint8_t *bytes, size_t count);      /* torchtitan's TOML */
 int fuzz_yaml(const uint8_t *bytes, size_t count);      /* accelerate's YAML */
 int fuzz_config(const uint8_t *bytes, size_t count);    /* config.json */
 int fuzz_weights(const uint8_t *bytes, size_t count);   /* the header of a safetensors file */
+int fuzz_stages(const uint8_t *bytes, size_t count);    /* options of a pipeline; "d" first: of DeepSpeed's */
+int fuzz_overrides(const uint8_t *bytes, size_t count); /* torchtitan's options, a line "---", the TOML below them */
+/* A model of the hub: its name, a line each for the revision and what refs/main holds, then config.json and what lies beside
+ * it, with lines "---" between. */
+int fuzz_hub(const uint8_t *bytes, size_t count);
 
 #endif

@@ -104,6 +104,14 @@ TEST(hostile_files, "mutated DeepSpeed JSON, TOML, YAML and config.json are read
     feed(fuzz_weights, "tests/jobs/weights_seed.json");
 }
 
+TEST(hostile_options,
+     "mutated layouts of pipelines, torchtitan's options and models of the hub are read or refused")
+{
+    feed(fuzz_stages, "tests/jobs/seeds/stages_*.txt");
+    feed(fuzz_overrides, "tests/jobs/seeds/overrides_*.txt");
+    feed(fuzz_hub, "tests/jobs/seeds/hub_*.txt");
+}
+
 /* ---- 100 MB ---- */
 
 /* Of processor time: others work on the machine too. Sanitizers are slow. */
