@@ -11,6 +11,7 @@
 #include "model/pipeline.h"
 #include "planner/families.h"
 #include "planner/search.h"
+#include "planner/search_memory.h"
 #include "planner/ways_out.h"
 
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "planner/explanation.h"
 #include "planner/families.h"
 #include "planner/search.h"
+#include "planner/search_memory.h"
 #include "planner/ways_out.h"
 
 #include <math.h>

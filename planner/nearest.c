@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "model/recompute.h"
 #include "planner/explanation.h"
+#include "planner/search_memory.h"
 #include "planner/space.h"
 #include "planner/stages.h"
 

@@ -37,16 +37,8 @@ struct search_request {
      * what is done, not the clock, so that answers are the same on all machines. */
     int64_t effort_parts;
     bool by_peak; /* what has room at its peak is taken to fit, and nothing is built: for answers that are bounds */
-    struct search_memory *memory; /* of several searches; NULL: nothing is known yet */
+    struct search_memory *memory; /* of several searches (search_memory.h); NULL: nothing is known yet */
 };
-
-/* What searches for the same model, on nodes of the same kinds at the same speeds, need not work out again. Answers are the
- * same without. Borrows the model and the speeds. */
-struct search_memory *search_memory_open(const struct search_request *request);
-void search_memory_close(struct search_memory *memory); /* NULL is fine */
-/* It owns what comes back: what parts of the request's plans cost at this speed, which is the request's or of its sites. */
-struct costs_cache *search_memory_costs(struct search_memory *memory, const struct search_request *request,
-                                        const struct machine_speed *speed);
 
 /* Where the bytes of a stage are at its peak, beside the runtime. */
 struct search_bytes {

@@ -8,6 +8,7 @@
 #include "model/recompute.h"
 #include "planner/families.h"
 #include "planner/search.h"
+#include "planner/search_memory.h"
 #include "planner/ways_out.h"
 
 #include <math.h>
