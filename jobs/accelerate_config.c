@@ -1,6 +1,6 @@
 /* `accelerate launch`: its options, and the YAML that `accelerate config` writes. The options of FSDP and DeepSpeed are the
  * same words in both, below fsdp_config and deepspeed_config in the file. */
-#include "jobs/frameworks.h"
+#include "jobs/accelerate_config.h"
 
 #include "jobs/setting.h"
 #include "jobs/yaml.h"
@@ -166,6 +166,8 @@ int accelerate_read(struct training_job *job, const struct launch *launch, const
                     struct error *err)
 {
     struct job_switches *s = &job->switches;
+    if (!launch->accelerate)
+        return 0;
     if (read_options(job, &launch->accelerate_options, files, err))
         return -1;
     const char *kind = s->distributed_type ? s->distributed_type : "";

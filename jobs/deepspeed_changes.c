@@ -1,5 +1,5 @@
 /* Proposals for DeepSpeed's JSON, or for accelerate's options that stand for it. */
-#include "jobs/job_changes_parts.h"
+#include "jobs/deepspeed_config.h"
 
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void propose_offload(struct proposals *p, bool weights, const char *devic
                     plugin ? "offload_param_device" : "zero_optimization.offload_param.device", device);
 }
 
-void changes_of_deepspeed(struct proposals *p, bool larger)
+void deepspeed_changes(struct proposals *p, bool larger)
 {
     const struct training_job *job = p->job;
     const struct job_shards *s = &job->shards;

@@ -1,5 +1,5 @@
 /* DeepSpeed's JSON. */
-#include "jobs/frameworks.h"
+#include "jobs/deepspeed_config.h"
 
 #include "base/checked.h"
 #include "jobs/setting.h"
@@ -39,6 +39,7 @@ static const struct setting_rule rules[] = {
     COUNT(ZERO "stage3_prefetch_bucket_size", shards.prefetch_bucket, "5e7"),
     COUNT(ZERO "stage3_param_persistence_threshold", shards.persistence_threshold, "1e5"),
     COUNT(ZERO "stage3_max_live_parameters", shards.live_parameters, "1e9"),
+    COUNT(ZERO "stage3_max_reuse_distance", shards.reuse_distance, "1e9"),
     COUNT(ZERO "sub_group_size", shards.sub_group, "1e9"),
     BEYOND(ZERO "zero_hpz_partition_size", "ZeRO++'s second copy of the weights", "1"),
     BEYOND(ZERO "zero_quantized_weights", "ZeRO++'s quantized weights", "false"),
@@ -84,7 +85,7 @@ static const char irrelevant[] =
     "zero_optimization.pipeline_loading_checkpoint zero_optimization.reduce_scatter "
     "zero_optimization.stage3_allgather_sequential "
     "zero_optimization.stage3_gather_16bit_weights_on_model_save "
-    "zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.stage3_max_reuse_distance "
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save "
     "zero_optimization.stage3_use_all_reduce_for_fetch_params "
     "zero_optimization.use_multi_rank_bucket_allreduce";
 
@@ -143,7 +144,6 @@ int deepspeed_read(struct training_job *job, const char *path, const struct job_
 {
     struct pairs pairs = {.file = path};
     struct job_switches before = job->switches;
-    struct job_recompute_choice recompute = job->recompute;
     json_t *config;
     int status = job_file_json(job, files, path, &config, err);
     if (status > 0)
@@ -172,8 +172,6 @@ int deepspeed_read(struct training_job *job, const char *path, const struct job_
     deepspeed_gradients(job);
     if (job->shards.offload_optimizer)
         job->optimizer.offload = true;
-    if (job->framework == JOB_HF_TRAINER) /* its models do not call deepspeed.checkpointing */
-        job->recompute = recompute;
     if (!job_was_given(job, ZERO "overlap_comm"))
         job->shards.overlap = s->zero_stage == 3;
     return 0;

@@ -1,5 +1,7 @@
 /* Proposals for Hugging Face's Trainer: TrainingArguments, and what accelerate's YAML or an FSDP file say beside them. */
-#include "jobs/job_changes_parts.h"
+#include "jobs/hf.h"
+
+#include "jobs/deepspeed_config.h"
 
 #include <string.h>
 
@@ -159,7 +161,7 @@ static void shard_more(struct proposals *p)
     const struct training_job *job = p->job;
     bool quantized = job->adapter.weight_bits > 0;
     if (job->switches.deepspeed || job->switches.deepspeed_config) {
-        changes_of_deepspeed(p, false);
+        deepspeed_changes(p, false);
     } else if (!shards(job) && job->layout.dp > 1 && !quantized) {
         propose_fsdp(p, true);
     } else if (shards(job)) {
@@ -173,7 +175,7 @@ static void shard_more(struct proposals *p)
 static void shard_less(struct proposals *p)
 {
     const struct training_job *job = p->job;
-    changes_of_deepspeed(p, true);
+    deepspeed_changes(p, true);
     if (shards(job) && job->shards.offload_parameters)
         propose_fsdp_offload(p, false);
     else if (shards(job) && job->shards.reshard_after_forward)
@@ -205,7 +207,7 @@ static void lower_precision(struct proposals *p)
     }
 }
 
-void changes_of_hf(struct proposals *p, bool larger)
+void hf_changes(struct proposals *p, bool larger)
 {
     bool again = p->job->recompute.granularity == JOB_RECOMPUTE_FULL;
     micro_batches(p, larger);

@@ -1,7 +1,8 @@
 /* Hugging Face: scripts that parse TrainingArguments (run_clm.py, TRL's sft.py). */
-#include "jobs/frameworks.h"
+#include "jobs/hf.h"
 
-#include "base/checked.h"
+#include "jobs/accelerate_config.h"
+#include "jobs/deepspeed_config.h"
 #include "jobs/setting.h"
 
 #include <stdio.h>
@@ -96,26 +97,7 @@ static const char irrelevant[] =
     "--use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
     "--use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
-static const struct setting_table table = {rules, irrelevant, "transformers 4.57 and TRL 0.23", true};
-
-static bool has_option(const struct launch *launch, const char *name)
-{
-    size_t length = strlen(name);
-    for (int i = 0; i < launch->arguments.count; i++) {
-        const char *text = launch->arguments.list[i].text;
-        if (!strncmp(text, name, length) && (!text[length] || text[length] == '='))
-            return true;
-    }
-    return false;
-}
-
-bool hf_is(const struct launch *launch)
-{
-    return has_option(launch, "--model_name_or_path") ||
-           has_option(launch, "--per_device_train_batch_size") || has_option(launch, "--config_name") ||
-           has_option(launch, "--output_dir") ||
-           (launch->arguments.count == 1 && strstr(launch->arguments.list[0].text, ".json"));
-}
+static const struct setting_table table = {rules, irrelevant, HF_VERSION, true};
 
 /* run_clm.py args.json: the options as the keys of an object. */
 static int read_arguments(struct training_job *job, const struct launch *launch,
@@ -380,8 +362,12 @@ static void read_precision(struct training_job *job)
 static int read_deepspeed(struct training_job *job, const struct job_files *files, struct error *err)
 {
     struct job_switches *s = &job->switches;
-    if (s->deepspeed_config)
-        return deepspeed_read(job, s->deepspeed_config, files, err);
+    struct job_recompute_choice recompute = job->recompute;
+    if (s->deepspeed_config) {
+        int status = deepspeed_read(job, s->deepspeed_config, files, err);
+        job->recompute = recompute; /* its models do not call deepspeed.checkpointing */
+        return status;
+    }
     if (!s->deepspeed)
         return 0;
     /* accelerate's own options for it */
@@ -429,7 +415,6 @@ static void read_trl_defaults(struct training_job *job)
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
             struct error *err)
 {
-    job->framework = JOB_HF_TRAINER;
     if (read_arguments(job, launch, files, err) || setting_defaults(&table, job, err))
         return -1;
     if (read_model(job, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))

@@ -1,5 +1,5 @@
 /* DeepSpeed's file of hosts: "worker-1 slots=8" a line (deepspeed/launcher/runner.py, fetch_hostfile()). */
-#include "jobs/frameworks.h"
+#include "jobs/hostfile.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ int hostfile_read(struct training_job *job, const struct launch *launch, const s
     const char *path = launch->hosts.text, *text;
     struct arena *arena = job->facts.arena;
     int64_t nodes = 0, ranks = 0, most = l->nodes ? l->nodes : MOST_HOSTS;
-    if (!path || launch->hosts.unknown)
+    if (!path || launch->hosts.unknown || l->ranks)
         return 0;
     int status = job_file_text(job, files, path, &text, NULL, err);
     if (status)

@@ -1,5 +1,7 @@
 #include "jobs/job_changes_parts.h"
 
+#include "jobs/frameworks.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +45,7 @@ const struct fact *job_changes_given(const struct training_job *job, const struc
 {
     const char *name = edit->name;
     const struct fact *fact = changes_read(job, name);
-    if (!fact && edit->place == JOB_EDIT_OPTION) /* torchtitan's keys have no dashes */
+    if (!fact && edit->place == JOB_EDIT_OPTION) /* keys of a file that are given as options */
         fact = changes_read(job, name + strspn(name, "-"));
     if (!fact && edit->place == JOB_EDIT_FILE) /* the options of a program as a file */
         fact = changes_read(job, arena_printf(job->facts.arena, "--%s", name));
@@ -181,16 +183,5 @@ void job_changes_find(const struct training_job *job, bool larger, struct job_ch
         return;
     if (!larger)
         propose_allocator(&p);
-    switch (job->framework) {
-    case JOB_MEGATRON:
-    case JOB_MEGATRON_DEEPSPEED:
-        changes_of_megatron(&p, larger);
-        break;
-    case JOB_HF_TRAINER:
-        changes_of_hf(&p, larger);
-        break;
-    case JOB_TORCHTITAN:
-        changes_of_titan(&p, larger);
-        break;
-    }
+    job->framework->changes(&p, larger);
 }

@@ -35,10 +35,4 @@ const struct fact *changes_read(const struct training_job *job, const char *name
 /* The next smaller micro-batch, by which the old one divides; 0: there is none. */
 int64_t changes_smaller(int64_t micro_batch, int64_t than);
 
-void changes_of_megatron(struct proposals *p, bool larger);
-void changes_of_hf(struct proposals *p, bool larger);
-void changes_of_titan(struct proposals *p, bool larger);
-/* Stages of DeepSpeed's ZeRO, and offloading. */
-void changes_of_deepspeed(struct proposals *p, bool larger);
-
 #endif

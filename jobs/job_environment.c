@@ -1,5 +1,5 @@
 /* Variables of a job's environment: what the script leaves them at, what stands before the launch on its line, what srun exports. */
-#include "jobs/frameworks.h"
+#include "jobs/job_files.h"
 
 #include <string.h>
 

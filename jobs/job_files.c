@@ -1,7 +1,6 @@
 /* Finding and reading the files that a launch names. */
-#include "jobs/frameworks.h"
+#include "jobs/job_files.h"
 
-#include "base/checked.h"
 #include "jobs/weights_header.h"
 #include "model/hub_cache.h"
 #include "model/hub_models.h"
@@ -311,38 +310,4 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
         *why =
             arena_printf(arena, "%s: there is no such file; give --model FOLDER with its config.json", path);
     return status;
-}
-
-void job_require(struct training_job *job, int64_t value, const char *option, const char *example)
-{
-    if (!value && !job_was_given(job, option))
-        job_note(job, FACT_MISSING, option, "?",
-                 arena_printf(job->facts.arena, "nothing says it; give --with='%s %s'", option, example));
-}
-
-int job_split_ranks(struct training_job *job, struct error *err)
-{
-    struct job_layout *l = &job->layout;
-    int64_t *degrees[] = {&l->tp, &l->pp, &l->cp}, product = 1;
-    for (int i = 0; i < 3; i++) {
-        *degrees[i] = *degrees[i] ? *degrees[i] : 1;
-        if (*degrees[i] > 1 << 20 || !checked_mul(product, *degrees[i], &product) || product > 1LL << 40)
-            return error_set(err, "a parallel degree of %lld is no real one; correct the launch line",
-                             (long long)*degrees[i]);
-    }
-    if (!job->launch.ranks)
-        return 0;
-    if (job->launch.ranks > JOB_MOST_RANKS)
-        return error_set(err,
-                         "%lld ranks are more than any job has; correct the launch line, or give --ranks",
-                         (long long)job->launch.ranks);
-    if (job->launch.ranks % product)
-        return error_set(
-            err,
-            "%lld ranks are no multiple of tensor %lld x pipeline %lld x context %lld parallel ranks; "
-            "correct the launch line, or give --ranks",
-            (long long)job->launch.ranks, (long long)l->tp, (long long)l->pp, (long long)l->cp);
-    l->dp = job->launch.ranks / product;
-    job_note_count(job, FACT_DERIVED, "data-parallel ranks", l->dp, "ranks / (tensor x pipeline x context)");
-    return 0;
 }

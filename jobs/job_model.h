@@ -1,5 +1,5 @@
 /* What a job trains, when it is more than model/model.h describes: mixtures of experts, multi-head latent attention, BERT,
- * adapters. From a Hugging Face config.json, a framework's options, or counted in a safetensors file. */
+ * adapters. From a config.json, a framework's options, or counted in a safetensors file. */
 #ifndef MEMPLAN_JOBS_JOB_MODEL_H
 #define MEMPLAN_JOBS_JOB_MODEL_H
 

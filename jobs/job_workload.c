@@ -2,22 +2,12 @@
 #include "jobs/job_workload.h"
 
 #include "base/checked.h"
+#include "jobs/frameworks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool says(const char *text, const char *piece)
-{
-    return text && strcasestr(text, piece);
-}
-
-static bool is_megatron(const struct training_job *job)
-{
-    return job->framework == JOB_MEGATRON || job->framework == JOB_MEGATRON_DEEPSPEED;
-}
-
-static bool is_deepspeed(const struct workload *w)
+static bool is_zero(const struct workload *w)
 {
     return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
 }
@@ -25,20 +15,6 @@ static bool is_deepspeed(const struct workload *w)
 static bool is_fsdp(const struct workload *w)
 {
     return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
-}
-
-static enum workload_library library_of(const struct training_job *job)
-{
-    switch (job->framework) {
-    case JOB_MEGATRON:
-        return job->kernels.transformer_engine ? WORKLOAD_MEGATRON : WORKLOAD_MEGATRON_LEGACY;
-    case JOB_MEGATRON_DEEPSPEED:
-        return WORKLOAD_MEGATRON_LEGACY;
-    case JOB_TORCHTITAN:
-        return WORKLOAD_TITAN;
-    default:
-        return WORKLOAD_TRANSFORMERS;
-    }
 }
 
 static enum workload_sharding sharding_of(const struct training_job *job)
@@ -166,26 +142,12 @@ static void set_layout(const struct training_job *job, struct workload *w)
                                          : max_i64(job->batch.accumulation, 1);
 }
 
-/* "fp32", "bf16", "float16", "fp8" */
-static int bytes_of(const char *type)
+/* States that options choose a type for. */
+static void set_states(const struct job_shards *shards, struct workload *w)
 {
-    return says(type, "8") ? 1 : says(type, "16") ? 2 : 4;
-}
-
-/* Megatron-LM's precision-aware optimizer chooses each state's type. Beside bf16 weights, TE's FusedAdam keeps of fp32 masters
- * only the 16 bits that these lack (store_param_remainders). */
-static void set_states(const struct training_job *job, struct workload *w)
-{
-    const struct job_shards *s = &job->shards;
-    if (s->precision_aware) {
-        bool halves = job->precision == JOB_BF16 || says(s->main_parameters, "16");
-        w->master_bytes = halves && w->master_bytes ? 2 : w->master_bytes;
-        w->gradient_bytes = bytes_of(s->main_gradients);
-        w->moment_bytes = (bytes_of(s->exp_avg) + bytes_of(s->exp_avg_sq) + 1) / 2;
-    }
-    if (s->masters_16bit && w->master_bytes)
+    if (shards->masters_16bit && w->master_bytes)
         w->master_bytes = 2;
-    if (s->moments_16bit)
+    if (shards->moments_16bit)
         w->moment_bytes = 2;
 }
 
@@ -193,26 +155,14 @@ static void set_precision(const struct training_job *job, struct workload *w)
 {
     bool casts = job->precision == JOB_AUTOCAST_BF16 || job->precision == JOB_AUTOCAST_FP16;
     bool pure = job->precision == JOB_PURE_BF16, whole = job->precision == JOB_FP32;
-    bool torch = w->library == WORKLOAD_TITAN || w->library == WORKLOAD_TRANSFORMERS;
-    bool deepspeed = is_deepspeed(w);
-    w->autocast = casts && !is_fsdp(w) && !deepspeed;
+    bool fp32_weights = whole || (casts && !is_zero(w));
+    w->autocast = casts && !is_fsdp(w) && !is_zero(w);
     w->compute_bytes = whole ? 4 : 2;
-    w->weight_bytes = pure ? 2 : whole || w->autocast || (torch && !deepspeed) ? 4 : 2;
-    w->master_bytes = w->weight_bytes == 2 && !pure ? 4 : 0;
+    w->weight_bytes = fp32_weights ? 4 : 2;
+    w->master_bytes = fp32_weights || pure ? 0 : 4;
     w->moment_bytes = pure ? 2 : 4;
     w->gradient_bytes = pure ? 2 : job->gradients_fp32 || whole ? 4 : 2;
-    w->reduce_bytes = pure || says(job->shards.reduce_precision, "16") ? 2 : 4;
-    if (torch && !deepspeed)
-        w->gradient_bytes = w->weight_bytes;
-    if (is_megatron(job))
-        w->reduce_bytes = w->gradient_bytes;
-    set_states(job, w);
-}
-
-/* torchtitan counts layers of which every so many-th is made again; or keeps the results of chosen operations. */
-static enum workload_recompute titan_selective(int64_t every)
-{
-    return every == 0 ? WORKLOAD_EVERY_SECOND : every == 1 ? WORKLOAD_FULL : WORKLOAD_ALTERNATE;
+    w->reduce_bytes = pure || job_says(job->shards.reduce_precision, "16") ? 2 : 4;
 }
 
 static void set_recompute(const struct training_job *job, struct workload *w)
@@ -223,54 +173,31 @@ static void set_recompute(const struct training_job *job, struct workload *w)
         [JOB_RECOMPUTE_FULL] = WORKLOAD_FULL,
     };
     const struct job_recompute_choice *r = &job->recompute;
-    bool selective = r->granularity == JOB_RECOMPUTE_SELECTIVE;
-    bool experts = (selective && says(r->modules, "moe")) || r->experts;
     w->recompute = policies[r->granularity];
-    if (selective && job->framework == JOB_TORCHTITAN)
-        w->recompute = titan_selective(r->layers);
-    else if (experts && r->granularity != JOB_RECOMPUTE_FULL)
-        w->recompute = says(r->modules, "layernorm") ? WORKLOAD_EXPERTS_AND_NORMS : WORKLOAD_EXPERTS;
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_BLOCK)
         w->remade_layers = r->layers;
-    w->inputs_offloaded = r->on_cpu && w->recompute != WORKLOAD_KEEPS_ALL;
 }
 
 /* ---- the optimizer ---- */
 
-/* Names of all frameworks; those with one state count as SGD with momentum. `bytes`: of each state, 0: as the weights. */
-static const struct {
-    const char *name;
-    enum workload_optimizer optimizer;
-    enum workload_step step;
-    int bytes;
-} optimizers[] = {
-    /* transformers/training_args.py, OptimizerNames; bitsandbytes' kernels need no temporaries */
-    {"adamw_torch", WORKLOAD_ADAM, WORKLOAD_STEP_FOREACH, 0},
-    {"adamw_torch_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"adamw_apex_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"adamw_anyprecision", WORKLOAD_ADAM, WORKLOAD_STEP_LOOP, 4},
-    {"adamw_torch_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_LOOP, 0},
-    {"adamw_bnb_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_FUSED, 0},
-    {"adamw_8bit", WORKLOAD_ADAM8, WORKLOAD_STEP_FUSED, 0},
-    {"paged_adamw", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"paged_adamw_32bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"paged_adamw_8bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"adafactor", WORKLOAD_ADAFACTOR, WORKLOAD_STEP_LOOP, 0},
-    {"sgd", WORKLOAD_SGD, WORKLOAD_STEP_FOREACH, 0},
-    {"adagrad", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
-    {"rmsprop", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
-    {"rmsprop_bnb", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
-    {"rmsprop_bnb_32bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
-    {"rmsprop_bnb_8bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 1},
-    {"lion_32bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 4},
-    {"lion_8bit", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 1},
-    {"paged_lion_32bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
-    {"paged_lion_8bit", WORKLOAD_PAGED_ADAM, WORKLOAD_STEP_FUSED, 0},
-    /* Megatron-LM; torchtitan; deepspeed/runtime/config.py */
+/* Names that mean the same everywhere. */
+static const struct optimizer_rule optimizers[] = {
     {"adam", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
     {"adamw", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
     {"lion", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FUSED, 0},
+    {"sgd", WORKLOAD_SGD, WORKLOAD_STEP_FOREACH, 0},
+    {"adagrad", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
+    {"rmsprop", WORKLOAD_SGD_MOMENTUM, WORKLOAD_STEP_FOREACH, 0},
+    {0},
 };
+
+static const struct optimizer_rule *find_optimizer(const struct optimizer_rule *list, const char *name)
+{
+    for (; list && list->name; list++)
+        if (!strcasecmp(list->name, name))
+            return list;
+    return NULL;
+}
 
 static enum workload_step step_of(const char *implementation)
 {
@@ -282,17 +209,16 @@ static enum workload_step step_of(const char *implementation)
 static int set_optimizer(const struct training_job *job, struct workload *w, struct error *err)
 {
     const struct job_optimizer *o = &job->optimizer;
-    size_t i = 0, count = sizeof optimizers / sizeof optimizers[0];
     const char *name = o->name ? o->name : "adam";
-    while (i < count && strcasecmp(optimizers[i].name, name))
-        i++;
-    if (i == count)
+    const struct optimizer_rule *rule = find_optimizer(job->framework->optimizers, name);
+    rule = rule ? rule : find_optimizer(optimizers, name);
+    if (!rule)
         return error_set(err, "no rule is about the optimizer %.40s; try %s to see what that needs", name,
-                         job->framework == JOB_HF_TRAINER ? "adamw_torch" : "adam");
-    bool momentum = optimizers[i].optimizer == WORKLOAD_SGD && o->momentum > 0;
-    w->optimizer = momentum ? WORKLOAD_SGD_MOMENTUM : optimizers[i].optimizer;
-    w->step = o->implementation ? step_of(o->implementation) : optimizers[i].step;
-    w->moment_bytes = optimizers[i].bytes ? optimizers[i].bytes : w->moment_bytes;
+                         job->framework->optimizer);
+    bool momentum = rule->optimizer == WORKLOAD_SGD && o->momentum > 0;
+    w->optimizer = momentum ? WORKLOAD_SGD_MOMENTUM : rule->optimizer;
+    w->step = o->implementation ? step_of(o->implementation) : rule->step;
+    w->moment_bytes = rule->state_bytes ? rule->state_bytes : w->moment_bytes;
     w->step_in_backward = o->in_backward;
     w->offload_optimizer = o->offload || job->shards.offload_optimizer != JOB_OFFLOAD_NONE;
     w->offload_weights = job->shards.offload_parameters != JOB_OFFLOAD_NONE;
@@ -303,29 +229,10 @@ static int set_optimizer(const struct training_job *job, struct workload *w, str
 
 /* ---- kernels ---- */
 
-static void set_attention(const struct training_job *job, struct workload *w)
-{
-    const struct job_kernels *k = &job->kernels;
-    bool megatron = is_megatron(job), first = job_was_given(job, "--use-flash-attn-v1");
-    bool eager = k->attention == JOB_EAGER ||
-                 (k->attention == JOB_ATTENTION_DEFAULT && megatron && !k->transformer_engine);
-    w->attention = !eager                                 ? WORKLOAD_FLASH
-                   : megatron && k->masked_softmax_fusion ? WORKLOAD_FUSED_SOFTMAX
-                                                          : WORKLOAD_EAGER;
-    w->first_flash = megatron && first;
-    /* Those take fewer keys than queries as they are (transformers/integrations/flash_attention.py, flex_attention.py). */
-    if (!megatron && (k->attention == JOB_FLASH || k->attention == JOB_FLEX || k->attention == JOB_FLASH3))
-        w->keys_expanded = false;
-}
-
 static void set_kernels(const struct training_job *job, struct workload *w)
 {
     const struct job_kernels *k = &job->kernels;
-    if (job->framework == JOB_MEGATRON)
-        w->gate = k->bias_swiglu_fusion ? WORKLOAD_GATE_FUSED : WORKLOAD_GATE_WRITTEN;
-    w->bias_apart = is_megatron(job) && !k->bias_gelu_fusion;
-    if (says(k->loss_implementation, "te"))
-        w->loss = WORKLOAD_LOSS_FUSED; /* TE's kernel writes the gradient over the logits */
+    w->attention = k->attention == JOB_EAGER ? WORKLOAD_EAGER : WORKLOAD_FLASH;
     if (k->liger) {
         w->norm = WORKLOAD_NORM_FUSED;
         w->gate = WORKLOAD_GATE_FUSED;
@@ -334,13 +241,8 @@ static void set_kernels(const struct training_job *job, struct workload *w)
         w->loss_chunks = max_i64(w->model.vocab / max_i64(w->model.hidden, 1), 1);
         w->logits_held = 0;
     }
-    if (job->framework == JOB_TORCHTITAN) /* nn.RMSNorm, which has a kernel since PyTorch 2.8 */
-        w->norm = WORKLOAD_NORM_FUSED;
     w->expert_capacity = k->pads_experts ? k->expert_capacity : 0;
-    /* torchao's Float8Linear keeps its input and weight as they were (torchao/float8/float8_linear.py). */
-    w->fp8 = k->fp8 && job->framework == JOB_MEGATRON;
     w->compiled = k->compile;
-    w->logits_whole = job->switches.whole_loss && w->tp > 1;
 }
 
 static void set_shards(const struct training_job *job, struct workload *w)
@@ -353,12 +255,12 @@ static void set_shards(const struct training_job *job, struct workload *w)
         w->reshards_after_forward = s->reshard_after_forward;
     w->wraps_layers = !s->whole_model;
     w->accumulates_without_sync = s->syncs_late && is_fsdp(w);
-    if (s->reduce_bucket && is_deepspeed(w))
+    if (s->reduce_bucket && is_zero(w))
         w->bucket_elements = s->reduce_bucket;
-    if (is_megatron(job) && !is_fsdp(w))
-        w->overlaps_gradients = s->overlap_reduce;
-    if (is_deepspeed(w))
-        w->overlaps_gradients = s->overlap;
+    if (!is_zero(w))
+        return;
+    w->overlaps_gradients = s->overlap;
+    w->reuse_elements = s->reuse_distance ? s->reuse_distance : w->reuse_elements;
 }
 
 /* Of a layer. "q_proj,v_proj": two. */
@@ -369,7 +271,7 @@ static int adapted_matrices(const struct training_job *job)
     int matrices = (fused ? 2 : 4) + (job->model.gated ? 3 : 2), listed = 1;
     for (const char *c = targets ? targets : ""; *c; c++)
         listed += *c == ',';
-    return says(targets, "all-linear") ? matrices : listed;
+    return job_says(targets, "all-linear") ? matrices : listed;
 }
 
 static void set_adapter(const struct training_job *job, struct workload *w)
@@ -385,44 +287,19 @@ static void set_adapter(const struct training_job *job, struct workload *w)
 
 /* ---- what no rule is about ---- */
 
-static const char *foreign_recompute(const struct training_job *job, const struct workload *w)
-{
-    const struct job_recompute_choice *r = &job->recompute;
-    bool megatron = is_megatron(job);
-    if (r->granularity == JOB_RECOMPUTE_BUDGET)
-        return "recomputation within a budget of memory";
-    if (job->framework == JOB_TORCHTITAN && r->granularity == JOB_RECOMPUTE_SELECTIVE && r->layers > 2)
-        return "recomputation of every third layer, or fewer";
-    if (!megatron || r->granularity == JOB_RECOMPUTE_NONE)
-        return NULL;
-    if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_UNIFORM && r->layers > 1)
-        return "recomputation in chunks of several layers";
-    if (r->granularity == JOB_RECOMPUTE_SELECTIVE && r->modules && !says(r->modules, "core_attn") &&
-        !says(r->modules, "moe"))
-        return "recomputation of chosen modules other than attention and experts";
-    return r->partitioned && w->tp > 1 ? "kept inputs that are split over tensor-parallel ranks" : NULL;
-}
-
 static const char *foreign_feature(const struct training_job *job, const struct workload *w)
 {
     const struct job_experts *e = &job->model.experts;
     if (job->beyond)
         return job->beyond;
-    if (job->kernels.fp8 && job->kernels.fp8_gather)
-        return "weights gathered in fp8";
-    if (job->kernels.fp8 && job->framework != JOB_TORCHTITAN &&
-        !(job->framework == JOB_MEGATRON && job->kernels.transformer_engine))
-        return "fp8 other than torchtitan's and Transformer Engine's";
     if (e->count && e->every != 1)
         return "layers of which every so many-th has experts";
-    if (is_megatron(job) && job->model.extra_layers)
-        return "layers that predict further tokens (--mtp-num-layers)";
-    return foreign_recompute(job, w);
+    return job->framework->foreign ? job->framework->foreign(job, w) : NULL;
 }
 
 int job_workload(const struct training_job *job, struct workload *out, struct error *err)
 {
-    struct workload w = workload_default(library_of(job), sharding_of(job));
+    struct workload w = workload_default(job->framework->library(job), sharding_of(job));
     set_model(job, &w);
     set_layout(job, &w);
     set_precision(job, &w);
@@ -431,13 +308,16 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
         return error_set(err, "no rule is about %s; leave it out to see what the job needs without", feature);
     if (set_activation(job, &w, err) || set_schedule(job, &w, err) || set_optimizer(job, &w, err))
         return -1;
-    set_recompute(job, &w);
-    set_attention(job, &w);
-    set_kernels(job, &w);
     if (workload_set_allocator(&w, job->kernels.allocator, err))
         return -1;
+    set_states(&job->shards, &w);
+    set_recompute(job, &w);
+    set_kernels(job, &w);
     set_shards(job, &w);
     set_adapter(job, &w);
+    if (job->framework->workload)
+        job->framework->workload(job, &w);
+    w.inputs_offloaded = job->recompute.on_cpu && w.recompute != WORKLOAD_KEEPS_ALL;
     *out = w;
     return 0;
 }

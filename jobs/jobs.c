@@ -1,6 +1,8 @@
 #include "jobs/jobs.h"
 
+#include "jobs/accelerate_config.h"
 #include "jobs/frameworks.h"
+#include "jobs/hostfile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,22 +92,17 @@ static void add_with(struct launch *launch, const struct jobs_request *request, 
 static int read_framework(struct training_job *job, const struct launch *launch,
                           const struct job_files *files, struct error *err)
 {
-    if (launch->accelerate && accelerate_read(job, launch, files, err))
-        return -1;
-    if (!job->launch.ranks && hostfile_read(job, launch, files, err))
+    if (accelerate_read(job, launch, files, err) || hostfile_read(job, launch, files, err))
         return -1;
     launcher_count(job);
-    if (titan_is(launch))
-        return titan_read(job, launch, files, err);
-    if (megatron_is(launch))
-        return megatron_read(job, launch, files, err);
-    if (hf_is(launch))
-        return hf_read(job, launch, files, err);
+    job->framework = frameworks_find(launch);
+    if (job->framework)
+        return job->framework->read(job, launch, files, err);
     return error_set(
         err,
-        "%s: %.80s has options of none of the frameworks that are read (Megatron-LM, DeepSpeed, Hugging Face "
-        "Trainer, torchtitan); give its whole launch line",
-        job_origin(job, &launch->where), launch->program);
+        "%s: %.80s has options of none of the frameworks that are read (%s); give its whole launch "
+        "line",
+        job_origin(job, &launch->where), launch->program, frameworks_list(job->facts.arena));
 }
 
 static void note_parameters(struct training_job *job)

@@ -1,6 +1,7 @@
 #include "jobs/launcher.h"
 
 #include "base/checked.h"
+#include "jobs/frameworks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -90,11 +91,6 @@ static const struct {
     {PYTHON, "-O", SWITCH},
 };
 
-/* Programs of the frameworks, for scripts that start others besides. */
-static const char *const programs[] = {"pretrain_*",       "run_clm*",   "run_mlm*",   "sft*",
-                                       "torchtitan.train", "run_train*", "train*",     "finetune*",
-                                       "*_train*",         "run_*",      "*pretrain*", NULL};
-
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -115,24 +111,6 @@ static enum launcher launcher_of(const char *word)
             return launchers[i].launcher;
     return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.") == strlen(name + 6) ? PYTHON
                                                                                               : NO_LAUNCHER;
-}
-
-/* "*a*", "a*" */
-static bool is_known_program(const char *word)
-{
-    const char *name = base_name(word);
-    for (const char *const *pattern = programs; *pattern; pattern++) {
-        bool anywhere = **pattern == '*';
-        const char *core = *pattern + anywhere;
-        size_t length = strcspn(core, "*");
-        for (const char *at = name; *at; at++) {
-            if (!strncmp(at, core, length))
-                return true;
-            if (!anywhere)
-                break;
-        }
-    }
-    return false;
 }
 
 static bool is_module_option(const char *text)
@@ -166,7 +144,7 @@ bool launcher_is_launch(const struct words *command)
             return i + 1 < command->count && is_trainer_of_trl(command->list[i + 1].text);
         starts = starts || launcher;
         if (starts && (ends_with(text, ".py") || (i && is_module_option(command->list[i - 1].text))))
-            return is_known_program(text);
+            return frameworks_have_program(base_name(text));
     }
     return false;
 }

@@ -1,11 +1,13 @@
 /* Proposals for Megatron-LM and its DeepSpeed fork: megatron/training/arguments.py says which options go together. */
-#include "jobs/job_changes_parts.h"
+#include "jobs/megatron.h"
+
+#include "jobs/deepspeed_config.h"
 
 #include <string.h>
 
 static bool is_fork(const struct proposals *p)
 {
-    return p->job->framework == JOB_MEGATRON_DEEPSPEED;
+    return p->job->framework == &megatron_deepspeed_framework;
 }
 
 /* ---- the micro-batch ---- */
@@ -192,7 +194,7 @@ static void shard_more(struct proposals *p)
 {
     const struct training_job *job = p->job;
     if (is_fork(p)) {
-        changes_of_deepspeed(p, false);
+        deepspeed_changes(p, false);
         return;
     }
     if (job->shards.sharding == JOB_REPLICATED && job->layout.dp > 1)
@@ -217,7 +219,7 @@ static void offload(struct proposals *p)
 static void offload_less(struct proposals *p)
 {
     if (is_fork(p))
-        changes_of_deepspeed(p, true);
+        deepspeed_changes(p, true);
     else if (p->job->optimizer.offload)
         changes_drop(p, changes_propose(p, JOB_CHANGE_OFFLOAD, "optimizer on the card"),
                      "--optimizer-cpu-offload");
@@ -247,7 +249,7 @@ static void lower_precision(struct proposals *p)
     changes_option(p, change, "--bf16", "");
 }
 
-void changes_of_megatron(struct proposals *p, bool larger)
+void megatron_changes(struct proposals *p, bool larger)
 {
     const struct job_layout *l = &p->job->layout;
     if (larger) {

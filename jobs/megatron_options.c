@@ -1,7 +1,7 @@
-/* Megatron-LM's pretrain_*.py, and the DeepSpeed fork of it (Megatron-DeepSpeed); older spellings beside those of today. */
-#include "jobs/frameworks.h"
+/* Options of Megatron-LM's pretrain_*.py, and of the DeepSpeed fork of it; older spellings beside those of today. */
+#include "jobs/megatron.h"
 
-#include "jobs/pipeline_split.h"
+#include "jobs/deepspeed_config.h"
 #include "jobs/setting.h"
 
 #include "base/checked.h"
@@ -227,21 +227,8 @@ static const char irrelevant[] =
     "--use-tp-pp-dp-mapping --valid-data-path --vocab-extra-ids --vocab-file --wandb-* --warmup "
     "--weight-decay* --window-size --zero-allgather-* --zero-contigious-gradients --zero-reduce-*";
 
-static const struct setting_table table = {rules, irrelevant, "Megatron-LM core 0.12", true};
-static const struct setting_table fork_table = {rules, irrelevant, "Megatron-DeepSpeed", true};
-
-bool megatron_is(const struct launch *launch)
-{
-    bool layers = false, batch = false;
-    for (int i = 0; i < launch->arguments.count; i++) {
-        const char *text = launch->arguments.list[i].text;
-        layers = layers || !strncmp(text, "--num-layers", 12) || !strncmp(text, "--encoder-num-layers", 20);
-        batch = batch || !strncmp(text, "--micro-batch-size", 18) ||
-                !strncmp(text, "--tensor-model-parallel", 23);
-    }
-    return (layers && batch) || strstr(launch->program, "pretrain_gpt") ||
-           strstr(launch->program, "pretrain_bert");
-}
+static const struct setting_table table = {rules, irrelevant, MEGATRON_VERSION, true};
+static const struct setting_table fork_table = {rules, irrelevant, MEGATRON_DEEPSPEED_VERSION, true};
 
 /* ---- the model ---- */
 
@@ -473,10 +460,8 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
                   struct error *err)
 {
     struct job_switches *s = &job->switches;
-    job->framework = JOB_MEGATRON;
     if (setting_read_words(&table, job, &launch->arguments, NULL, err))
         return -1;
-    job->framework = s->deepspeed ? JOB_MEGATRON_DEEPSPEED : JOB_MEGATRON;
     if (s->deepspeed && !job_was_given(job, "--transformer-impl")) {
         s->implementation = "local";
         job_note(job, FACT_DERIVED, "--transformer-impl", "local", fork_table.framework);
@@ -498,9 +483,10 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     read_recomputation(job);
     read_kernels(job);
     if (read_model(job, err) || job_split_ranks(job, err) || read_instances(job, err) ||
-        pipeline_split_megatron(job, err))
+        megatron_stages(job, err))
         return -1;
     if (s->deepspeed && read_deepspeed(job, files, err))
         return -1;
+    job->shards.reduce_precision = job->gradients_fp32 ? "fp32" : "bf16"; /* as they are summed */
     return read_batch(job, err);
 }

@@ -1,12 +1,15 @@
-/* Which layers each chunk of a pipeline has: options of Megatron-LM and torchtitan, as each of them spreads layers. */
+/* The layers of each chunk of a pipeline, as a framework has spread them: listed in the model's order, so that chunk c of stage s
+ * is number c x stages + s, but for V-shaped schedules, whose second chunks run backwards (planner/frameworks/workload.c). */
 #ifndef MEMPLAN_JOBS_PIPELINE_SPLIT_H
 #define MEMPLAN_JOBS_PIPELINE_SPLIT_H
 
 #include "jobs/training_job.h"
 
-/* Fill layout.virtual_stages and layout.chunk_layers, once ranks and model are read. What the framework itself refuses is an
- * error that names the option with its value. */
-int pipeline_split_megatron(struct training_job *job, struct error *err);
-int pipeline_split_titan(struct training_job *job, struct error *err);
+enum { PIPELINE_SPLIT_MOST = 1 << 14 }; /* chunks */
+
+/* So many chunks without a layer, which live as long as the job. */
+int64_t *pipeline_split_new(struct training_job *job, int64_t count);
+/* Notes chunks of different sizes, since no option may say them; `origin`: what made them so. */
+void pipeline_split_note(struct training_job *job, int64_t count, const char *origin);
 
 #endif

@@ -32,7 +32,7 @@ struct setting_rule {
 struct setting_table {
     const struct setting_rule *rules; /* ends with one without a name */
     const char *irrelevant; /* names that are no business of memory, blanks between them; "--wandb-*" is a prefix */
-    const char *framework;  /* "Megatron-LM core 0.12": whose defaults these are */
+    const char *framework;  /* whose defaults these are, by version */
     bool any_dashes;        /* --a-b and --a_b are the same */
 };
 

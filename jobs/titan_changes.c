@@ -1,5 +1,5 @@
 /* Proposals for torchtitan: keys of its TOML file, given as options, which come before the file. */
-#include "jobs/job_changes_parts.h"
+#include "jobs/titan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +112,7 @@ static void shard(struct proposals *p, bool larger)
                        "--training.enable_cpu_offload", "false");
 }
 
-void changes_of_titan(struct proposals *p, bool larger)
+void titan_changes(struct proposals *p, bool larger)
 {
     const struct job_layout *l = &p->job->layout;
     int mode = p->job->recompute.granularity;

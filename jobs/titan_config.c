@@ -1,8 +1,7 @@
 /* torchtitan: a TOML file, and options that override its keys; older spellings beside those of today. */
-#include "jobs/frameworks.h"
+#include "jobs/titan.h"
 
 #include "base/checked.h"
-#include "jobs/pipeline_split.h"
 #include "jobs/setting.h"
 #include "jobs/toml.h"
 
@@ -71,7 +70,7 @@ static const char irrelevant[] =
     "profiling.* quantize.* training.data* training.deterministic training.gc_* training.max_norm "
     "training.seed training.steps training.warmup_steps validation.*";
 
-static const struct setting_table table = {rules, irrelevant, "torchtitan 0.2", true};
+static const struct setting_table table = {rules, irrelevant, TITAN_VERSION, true};
 
 /* What all flavors share. */
 #define DECODER                                                                                              \
@@ -150,14 +149,6 @@ static const struct {
     DEEPSEEK("236B", 60, 5120, 128, 12288, 102400, 1536, 160, 6, 1536, 3072, 1, false),
     DEEPSEEK("671B", 61, 7168, 128, 18432, 129280, 1536, 256, 8, 2048, 2048, 3, true),
 };
-
-bool titan_is(const struct launch *launch)
-{
-    for (int i = 0; i < launch->arguments.count; i++)
-        if (!strncmp(launch->arguments.list[i].text, "--job.config", 12))
-            return true;
-    return strstr(launch->program, "torchtitan") != NULL;
-}
 
 /* ---- files and options ---- */
 
@@ -334,7 +325,6 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
                struct error *err)
 {
     struct job_switches *s = &job->switches;
-    job->framework = JOB_TORCHTITAN;
     if (read_arguments(job, &launch->arguments, files, err) || setting_defaults(&table, job, err))
         return -1;
     if (s->python_config)
@@ -353,7 +343,7 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
     if (job->recompute.granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(job->recompute.modules, "op"))
         job->recompute.layers = strtoll(job->recompute.modules, NULL, 10);
     read_float8(job);
-    if (pipeline_split_titan(job, err))
+    if (titan_stages(job, err))
         return -1;
     read_batch(job);
     return 0;

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum job_framework { JOB_MEGATRON, JOB_MEGATRON_DEEPSPEED, JOB_HF_TRAINER, JOB_TORCHTITAN };
+struct framework; /* jobs/frameworks.h */
 
 enum job_precision {
     JOB_FP32,
@@ -28,7 +28,7 @@ enum job_method { JOB_METHOD_NONE, JOB_METHOD_UNIFORM, JOB_METHOD_BLOCK };
 
 enum job_sharding {
     JOB_REPLICATED,       /* DDP */
-    JOB_DISTRIBUTED_OPTIMIZER, /* Megatron's: states and masters */
+    JOB_DISTRIBUTED_OPTIMIZER, /* states and masters are split */
     JOB_ZERO1,
     JOB_ZERO2,
     JOB_ZERO3,
@@ -78,8 +78,8 @@ struct job_layout {
     bool embedding_in_split, loss_in_split; /* count as layers where layers are spread over stages */
     const char *schedule;
     const char *pipeline_layout; /* chunks, in the framework's own words */
-    const char *split_points; /* torchtitan's: the first layer of each chunk but the first */
-    int64_t first_less, last_less; /* torchtitan's: as how many layers the ends of the model count */
+    const char *split_points; /* the first layer of each chunk but the first */
+    int64_t first_less, last_less; /* as how many layers the ends of the model count */
     const int64_t *chunk_layers; /* of each chunk in the model's order, in facts.arena; NULL: no pipeline, or not known */
 };
 
@@ -108,16 +108,16 @@ struct job_shards {
     int offload_optimizer, offload_parameters; /* enum job_offload */
     bool contiguous_gradients, overlap, round_robin, prefetch_forward;
     int64_t reduce_bucket, gather_bucket, prefetch_bucket, persistence_threshold, live_parameters; /* elements */
-    int64_t sub_group;
+    int64_t sub_group, reuse_distance;
     bool overlap_reduce, overlap_gather, precision_aware;
-    bool masters_16bit, moments_16bit; /* DeepSpeed's, beside 16-bit weights */
+    bool masters_16bit, moments_16bit; /* beside 16-bit weights */
     const char *main_gradients, *main_parameters, *exp_avg, *exp_avg_sq;
     const char *reduce_precision, *parameter_precision;
 };
 
 struct job_optimizer {
     const char *name; /* "adamw_torch" */
-    const char *implementation; /* torchtitan's: "fused", "foreach", "for-loop" */
+    const char *implementation; /* "fused", "foreach", "for-loop" */
     bool offload;
     bool in_backward; /* each parameter is updated as its gradient comes, which then goes */
     double momentum;  /* of SGD */
@@ -147,7 +147,7 @@ struct job_switches {
     bool no_pipeline, distributed_optimizer, torch_fsdp2, custom_fsdp, use_fsdp, deepspeed, flash;
     bool peft, load_4bit, load_8bit, adafactor;
     bool no_binary_head, zero_bubble, reduces_16bit, keeps_gathered;
-    bool whole_loss; /* torchtitan's loss is not computed in parallel */
+    bool whole_loss; /* it is not computed in parallel */
     int zero_stage;  /* from 0 */
     const char *position_type, *normalization, *tokenizer, *layer_frequency, *attention_backend, *implementation;
     const char *model_path, *config_name, *config_overrides, *model_name, *flavor, *dtype, *gradient_dtype;
@@ -160,7 +160,7 @@ struct job_switches {
 };
 
 struct training_job {
-    enum job_framework framework;
+    const struct framework *framework;
     struct job_switches switches;
     struct facts facts;
     struct job_launch launch;
@@ -177,11 +177,11 @@ struct training_job {
     struct job_shards shards;
     struct job_optimizer optimizer;
     struct job_kernels kernels;
-    int64_t vocab_divisor, padded_vocab; /* Megatron pads the vocabulary to a multiple of divisor x tp */
+    int64_t vocab_divisor, padded_vocab; /* the vocabulary is padded to a multiple of divisor x tp */
     const char *beyond; /* the first feature that changes memory in a way that no rule is about; NULL: none */
 };
 
-const char *job_framework_name(enum job_framework framework);
+const char *job_framework_name(const struct framework *framework);
 const char *fact_kind_name(enum fact_kind kind);
 
 /* A fact, or the newer one of that name instead of the older; but what was given and is unknown stays missing, whatever else
@@ -200,5 +200,14 @@ bool job_was_said(const struct training_job *job, const char *name);
 void job_drop_defaults(struct training_job *job, const char *prefix);
 /* "run.sh:12", "command line". */
 const char *job_origin(struct training_job *job, const struct word *word);
+/* Whether `piece` is in a text, in capitals or not; NULL has none. */
+bool job_says(const char *text, const char *piece);
+
+/* Notes that it is missing, and how to give it, when it is 0 and nothing was said. */
+void job_require(struct training_job *job, int64_t value, const char *option, const char *example);
+/* Far above any, so that products with a size of the model are numbers. */
+enum { JOB_MOST_RANKS = 1 << 28 };
+/* The ranks that are left for data parallelism; an error when they do not divide, or are too many. */
+int job_split_ranks(struct training_job *job, struct error *err);
 
 #endif

@@ -10,23 +10,23 @@
 
 struct expected {
     const char *script;
-    enum job_framework framework;
+    const char *framework;
     int sharding;
     int64_t ranks, dp, tp, micro, global, sequence;
     const char *missing, *unknown; /* names of facts of these kinds, commas between; the rest has none */
 };
 
 static const struct expected scripts[] = {
-    {"arrays.sh", JOB_MEGATRON, JOB_REPLICATED, 8, 1, 8, 1, 16, 2048, "", ""},
-    {"slurm_accelerate.sh", JOB_HF_TRAINER, JOB_FSDP1, 32, 32, 1, 2, 256, 4096, "",
+    {"arrays.sh", "Megatron-LM", JOB_REPLICATED, 8, 1, 8, 1, 16, 2048, "", ""},
+    {"slurm_accelerate.sh", "Hugging Face Trainer", JOB_FSDP1, 32, 32, 1, 2, 256, 4096, "",
      "source ~/venv/bin/activate"},
-    {"functions.sh", JOB_MEGATRON, JOB_REPLICATED, 16, 4, 4, 1, 64, 4096, "", "$OPTIONS"},
-    {"heredoc.sh", JOB_HF_TRAINER, JOB_ZERO2, 4, 4, 1, 2, 8, 2048, "", ""},
-    {"slurm_container.sh", JOB_MEGATRON, JOB_DISTRIBUTED_OPTIMIZER, 16, 8, 2, 2, 128, 2048, "", ""},
-    {"mpi_module.sh", JOB_TORCHTITAN, JOB_FSDP2, 8, 4, 2, 1, 4, 8192, "", ""},
-    {"plain_python.sh", JOB_HF_TRAINER, JOB_REPLICATED, 1, 1, 1, 4, 4, 1024, "", ""},
-    {"trl_command.sh", JOB_HF_TRAINER, JOB_REPLICATED, 0, 0, 1, 1, 0, 4096, "ranks", "$ARGS"},
-    {"accelerate_options.sh", JOB_HF_TRAINER, JOB_ZERO2, 8, 8, 1, 1, 8, 2048, "", "$EXTRA"},
+    {"functions.sh", "Megatron-LM", JOB_REPLICATED, 16, 4, 4, 1, 64, 4096, "", "$OPTIONS"},
+    {"heredoc.sh", "Hugging Face Trainer", JOB_ZERO2, 4, 4, 1, 2, 8, 2048, "", ""},
+    {"slurm_container.sh", "Megatron-LM", JOB_DISTRIBUTED_OPTIMIZER, 16, 8, 2, 2, 128, 2048, "", ""},
+    {"mpi_module.sh", "torchtitan", JOB_FSDP2, 8, 4, 2, 1, 4, 8192, "", ""},
+    {"plain_python.sh", "Hugging Face Trainer", JOB_REPLICATED, 1, 1, 1, 4, 4, 1024, "", ""},
+    {"trl_command.sh", "Hugging Face Trainer", JOB_REPLICATED, 0, 0, 1, 1, 0, 4096, "ranks", "$ARGS"},
+    {"accelerate_options.sh", "Hugging Face Trainer", JOB_ZERO2, 8, 8, 1, 1, 8, 2048, "", "$EXTRA"},
 };
 
 static const char *names_of(const struct training_job *job, enum fact_kind kind, struct arena *arena)
@@ -45,15 +45,14 @@ static void check(const struct expected *e)
     struct error err = {0};
     struct jobs_request request = {.script = arena_printf(arena, FOLDER "%s", e->script)};
     ASSERT_MSG(!jobs_read(&request, arena, &job, &err), "%s: %s", e->script, err.text);
-    const int64_t got[] = {job.framework, job.shards.sharding, job.launch.ranks, job.layout.dp,
-                           job.layout.tp, job.batch.micro,     job.batch.global, job.batch.sequence},
-                  wanted[] = {e->framework, e->sharding, e->ranks,  e->dp,
-                              e->tp,        e->micro,    e->global, e->sequence};
-    static const char *const names[] = {"framework", "sharding", "ranks",  "dp",
-                                        "tp",        "micro",    "global", "sequence"};
-    for (int i = 0; i < 8; i++)
+    const int64_t got[] = {job.shards.sharding, job.launch.ranks, job.layout.dp,     job.layout.tp,
+                           job.batch.micro,     job.batch.global, job.batch.sequence},
+                  wanted[] = {e->sharding, e->ranks, e->dp, e->tp, e->micro, e->global, e->sequence};
+    static const char *const names[] = {"sharding", "ranks", "dp", "tp", "micro", "global", "sequence"};
+    for (int i = 0; i < 7; i++)
         ASSERT_MSG(got[i] == wanted[i], "%s: %s is %lld, not %lld", e->script, names[i], (long long)got[i],
                    (long long)wanted[i]);
+    ASSERT_STR(job_framework_name(job.framework), e->framework);
     ASSERT_STR(names_of(&job, FACT_MISSING, arena), e->missing);
     ASSERT_STR(names_of(&job, FACT_UNKNOWN, arena), e->unknown);
     arena_free(arena);

@@ -327,6 +327,9 @@ static const struct row rows[] = {
     ROW(bucket_elements, 16777216,
         ZERO("\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": \"auto\"}")),
     ROW(bucket_elements, 0, MEGATRON "--ddp-bucket-size 1000"),
+    ROW(reuse_elements, 1000000000, ZERO("\"zero_optimization\": {\"stage\": 3}")),
+    ROW(reuse_elements, 7000,
+        ZERO("\"zero_optimization\": {\"stage\": 3, \"stage3_max_reuse_distance\": 7e3}")),
     ROW(overlaps_gradients, 1, MEGATRON "--overlap-grad-reduce"),
     ROW(overlaps_gradients, 0, MEGATRON),
     ROW(overlaps_gradients, 0, ZERO("\"zero_optimization\": {\"stage\": 2}")),
@@ -535,7 +538,6 @@ static const char *const without_option[] = {
     "capacity_bytes",  "cublas_bytes",     "softmax_keeps_input", "model",
     "wraps_ends",                          /* by version */
     "buckets_early",   "projections_kept", /* likewise */
-    "reuse_elements",                      /* stage3_max_reuse_distance: its default is taken */
     "expert_capacity",                     /* no whole number: the test below */
     "allocator",                           /* a struct, whose fields are in the table */
     "chunk_layers",                        /* a list: the test below the table */

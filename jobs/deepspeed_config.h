@@ -1,0 +1,17 @@
+/* DeepSpeed's JSON, which several frameworks take. */
+#ifndef MEMPLAN_JOBS_DEEPSPEED_CONFIG_H
+#define MEMPLAN_JOBS_DEEPSPEED_CONFIG_H
+
+#include "jobs/job_changes_parts.h"
+#include "jobs/job_files.h"
+
+/* Values "auto" are left to the caller's options. */
+int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files, struct error *err);
+/* The type of gradients, and who has which states, from switches. */
+void deepspeed_gradients(struct training_job *job);
+/* Batch sizes that follow from each other: train_batch_size = micro x accumulation x dp. */
+void deepspeed_complete(struct training_job *job);
+/* Proposals: stages of ZeRO, and offloading. */
+void deepspeed_changes(struct proposals *p, bool larger);
+
+#endif
