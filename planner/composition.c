@@ -295,7 +295,7 @@ static struct cell *known_cell(struct composition *c, int64_t stage, int64_t lay
     if (cell->state != CELL_UNKNOWN)
         return cell;
     cell->state = CELL_IMPOSSIBLE;
-    if (stages_choose(c->stages, stage, layers, cell->room, &cell->choice)) {
+    if (stage_choice_find(c->stages, stage, layers, cell->room, &cell->choice)) {
         cell->state = CELL_KNOWN;
         weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
         list_chains(c, stage, layers, cell->choice.least_s, cell);
@@ -336,7 +336,7 @@ bool composition_turn_over(struct composition *c, int64_t stage, int64_t layers)
     if (cell->lowest_peak || layers - from < 2)
         return false;
     reverse(options, from, layers);
-    int64_t peak = stages_peak(c->stages, stage, layers, options, NULL);
+    int64_t peak = stage_choice_peak(c->stages, stage, layers, options, NULL);
     if (peak > cell->room) {
         reverse(options, from, layers);
         return false;

@@ -1,7 +1,7 @@
 /* How many layers each stage of one layout gets, and what they recompute: the fastest of all ways whose peaks have room.
  *
  * What a stage takes depends only on its number of layers, since the least recomputation with which so many fit is known
- * (stages.h). So this is a choice of p numbers that add up to the layers. Only replaying the schedule tells the time of a step;
+ * (stage_choice.h). So this is a choice of p numbers that add up to the layers. Only replaying the schedule tells the time of a step;
  * but no step is shorter than any chain of things that wait for each other. Chains of stage i begin when the first micro-batch
  * has passed the stages before it, and end when the last one has passed back through them:
  *
@@ -35,7 +35,7 @@
 #ifndef MEMPLAN_PLANNER_COMPOSITION_H
 #define MEMPLAN_PLANNER_COMPOSITION_H
 
-#include "planner/stages.h"
+#include "planner/stage_choice.h"
 #include "planner/timeline.h"
 
 #include <stdbool.h>

@@ -29,7 +29,7 @@ struct cost_corner {
 };
 
 /* The options that may lie below one: they are stacked so that the less a layer needs beyond what it keeps, the higher it lies
- * (stages.h). */
+ * (stage_choice.h). */
 struct cost_suffix {
     struct pile least; /* as little of everything as any of them, each by itself */
     int64_t forward_beyond, backward_beyond; /* likewise, what they need in a pass beyond what they keep */

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/units.h"
+#include "planner/stage_choice.h"
 
 #include <string.h>
 
@@ -11,7 +12,8 @@ struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage
     struct search_bytes bytes = {.stage = stage};
     struct stage_moment moment = {0};
     const struct stage *s = &stages->list[stage];
-    int64_t peak = stages_peak(stages, stage, layers, options, &moment), layer_bytes = 0, later_bytes = 0;
+    int64_t peak = stage_choice_peak(stages, stage, layers, options, &moment), layer_bytes = 0,
+            later_bytes = 0;
     for (int64_t i = 0; i < layers; i++) {
         layer_bytes += s->costs->options[options[i]].pile.saved;
         later_bytes += s->costs->options[options[i]].pile.later;

@@ -5,7 +5,7 @@
 #include "planner/explanation.h"
 #include "planner/search_memory.h"
 #include "planner/space.h"
-#include "planner/stages.h"
+#include "planner/stage_choice.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int best_option(const struct stages *stages, int64_t stage, int64_t layer
     for (int i = 0; i < stages->list[stage].costs->option_count; i++) {
         for (int64_t k = 0; k < layers; k++)
             options[k] = i;
-        int64_t bytes = stages_peak(stages, stage, layers, options, NULL);
+        int64_t bytes = stage_choice_peak(stages, stage, layers, options, NULL);
         best = bytes < *peak ? i : best;
         *peak = min_i64(*peak, bytes);
     }

@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
-#include "planner/stages.h"
+#include "planner/stage_choice.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static int fit_by_layer(struct refitting *r, double *seconds)
     for (int attempt = 0; attempt < MOST_ATTEMPTS && isinf(*seconds); attempt++) {
         struct stage_choice choice;
         int64_t arena_bytes;
-        if (!stages_choose(&r->stages, r->stage, layers, peak_room, &choice))
+        if (!stage_choice_find(&r->stages, r->stage, layers, peak_room, &choice))
             return 0;
         set_masks(r, choice.options, layers);
         double own_s = choice.recompute_s[0];

@@ -1,5 +1,5 @@
 /* What is searched: every layout that the trainer runs on a cluster and whose sizes divide as they must. Chunks of a stage are
- * alike (stages.h), so several of them need a divisor of the layers. */
+ * alike (stage_choice.h), so several of them need a divisor of the layers. */
 #ifndef MEMPLAN_PLANNER_SPACE_H
 #define MEMPLAN_PLANNER_SPACE_H
 

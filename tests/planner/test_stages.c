@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "model/recompute.h"
-#include "planner/stages.h"
+#include "planner/stage_choice.h"
 #include "planner/timeline.h"
 
 #include <stdlib.h>
@@ -153,7 +153,7 @@ TEST_LOOP(stages_are_true, "bytes and seconds of stages that are not built are t
             options[i / 4][i % 4] = (int)random_below(&state, (uint32_t)s.costs->option_count);
         struct pipeline *pipeline = build(&s, options);
         for (int i = 0; i < pipeline->count; i++)
-            ASSERT_INT(stages_peak(&s.stages, i, s.chunk_layers[i], options[i], NULL),
+            ASSERT_INT(stage_choice_peak(&s.stages, i, s.chunk_layers[i], options[i], NULL),
                        pipeline->stages[i]->peak_bytes);
         ASSERT_OK(time_model_pipeline(pipeline, &s.speed, NULL, &time, &err));
         double seconds = step_seconds(&s, options);
@@ -178,7 +178,8 @@ static double best_of_all(const struct sample *s, int64_t stage, int64_t room)
             const struct cost_option *o = &s->costs->options[options[i] = (int)(rest % count)];
             seconds += i == 0 && stage == 0 && s->costs->first_differs ? o->first_seconds : o->seconds;
         }
-        if ((best < 0 || seconds < best) && stages_peak(&s->stages, stage, layers, options, NULL) <= room)
+        if ((best < 0 || seconds < best) &&
+            stage_choice_peak(&s->stages, stage, layers, options, NULL) <= room)
             best = seconds;
     }
     return best;
@@ -194,12 +195,12 @@ TEST_LOOP(stages_choose_best,
         int64_t stage = random_below(&state, (uint32_t)s.layout.pp);
         struct stage_choice choice;
         int none[4] = {0}, kind = s.stages.list[stage].kinds - 1;
-        int64_t most = stages_peak(&s.stages, stage, s.chunk_layers[stage], none, NULL),
+        int64_t most = stage_choice_peak(&s.stages, stage, s.chunk_layers[stage], none, NULL),
                 states = s.stages.list[stage].state_bytes +
                          s.chunk_layers[stage] * s.stages.list[stage].layer_state_bytes,
                 room = states +
                        (int64_t)((double)(most - states) * (0.2 + 0.8 * random_below(&state, 1000) / 1e3));
-        bool found = stages_choose(&s.stages, stage, s.chunk_layers[stage], room, &choice);
+        bool found = stage_choice_find(&s.stages, stage, s.chunk_layers[stage], room, &choice);
         double best = best_of_all(&s, stage, room);
         ASSERT_MSG(found == (best >= 0), "try %d: found %d, but %g s are possible", try, found, best);
         if (found) {
@@ -207,7 +208,7 @@ TEST_LOOP(stages_choose_best,
                        "try %d (%s, %d chunks of %d layers): %.9g s, not %.9g s", try,
                        schedule_name(s.layout.schedule), (int)s.layout.virtual_stages,
                        (int)s.chunk_layers[stage], choice.recompute_s[kind], best);
-            int64_t peak = stages_peak(&s.stages, stage, s.chunk_layers[stage], choice.options, NULL);
+            int64_t peak = stage_choice_peak(&s.stages, stage, s.chunk_layers[stage], choice.options, NULL);
             ASSERT_INT(peak, choice.peak_bytes);
             ASSERT(peak <= room);
         }
