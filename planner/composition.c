@@ -6,48 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Things that wait for each other, from a stage's first forward to its last backward: own_s there, and `rounds` times through the
- * stages behind and back. */
-struct chain {
-    double own_s, rounds;
-};
-enum { MOST_CHAINS = 4 };
-
-/* A stage with so many layers. What it recomputes is found when somebody asks. */
-struct cell {
-    enum { CELL_UNKNOWN, CELL_KNOWN, CELL_IMPOSSIBLE } state;
-    int64_t room, arena_bytes;
-    int64_t lowest_peak; /* of the choice in both orders that were tried; 0: in its own */
-    struct stage_choice choice;
-    double work_s; /* its longest chain without leaving it: all it does, but for what may come late */
-    struct chain chains[MOST_CHAINS];
-    int chain_count;
-    double before_s; /* what it puts before stages behind it */
-    double all_s;    /* all its work */
-    double sum_s;    /* from its end until its gradients are summed */
-};
-
 struct composition {
     const struct stages *stages;
+    struct cells cells;
     struct timeline *timeline; /* made when first needed; NULL with one stage */
     int64_t pp, layers;        /* of one chunk of each stage together */
     double
         last_half_s; /* what the first stage does after its last input half; nothing where backward is whole */
-    double message_s, tail_s; /* the least tail */
-    double at_once;           /* stages that have cores at a time */
-    double *behind_s;         /* [stage]: of P_i, what does not depend on layers */
-    double *fill_s;           /* [stage]: until the first micro-batch gets there, but for layers */
-    double fill_layer_s;      /* the least that a layer adds */
-    double *behind_layer_s;   /* [stage]: the least that it grows by a layer */
-    double row_s;             /* through one chunk of each stage, forward, at least */
-    struct cell *cells;       /* [stage * (layers + 1) + layers of a chunk] */
-    int *likes;               /* of each stage: which sketches are its own */
-    int like_count;
-    struct stage_sketch **sketches; /* [like * (layers + 1) + layers of a chunk] */
+    double tail_s;   /* the least tail */
+    double at_once;  /* stages that have cores at a time */
+    double *behind_s;       /* [stage]: of P_i, what does not depend on layers */
+    double *fill_s;         /* [stage]: until the first micro-batch gets there, but for layers */
+    double fill_layer_s;    /* the least that a layer adds */
+    double *behind_layer_s; /* [stage]: the least that it grows by a layer */
     double *
         allowed_s; /* [stage * (layers + 1) + layers left]: how much may come before, for the limit; < 0: no way */
     double bound_s; /* composition_bound()'s answer */
-    bool cut;       /* of some stage, not all choices have been tried */
     /* In a search. */
     double limit_s; /* of the table, or the best step where that is less */
     double most_s;  /* what is slower is not wanted */
@@ -56,34 +30,14 @@ struct composition {
     int64_t *budget;
 };
 
-/* Stages in the middle that stand on the same ground differ in what they keep, and in nothing that a sketch has. */
-static void list_likes(struct composition *c)
-{
-    const struct stage *list = c->stages->list;
-    for (int64_t i = 0; i < c->pp; i++) {
-        bool middle = i > 1 && i < c->pp - 1;
-        c->likes[i] = middle && list[i].ground == list[i - 1].ground ? c->likes[i - 1] : c->like_count++;
-    }
-}
-
-static struct stage_sketch *sketch_of(struct composition *c, int64_t stage, int64_t layers)
-{
-    struct stage_sketch **sketch = &c->sketches[c->likes[stage] * (c->layers + 1) + layers];
-    if (!*sketch) {
-        *sketch = host_alloc(sizeof **sketch);
-        stages_sketch(c->stages, stage, layers, *sketch);
-    }
-    return *sketch;
-}
-
 /* Some stage has at least the average of layers, and what comes after all have met grows with them. */
 static double least_tail(struct composition *c)
 {
     int64_t most = (c->layers + c->pp - 1) / c->pp;
     double tail_s = INFINITY, none[2] = {0, 0};
     for (int64_t i = 0; i < c->pp; i++)
-        if (!i || c->likes[i] != c->likes[i - 1])
-            tail_s = fmin(tail_s, stage_sketch_tail(sketch_of(c, i, most), none).after_s);
+        if (!i || c->cells.likes[i] != c->cells.likes[i - 1])
+            tail_s = fmin(tail_s, stage_sketch_tail(cells_sketch(&c->cells, i, most), none).after_s);
     return tail_s;
 }
 
@@ -109,21 +63,22 @@ static void sum_behind(struct composition *c)
         const struct block_time *t = list[i].costs->times;
         c->behind_s[i] = sum_s;
         c->behind_layer_s[i] = isinf(layer_s) ? 0 : layer_s;
-        sum_s += round_seconds(&t[COST_RECEIVE]) + 2 * c->message_s;
+        sum_s += round_seconds(&t[COST_RECEIVE]) + 2 * c->cells.message_s;
         sum_s += i == c->pp - 1 ? round_seconds(&last[COST_HEAD]) : round_seconds(&t[COST_SEND]);
         layer_s = fmin(layer_s, round_seconds(&t[COST_LAYER]));
         least_forward_s = fmin(least_forward_s, forward_seconds(&t[COST_LAYER]));
-        c->row_s += fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
-                    forward_seconds(&t[COST_SEND]) + c->message_s;
+        c->cells.row_s +=
+            fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
+            forward_seconds(&t[COST_SEND]) + c->cells.message_s;
     }
     c->fill_s = host_alloc((size_t)c->pp * sizeof *c->fill_s);
     c->fill_layer_s = least_forward_s;
     for (int64_t i = 1; i < c->pp; i++) {
         const struct block_time *t = list[i - 1].costs->times;
         c->fill_s[i] = c->fill_s[i - 1] + forward_seconds(&t[i == 1 ? COST_EMBED : COST_RECEIVE]) +
-                       forward_seconds(&t[COST_SEND]) + c->message_s;
+                       forward_seconds(&t[COST_SEND]) + c->cells.message_s;
     }
-    c->row_s += (double)(c->layers - list[0].costs->first_differs) * least_forward_s;
+    c->cells.row_s += (double)(c->layers - list[0].costs->first_differs) * least_forward_s;
 }
 
 struct composition *composition_open(const struct stages *stages)
@@ -134,17 +89,10 @@ struct composition *composition_open(const struct stages *stages)
     c->pp = l->pp;
     c->layers = stages->model->layers / l->virtual_stages;
     const struct stage *first = &stages->list[0];
-    c->message_s = c->pp > 1 ? time_model_message(l, first->costs->message_bytes, first->speed) : 0;
     c->at_once = machine_speed_stages_at_once(first->speed, l);
-    size_t cells = (size_t)(c->pp * (c->layers + 1));
-    c->cells = host_alloc(cells * sizeof *c->cells);
-    c->likes = host_alloc((size_t)c->pp * sizeof *c->likes);
-    list_likes(c);
-    c->sketches = host_alloc((size_t)(c->like_count * (c->layers + 1)) * sizeof(struct stage_sketch *));
+    cells_open(stages, &c->cells);
     c->allowed_s = host_alloc((size_t)((c->pp + 1) * (c->layers + 1)) * sizeof *c->allowed_s);
     c->chosen = host_alloc((size_t)c->pp * sizeof *c->chosen);
-    for (size_t i = 0; i < cells; i++)
-        c->cells[i].room = stages->list[(int64_t)i / (c->layers + 1)].room;
     c->tail_s = least_tail(c);
     sum_behind(c);
     /* Of a layer at least. */
@@ -157,17 +105,8 @@ void composition_close(struct composition *c)
 {
     if (!c)
         return;
-    for (int64_t i = 0; i < c->pp * (c->layers + 1); i++)
-        stage_choice_clear(&c->cells[i].choice);
-    for (int64_t i = 0; i < c->like_count * (c->layers + 1); i++)
-        if (c->sketches[i]) {
-            stage_sketch_clear(c->sketches[i]);
-            free(c->sketches[i]);
-        }
     timeline_free(c->timeline);
-    free(c->cells);
-    free(c->likes);
-    free(c->sketches);
+    cells_close(&c->cells);
     free(c->allowed_s);
     free(c->behind_s);
     free(c->fill_s);
@@ -176,183 +115,24 @@ void composition_close(struct composition *c)
     free(c);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- cells */
-
-static struct cell *cell_at(struct composition *c, int64_t stage, int64_t layers)
-{
-    return &c->cells[stage * (c->layers + 1) + layers];
-}
-
-/* One micro-batch through all chunks; *first: through the first one. */
-static struct stage_passes all_passes(const struct composition *c, int64_t stage, int64_t layers,
-                                      const double recompute_s[2], struct stage_passes *first)
-{
-    struct stage_passes all = {0};
-    const struct stage *s = &c->stages->list[stage];
-    int first_kind = stages_kind(c->stages, stage, 0);
-    for (int kind = 0; kind < s->kinds; kind++) {
-        if (!s->chunks[kind])
-            continue;
-        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
-        all.forward_s += (double)s->chunks[kind] * p.forward_s;
-        all.input_s += (double)s->chunks[kind] * p.input_s;
-        all.weight_s += (double)s->chunks[kind] * p.weight_s;
-        if (kind == first_kind)
-            *first = p;
-    }
-    return all;
-}
-
-/* The terms of the bound. */
-static void weigh_cell(const struct composition *c, int64_t stage, int64_t layers,
-                       const double recompute_s[2], double *work_s, double *before_s)
-{
-    int64_t micro_batches = layout_micro_batches(&c->stages->layout);
-    struct stage_passes first = {0}, all = all_passes(c, stage, layers, recompute_s, &first);
-    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
-    double late = halves ? (double)min_i64(micro_batches, stage + 1) : 0;
-    *work_s = (double)micro_batches * (all.forward_s + all.input_s + all.weight_s) - late * all.weight_s;
-    /* All stages begin with a layer at least, and stage 0 ends with a weight half. */
-    *before_s = first.forward_s + first.input_s + (halves ? 0 : first.weight_s) + 2 * c->message_s;
-}
-
-static double all_seconds(const struct composition *c, int64_t stage, int64_t layers,
-                          const double recompute_s[2])
-{
-    struct stage_passes first, all = all_passes(c, stage, layers, recompute_s, &first);
-    return (double)layout_micro_batches(&c->stages->layout) * (all.forward_s + all.input_s + all.weight_s);
-}
-
-static void add_chain(struct cell *cell, double own_s, double rounds)
-{
-    cell->chains[cell->chain_count++] = (struct chain){own_s, rounds};
-}
-
-/* The least of the stage's kinds of chunks. */
-static struct stage_passes least_passes(const struct composition *c, int64_t stage, int64_t layers,
-                                        const double recompute_s[2])
-{
-    struct stage_passes least = {INFINITY, INFINITY, INFINITY};
-    const struct stage *s = &c->stages->list[stage];
-    for (int kind = 0; kind < s->kinds; kind++) {
-        if (!s->chunks[kind])
-            continue;
-        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
-        least.forward_s = fmin(least.forward_s, p.forward_s);
-        least.input_s = fmin(least.input_s, p.input_s);
-        least.weight_s = fmin(least.weight_s, p.weight_s);
-    }
-    return least;
-}
-
-/* Of a stage with one chunk, whose passes take turns. */
-static void list_turns(const struct composition *c, int64_t stage, const struct stage_passes *p,
-                       struct cell *cell)
-{
-    bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1;
-    int64_t m = layout_micro_batches(&c->stages->layout), w = min_i64(m, c->pp - stage);
-    double f = p->forward_s, b = p->input_s + (halves ? 0 : p->weight_s), own_s = (double)m * (f + b);
-    /* Weight halves that come before the last forward, and before the last backward. */
-    double early_s = halves ? (double)max_i64(m - w - stage, 0) * p->weight_s : 0;
-    double late_s = halves ? (double)max_i64(m - 1 - stage, 0) * p->weight_s : 0;
-    add_chain(cell, own_s - (double)(w - 1) * b + early_s, 1);
-    add_chain(cell, own_s - (double)(w - 1) * f + late_s, 1);
-    int64_t rounds = (m - 1) / w + 1;
-    if (rounds < 2)
-        return;
-    add_chain(cell, own_s - (double)(w - 1) * (f + b) + early_s, 2);
-    add_chain(cell, own_s - (double)((rounds - 1) * (w - 1)) * (f + b), (double)rounds);
-}
-
-static void list_chains(const struct composition *c, int64_t stage, int64_t layers,
-                        const double recompute_s[2], struct cell *cell)
-{
-    const struct layout *l = &c->stages->layout;
-    struct stage_passes p = least_passes(c, stage, layers, recompute_s);
-    double m = (double)layout_micro_batches(l), v = (double)l->virtual_stages, pp = (double)c->pp;
-    double b = p.input_s + p.weight_s, t = p.forward_s + b;
-    cell->chain_count = 0;
-    if (c->pp == 1)
-        return;
-    if (l->schedule == SCHEDULE_GPIPE) {
-        add_chain(cell, m * t, 1);
-    } else if (l->schedule == SCHEDULE_INTERLEAVED) {
-        /* Passes of chunks: some take turns, before the last forward and behind the first backward. */
-        double w = 2 * (pp - (double)stage - 1) + (v - 1) * pp + 1, turns = fmax(v * m - w, 0);
-        double back = (v - 1) * pp;
-        add_chain(cell, v * m * p.forward_s + (turns + 1 + back) * b, 1);
-        add_chain(cell, (v - 1) * c->row_s + (turns + 1) * p.forward_s + v * m * b, 1);
-        if (turns > 0)
-            add_chain(cell, (v - 1) * c->row_s + (turns + 1) * t + back * b, 2);
-    } else {
-        list_turns(c, stage, &p, cell);
-    }
-}
-
-static struct cell *known_cell(struct composition *c, int64_t stage, int64_t layers)
-{
-    struct cell *cell = cell_at(c, stage, layers);
-    if (cell->state != CELL_UNKNOWN)
-        return cell;
-    cell->state = CELL_IMPOSSIBLE;
-    if (stage_choice_find(c->stages, stage, layers, cell->room, &cell->choice)) {
-        cell->state = CELL_KNOWN;
-        weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
-        list_chains(c, stage, layers, cell->choice.least_s, cell);
-        c->cut |= cell->choice.least_s[0] < cell->choice.recompute_s[0];
-        /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
-        double sum_s = stage_sketch_tail(sketch_of(c, stage, layers), cell->choice.recompute_s).before_s;
-        cell->all_s = all_seconds(c, stage, layers, cell->choice.least_s);
-        cell->sum_s = sum_s;
-    }
-    return cell;
-}
-
 const struct stage_choice *composition_choice(struct composition *c, int64_t stage, int64_t layers)
 {
-    return &known_cell(c, stage, layers)->choice;
+    return &cells_find(&c->cells, stage, layers)->choice;
 }
 
 int64_t *composition_arena(struct composition *c, int64_t stage, int64_t layers)
 {
-    return &cell_at(c, stage, layers)->arena_bytes;
-}
-
-/* Where the lowest layer is apart, it stays. */
-static void reverse(int *options, int64_t from, int64_t count)
-{
-    for (int64_t low = from, high = count - 1; low < high; low++, high--) {
-        int option = options[low];
-        options[low] = options[high];
-        options[high] = option;
-    }
+    return &cells_at(&c->cells, stage, layers)->arena_bytes;
 }
 
 bool composition_turn_over(struct composition *c, int64_t stage, int64_t layers)
 {
-    struct cell *cell = cell_at(c, stage, layers);
-    int *options = cell->choice.options;
-    int64_t from = stage == 0 && c->stages->list[0].costs->first_differs;
-    if (cell->lowest_peak || layers - from < 2)
-        return false;
-    reverse(options, from, layers);
-    int64_t peak = stage_choice_peak(c->stages, stage, layers, options, NULL);
-    if (peak > cell->room) {
-        reverse(options, from, layers);
-        return false;
-    }
-    cell->lowest_peak = min_i64(cell->choice.peak_bytes, peak);
-    cell->choice.peak_bytes = peak;
-    cell->arena_bytes = 0;
-    return true;
+    return cells_turn_over(&c->cells, stage, layers);
 }
 
 void composition_tighten(struct composition *c, int64_t stage, int64_t layers, int64_t less)
 {
-    struct cell *cell = cell_at(c, stage, layers);
-    int64_t peak = cell->lowest_peak ? cell->lowest_peak : cell->choice.peak_bytes;
-    stage_choice_clear(&cell->choice);
-    *cell = (struct cell){.room = peak - less};
+    cells_tighten(&c->cells, stage, layers, less);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- table */
@@ -360,12 +140,8 @@ void composition_tighten(struct composition *c, int64_t stage, int64_t layers, i
 /* Even without recomputation, is the stage too slow for the limit? Spares finding out what it recomputes. */
 static bool too_slow(struct composition *c, int64_t stage, int64_t layers, double limit_s)
 {
-    static const double none[2] = {0, 0};
-    double work_s, before_s;
-    struct cell *cell = cell_at(c, stage, layers);
-    if (cell->state == CELL_KNOWN)
-        return cell->work_s > limit_s;
-    weigh_cell(c, stage, layers, none, &work_s, &before_s);
+    struct cell *cell = cells_at(&c->cells, stage, layers);
+    double work_s = cell->state == CELL_KNOWN ? cell->work_s : cells_least_work(&c->cells, stage, layers);
     return work_s > limit_s;
 }
 
@@ -402,7 +178,7 @@ static double least_fill(const struct composition *c, int64_t stage, int64_t lef
 /* How much may come before this stage when it has `layers` layers and `left` are left with it. */
 static double allowed_with(struct composition *c, int64_t stage, int64_t layers, int64_t left, double limit_s)
 {
-    const struct cell *cell = known_cell(c, stage, layers);
+    const struct cell *cell = cells_find(&c->cells, stage, layers);
     if (cell->state != CELL_KNOWN)
         return -1;
     double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - layers];
@@ -441,7 +217,7 @@ static bool fill_table(struct composition *c, double step_limit_s)
         for (int64_t layers = 1; layers <= c->layers - (c->pp - 1); layers++) {
             if (too_slow(c, stage, layers, limit_s))
                 break;
-            const struct cell *cell = known_cell(c, stage, layers);
+            const struct cell *cell = cells_find(&c->cells, stage, layers);
             if (cell->state != CELL_KNOWN && cell->room == c->stages->list[stage].room)
                 break; /* where so many do not fit, more do not */
             spend(c, (c->layers - layers - c->pp + 2) / TABLE_PARTS);
@@ -493,10 +269,10 @@ static double step_of(struct composition *c, const int64_t *layers, double *ends
     const struct layout *l = &c->stages->layout;
     size_t chunks = (size_t)layout_chunks(l);
     double *seconds = host_alloc(3 * chunks * sizeof *seconds);
-    struct schedule_times times = {seconds, seconds + chunks, seconds + 2 * chunks, c->message_s};
+    struct schedule_times times = {seconds, seconds + chunks, seconds + 2 * chunks, c->cells.message_s};
     for (int64_t i = 0; i < c->pp; i++) {
         const struct stage_choice *choice = composition_choice(c, i, layers[i]);
-        tails[i] = stage_sketch_tail(sketch_of(c, i, layers[i]), choice->recompute_s);
+        tails[i] = stage_sketch_tail(cells_sketch(&c->cells, i, layers[i]), choice->recompute_s);
         for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
             int kind = stages_kind(c->stages, i, chunk);
             struct stage_passes p = stages_passes(c->stages, i, layers[i], kind, choice->recompute_s[kind]);
@@ -520,7 +296,7 @@ static bool cores_are_too_slow(struct composition *c)
 {
     double work_s = 0;
     for (int64_t i = 0; i < c->pp; i++) {
-        const struct cell *cell = cell_at(c, i, c->chosen[i]);
+        const struct cell *cell = cells_at(&c->cells, i, c->chosen[i]);
         work_s += cell->all_s + cell->sum_s;
     }
     return work_s / c->at_once + c->tail_s >= fmin(c->best->step_s, c->most_s);
@@ -559,7 +335,7 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
         double best = -1, excess = limit_s - (c->limit_s - c->tail_s - c->last_half_s);
         int64_t next = 0;
         for (int64_t layers = 1; layers <= left; layers++) {
-            if (cell_at(c, stage, layers)->state != CELL_KNOWN)
+            if (cells_at(&c->cells, stage, layers)->state != CELL_KNOWN)
                 continue;
             double spare = allowed_with(c, stage, layers, left, limit_s) - before_s;
             bool later = spare < spent || (spare == spent && layers > last);
@@ -571,7 +347,8 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
         if (!next)
             return;
         c->chosen[stage] = next;
-        choose_from(c, stage + 1, left - next, before_s + cell_at(c, stage, next)->before_s, limit_s);
+        choose_from(c, stage + 1, left - next, before_s + cells_at(&c->cells, stage, next)->before_s,
+                    limit_s);
         spent = best;
         last = next;
     }
@@ -597,7 +374,7 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
         if (fill_table(c, near_s))
             choose_from(c, 0, c->layers, 0, near_s - c->tail_s - c->last_half_s);
     }
-    out->proved = out->proved && !c->cut && near_s >= fmin(limit_s, out->step_s);
+    out->proved = out->proved && !c->cells.cut && near_s >= fmin(limit_s, out->step_s);
     return 0;
 }
 
@@ -614,7 +391,7 @@ struct step_time composition_time(struct composition *c, const struct compositio
     struct step_time least = {.bubble = INFINITY};
     double total_s = step_of(c, best->layers, ends_s, tails);
     for (int64_t i = 0; i < c->pp; i++) {
-        const struct stage_sketch *sketch = sketch_of(c, i, best->layers[i]);
+        const struct stage_sketch *sketch = cells_sketch(&c->cells, i, best->layers[i]);
         /* A sketch serves several stages: this one's recomputation. */
         stage_sketch_tail((struct stage_sketch *)sketch,
                           composition_choice(c, i, best->layers[i])->recompute_s);

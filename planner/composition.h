@@ -35,7 +35,7 @@
 #ifndef MEMPLAN_PLANNER_COMPOSITION_H
 #define MEMPLAN_PLANNER_COMPOSITION_H
 
-#include "planner/stage_choice.h"
+#include "planner/cells.h"
 #include "planner/timeline.h"
 
 #include <stdbool.h>
