@@ -1,5 +1,5 @@
-/* Commands of a script, from its first character to its last. Conditions and loops are walked over, each line once, so that a
- * launch inside of one is found; what they assign is unknown from then on. */
+/* Commands of a script, from its first character to its last. Conditions that cannot be decided, and loops, are walked over, each
+ * line once, so that a launch inside of one is found; what they assign is unknown from then on. */
 #include "jobs/shell_parse.h"
 
 #include "base/text.h"
@@ -141,13 +141,18 @@ static int run_builtin(struct parser *p, struct command *c, const char *name)
 static int finish_command(struct parser *p, struct command *c)
 {
     const char *name = c->words.count ? c->words.list[0].text : "";
+    bool test = shell_is_one_of(name, testing);
+    if (c->words.count)
+        shell_test(p, test && strcmp(name, "test") ? &c->words : NULL, 1);
+    if (shell_is_passed(p))
+        return 0;
     if (p->called && c->declares && shell_is_one_of(name, local) && keep_locals(p, c))
         return -1;
     for (int i = 0; i < c->assigned_count; i++)
         if ((!c->words.count || c->declares || shell_is_setting(c->assigned[i])) &&
             shell_assign(p, c->assigned[i]))
             return -1;
-    if (!c->words.count || c->declares || shell_is_one_of(name, testing))
+    if (!c->words.count || c->declares || test)
         return 0;
     int status = run_builtin(p, c, name);
     if (status > 0)
@@ -214,7 +219,7 @@ static int read_simple(struct parser *p)
         }
     }
     for (int i = here_before; i < p->here_count; i++)
-        p->here[i].target = c.target;
+        p->here[i].target = shell_is_passed(p) ? (struct glyphs){0} : c.target;
     const char *name = c.words.count ? c.words.list[0].text : "";
     if (finish_command(p, &c))
         return -1;
@@ -224,11 +229,29 @@ static int read_simple(struct parser *p)
     return 0;
 }
 
+/* Up to )), and behind it. */
+static int skip_arithmetic(struct parser *p)
+{
+    while (p->at < p->end && !shell_starts(p, "))")) {
+        const char *next = shell_skip(p->at, p->end, 0);
+        if (!next)
+            return shell_broken(p, "a condition is not closed");
+        shell_advance(p, next);
+    }
+    if (p->at == p->end)
+        return shell_broken(p, "a condition is not closed");
+    p->at += 2;
+    shell_test(p, NULL, 0);
+    shell_skip_blanks(p);
+    p->tested = shell_starts(p, "&&") || shell_starts(p, "||");
+    return 0;
+}
+
 static int read_operator(struct parser *p)
 {
     if (shell_starts(p, "((")) {
         p->at += 2;
-        return shell_skip_condition(p, "))");
+        return skip_arithmetic(p);
     }
     char c = *p->at++;
     if (c == '(')

@@ -11,11 +11,12 @@ const char *shell_inside(const struct parser *p)
     for (int i = p->open_count - 1; i >= 0; i--)
         switch (p->open[i]) {
         case 'i':
-            return "an if";
+        case 'c':
+            if (p->choices[i].branch == SHELL_RUNS)
+                break;
+            return p->open[i] == 'i' ? "an if" : "a case";
         case 'l':
             return "a loop";
-        case 'c':
-            return "a case";
         case 'f':
             return "a function";
         case 't':
@@ -28,6 +29,7 @@ int shell_open_block(struct parser *p, char kind)
 {
     if (p->open_count == SHELL_MOST_OPEN)
         return shell_broken(p, "blocks are nested too deep");
+    p->choices[p->open_count] = (struct shell_choice){0};
     p->open[p->open_count++] = kind;
     return 0;
 }
@@ -43,33 +45,17 @@ int shell_close_block(struct parser *p, const char *kinds, const char *word)
     return 0;
 }
 
-/* Up to a word that ends it: ]] or )). */
-int shell_skip_condition(struct parser *p, const char *closer)
-{
-    while (p->at < p->end && !shell_starts(p, closer)) {
-        const char *next = shell_skip(p->at, p->end, 0);
-        if (!next)
-            return shell_broken(p, "a condition is not closed");
-        shell_advance(p, next);
-    }
-    if (p->at == p->end)
-        return shell_broken(p, "a condition is not closed");
-    p->at += strlen(closer);
-    shell_skip_blanks(p);
-    p->tested = shell_starts(p, "&&") || shell_starts(p, "||");
-    return 0;
-}
-
 /* `for NAME in ...` up to its end. */
 static int read_for(struct parser *p)
 {
     shell_skip_blanks(p);
     size_t length = shell_name_length(p->at, p->end);
     int line = p->line;
-    if (length && shell_forget(p->scope, p->at, length,
-                               arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d",
-                                            (int)length, p->at, line),
-                               line, p->err))
+    if (length && !shell_is_passed(p) &&
+        shell_forget(
+            p->scope, p->at, length,
+            arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d", (int)length, p->at, line),
+            line, p->err))
         return -1;
     while (p->at < p->end && *p->at != '\n' && *p->at != ';') {
         const char *next = shell_skip(p->at, p->end, 0);
@@ -82,6 +68,9 @@ static int read_for(struct parser *p)
 
 static int read_case(struct parser *p)
 {
+    shell_skip_blanks(p);
+    const char *start = p->at;
+    int line = p->line;
     while (p->at < p->end && !(shell_starts(p, "in") && p->at + 2 < p->end &&
                                isspace((unsigned char)p->at[2]) && isspace((unsigned char)p->at[-1]))) {
         const char *next = shell_skip(p->at, p->end, 0);
@@ -89,15 +78,25 @@ static int read_case(struct parser *p)
             return shell_broken(p, "a case is not closed");
         shell_advance(p, next);
     }
+    const char *subject = p->at;
     if (p->at < p->end)
         p->at += 2;
     p->pattern = true;
-    return shell_open_block(p, 'c');
+    if (shell_open_block(p, 'c'))
+        return -1;
+    struct parser in = *p;
+    in.at = start;
+    in.line = line;
+    if (shell_read_subject(&in, subject))
+        return -1;
+    p->choices[p->open_count - 1] = in.choices[p->open_count - 1];
+    return 0;
 }
 
 int shell_read_pattern(struct parser *p)
 {
     p->pattern = false;
+    const char *from = p->at;
     if (shell_starts(p, "esac"))
         return 0;
     while (p->at < p->end && *p->at != ')') {
@@ -106,6 +105,7 @@ int shell_read_pattern(struct parser *p)
             return shell_broken(p, "a case is not closed");
         shell_advance(p, next);
     }
+    shell_match(p, from, p->at);
     p->at += p->at < p->end;
     return 0;
 }
@@ -131,7 +131,11 @@ bool shell_skip_function_name(struct parser *p, const char *stop)
 enum reserved {
     NOT_RESERVED,
     PASSED,
+    NEGATES,
     OPENS_IF,
+    ELIF,
+    THEN,
+    ELSE,
     OPENS_LOOP,
     OPENS_FOR,
     OPENS_CASE,
@@ -148,10 +152,10 @@ static const struct {
     const char *word;
     enum reserved what;
 } reserved_words[] = {
-    {"if", OPENS_IF},      {"then", PASSED},       {"elif", PASSED},      {"else", PASSED},
+    {"if", OPENS_IF},      {"then", THEN},         {"elif", ELIF},        {"else", ELSE},
     {"fi", CLOSES_IF},     {"for", OPENS_FOR},     {"select", OPENS_FOR}, {"while", OPENS_LOOP},
     {"until", OPENS_LOOP}, {"do", PASSED},         {"done", CLOSES_LOOP}, {"case", OPENS_CASE},
-    {"esac", CLOSES_CASE}, {"{", OPENS_BRACE},     {"}", CLOSES_BRACE},   {"!", PASSED},
+    {"esac", CLOSES_CASE}, {"{", OPENS_BRACE},     {"}", CLOSES_BRACE},   {"!", NEGATES},
     {"time", PASSED},      {"function", FUNCTION}, {"[[", CONDITION},
 };
 
@@ -185,7 +189,22 @@ int shell_read_reserved(struct parser *p, const char *stop)
     shell_advance(p, stop);
     switch (what) {
     case OPENS_IF:
-        return shell_open_block(p, 'i');
+        if (shell_open_block(p, 'i'))
+            return -1;
+        shell_begin_condition(p);
+        return 0;
+    case ELIF:
+        shell_begin_condition(p);
+        return 0;
+    case THEN:
+        shell_begin_branch(p);
+        return 0;
+    case ELSE:
+        shell_begin_else(p);
+        return 0;
+    case NEGATES:
+        shell_test(p, NULL, 0);
+        return 0;
     case OPENS_LOOP:
         return shell_open_block(p, 'l');
     case OPENS_FOR:
@@ -207,7 +226,7 @@ int shell_read_reserved(struct parser *p, const char *stop)
     case FUNCTION:
         return read_function(p);
     case CONDITION:
-        return shell_skip_condition(p, "]]");
+        return shell_read_condition(p);
     default:
         return 0;
     }

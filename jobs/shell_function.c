@@ -10,7 +10,7 @@ int shell_open_function(struct parser *p)
 {
     struct shell_functions *all = p->functions;
     struct scope *s = p->scope;
-    bool kept = all->count < SHELL_MOST_FUNCTIONS && p->open_count < SHELL_MOST_OPEN;
+    bool kept = all->count < SHELL_MOST_FUNCTIONS && p->open_count < SHELL_MOST_OPEN && !shell_is_passed(p);
     p->function_next = false;
     if (kept) {
         struct shell_function *f = &all->list[all->count++];

@@ -1,5 +1,6 @@
 /* A script while it is walked over: what the files of the shell reader share. shell.c reads commands; shell_word.c says where
- * words end; shell_assign.c keeps what is assigned; shell_blocks.c knows the words that open and close blocks; shell_here.c
+ * words end; shell_assign.c keeps what is assigned; shell_blocks.c knows the words that open and close blocks; shell_condition.c which
+ * branches run; shell_here.c
  * redirections and here-documents; shell_function.c functions; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
 #ifndef MEMPLAN_JOBS_SHELL_PARSE_H
 #define MEMPLAN_JOBS_SHELL_PARSE_H
@@ -41,6 +42,16 @@ struct shell_functions {
     int64_t walked; /* bytes of bodies in these */
 };
 
+enum shell_truth { SHELL_UNDECIDED, SHELL_FALSE, SHELL_TRUE };
+
+/* An `if` or a `case` that is open. */
+struct shell_choice {
+    enum { SHELL_MAY_RUN, SHELL_RUNS, SHELL_PASSED } branch; /* of the part that is being read */
+    bool taken; /* no part behind it runs, since this or one before is sure to be the one */
+    bool open;  /* of a part so far it is not known whether it runs */
+    const char *subject; /* of a case, NULL: unknown */
+};
+
 /* Of the lists of the script that is put together. */
 struct shell_rooms {
     int commands, files, skipped, batch;
@@ -53,6 +64,9 @@ struct parser {
     struct shell_script *out;
     struct shell_rooms *rooms;
     char open[SHELL_MOST_OPEN];
+    struct shell_choice choices[SHELL_MOST_OPEN]; /* of an open 'i' or 'c' */
+    int tests; /* commands since the last if or elif */
+    enum shell_truth truth; /* of the last of them */
     struct shell_function *function_of[SHELL_MOST_OPEN]; /* of an open 'f' */
     int open_count, open_base; /* blocks below open_base are those of a caller */
     struct shell_functions *functions;
@@ -118,14 +132,28 @@ const char *shell_inside(const struct parser *p);
 int shell_open_block(struct parser *p, char kind);
 /* `kinds` are those that `word` may close. */
 int shell_close_block(struct parser *p, const char *kinds, const char *word);
-/* Past ]] or )). */
-int shell_skip_condition(struct parser *p, const char *closer);
 /* A pattern of a case, with its ). */
 int shell_read_pattern(struct parser *p);
 /* Whether NAME ( ) stands there, whose name ends at `stop`; moves behind it. */
 bool shell_skip_function_name(struct parser *p, const char *stop);
 /* The reserved word up to `stop`, and what belongs to it. 1: it is none. */
 int shell_read_reserved(struct parser *p, const char *stop);
+
+/* ---- shell_condition.c ---- */
+
+/* A command in a condition: `brackets` words at either end are [ and ]; NULL: no test that could be decided. */
+void shell_test(struct parser *p, const struct words *words, int brackets);
+/* Behind [[: up to its ]], and behind that. */
+int shell_read_condition(struct parser *p);
+/* At `if` and `elif`; at `then`; at `else`. */
+void shell_begin_condition(struct parser *p);
+void shell_begin_branch(struct parser *p);
+void shell_begin_else(struct parser *p);
+/* Whether what stands here is sure not to run. */
+bool shell_is_passed(const struct parser *p);
+/* What stands behind `case`, up to `end`; a pattern from there to there. */
+int shell_read_subject(struct parser *p, const char *end);
+void shell_match(struct parser *p, const char *from, const char *end);
 
 /* ---- shell_function.c ---- */
 

@@ -20,12 +20,12 @@ static const struct expected scripts[] = {
     {"arrays.sh", "Megatron-LM", JOB_REPLICATED, 8, 1, 8, 1, 16, 2048, "", ""},
     {"slurm_accelerate.sh", "Hugging Face Trainer", JOB_FSDP1, 32, 32, 1, 2, 256, 4096, "",
      "source ~/venv/bin/activate"},
-    {"functions.sh", "Megatron-LM", JOB_REPLICATED, 16, 4, 4, 1, 64, 4096, "", "$OPTIONS"},
+    {"functions.sh", "Megatron-LM", JOB_REPLICATED, 16, 4, 4, 1, 64, 4096, "", ""},
     {"heredoc.sh", "Hugging Face Trainer", JOB_ZERO2, 4, 4, 1, 2, 8, 2048, "", ""},
     {"slurm_container.sh", "Megatron-LM", JOB_DISTRIBUTED_OPTIMIZER, 16, 8, 2, 2, 128, 2048, "", ""},
     {"mpi_module.sh", "torchtitan", JOB_FSDP2, 8, 4, 2, 1, 4, 8192, "", ""},
     {"plain_python.sh", "Hugging Face Trainer", JOB_REPLICATED, 1, 1, 1, 4, 4, 1024, "", ""},
-    {"trl_command.sh", "Hugging Face Trainer", JOB_REPLICATED, 0, 0, 1, 1, 0, 4096, "ranks", "$ARGS"},
+    {"trl_command.sh", "Hugging Face Trainer", JOB_REPLICATED, 0, 0, 1, 1, 0, 4096, "ranks", ""},
     {"accelerate_options.sh", "Hugging Face Trainer", JOB_ZERO2, 8, 8, 1, 1, 8, 2048, "", "$EXTRA"},
 };
 

@@ -127,7 +127,7 @@ TEST(shell_blocks, "blocks are walked over once; commands inside say so")
 {
     struct error err = {0};
     ASSERT_OK(read_script(
-        "f() { run a; }\nfor i in 1 2; do run $i; done\ncase $1 in a|b) run b;; *) run c;; esac\n"
+        "f() { run a; }\nfor i in 1 2; do run $i; done\ncase $UNSET in a|b) run b;; *) run c;; esac\n"
         "while true; do run d; done\nif a; then run e; elif b; then run f; else run g; fi\nrun h\n",
         &err));
     static const char *const inside[] = {"a function", "a loop", "a case", "a case", "a loop", "an if"};
@@ -139,6 +139,37 @@ TEST(shell_blocks, "blocks are walked over once; commands inside say so")
         }
     ASSERT(!script.commands[script.command_count - 1].inside);
     arena_free(arena);
+}
+
+TEST(shell_decided, "conditions of which all is known are decided: what does not run is passed over")
+{
+    assert_words("if [ \"$1\" = one ]; then A=1; else A=2; fi\nrun $A", "[run][1]");
+    assert_words("if [ \"$1\" != one ]; then A=1; elif [[ $# -ge 2 ]]; then A=2; else A=3; fi\nrun $A",
+                 "[run][2]");
+    assert_words("A=0\nif [[ $1 == two ]]; then\n  A=1\nelif [ -n \"${B:-}\" ]; then A=2\nfi\nrun $A",
+                 "[run][0]");
+    assert_words("if [ ! -z \"$1\" ]; then run yes; else run no; fi", "[run][yes]");
+    assert_words("if [ x = y ]; then cat > f <<E\nfi\nE\nfi\nrun it", "[run][it]");
+    assert_words("case \"$1\" in two) A=2;; o?e|three) A=1;; *) A=3;; esac\nrun $A", "[run][1]");
+    assert_words("case $# in \"1\") A=1;; esac\nA=${A:-none}\nrun $A", "[run][none]");
+    assert_words("if [ a = b ]; then f() { A=1; }; else f() { A=2; }; fi\nf\nrun $A", "[run][2]");
+    /* a part that runs inside of one that may not */
+    assert_words("if x; then if [ a = a ]; then A=1; fi; fi\nrun $A", "[run]?[$A]");
+}
+
+TEST(shell_undecided,
+     "conditions of which something is unknown, or that may be otherwise the next time, are not")
+{
+    assert_words("if [ \"$UNSET\" = one ]; then A=1; else A=2; fi\nrun $A", "[run]?[$A]");
+    assert_words("if x; then A=1; elif [ a = a ]; then A=2; else A=3; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [ a = a ] && x; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if ! [ a = b ]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [ -f \"$1\" ]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ $1 == o* ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ a == a && x ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("N=1\nwhile x; do if [ $N -gt 1 ]; then A=2; fi; N=2; done\nrun $A", "[run]?[$A]");
+    assert_words("case $1 in $X) A=1;; *) A=2;; esac\nrun $A", "[run]?[$A]");
+    assert_words("case $UNSET in a) A=1;; *) A=2;; esac\nrun $A", "[run]?[$A]");
 }
 
 TEST(shell_conditions, "an assignment behind && or || may not have happened")
