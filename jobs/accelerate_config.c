@@ -3,7 +3,6 @@
 #include "jobs/accelerate_config.h"
 
 #include "jobs/setting.h"
-#include "jobs/yaml.h"
 
 #include <string.h>
 
@@ -79,16 +78,12 @@ static int read_config(struct training_job *job, const struct word *path, const 
                        struct error *err)
 {
     struct pairs pairs = {.file = path->text};
-    const char *text;
-    size_t length;
-    int status = job_file_text(job, files, path->text, &text, &length, err);
+    int status = job_file_yaml(job, files, &pairs, err);
     if (status > 0)
         job_note(job, FACT_MISSING, "accelerate configuration", path->text,
                  "there is no such file; correct the path");
     if (status)
         return status < 0 ? -1 : 0;
-    if (yaml_read(text, length, job->facts.arena, &pairs, err))
-        return -1;
     int kept = 0;
     for (int i = 0; i < pairs.count; i++) {
         pairs.list[i].key = plain_name(pairs.list[i].key);
@@ -96,11 +91,6 @@ static int read_config(struct training_job *job, const struct word *path, const 
             pairs.list[kept++] = pairs.list[i];
     }
     pairs.count = kept;
-    for (int i = 0; i < files->edits.count; i++) {
-        const struct job_edit *edit = &files->edits.list[i];
-        if (edit->place == JOB_EDIT_FILE && !strcmp(edit->file, path->text))
-            pairs_add(&pairs, job->facts.arena, edit->name, edit->value, 0);
-    }
     return setting_read_pairs(&table, job, &pairs, err);
 }
 

@@ -14,12 +14,47 @@ static bool has_option(const struct launch *launch, const char *name)
     return false;
 }
 
+bool hf_is_trl(const char *program)
+{
+    static const char *const names[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "reward", "trl"};
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strncmp(name, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length > size && !strcmp(text + length - size, end);
+}
+
+bool hf_is_json(const char *file)
+{
+    return ends_with(file, ".json");
+}
+
+/* HfArgumentParser takes one as the first argument, TrlParser behind --config. */
+int hf_options_file(const struct words *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        const char *text = w->list[i].text;
+        bool named = i && !strcmp(w->list[i - 1].text, "--config");
+        bool file = hf_is_json(text) || ends_with(text, ".yaml") || ends_with(text, ".yml");
+        if (file && text[0] != '-' && (!i || named))
+            return i;
+    }
+    return -1;
+}
+
 static bool is(const struct launch *launch)
 {
+    const struct words *w = &launch->arguments;
+    int file = hf_options_file(w);
     return has_option(launch, "--model_name_or_path") ||
            has_option(launch, "--per_device_train_batch_size") || has_option(launch, "--config_name") ||
-           has_option(launch, "--output_dir") ||
-           (launch->arguments.count == 1 && strstr(launch->arguments.list[0].text, ".json"));
+           has_option(launch, "--output_dir") || file == 0 || (file > 0 && hf_is_trl(launch->program));
 }
 
 static enum workload_library library(const struct training_job *job)
@@ -68,7 +103,7 @@ static const struct optimizer_rule optimizers[] = {
 const struct framework hf_framework = {
     .name = "Hugging Face Trainer",
     .version = HF_VERSION,
-    .programs = "run_clm* run_mlm* sft*",
+    .programs = "run_clm* run_mlm* run_sft* sft* dpo* grpo* orpo* kto*",
     .is = is,
     .read = hf_read,
     .changes = hf_changes,

@@ -9,6 +9,11 @@
 extern const struct framework hf_framework;
 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
+/* Programs of TRL go by its trainers' names. */
+bool hf_is_trl(const char *program);
+/* The place of a file of options among a program's arguments; -1: none is there. */
+int hf_options_file(const struct words *arguments);
+bool hf_is_json(const char *file);
 void hf_changes(struct proposals *p, bool larger);
 
 #endif

@@ -99,25 +99,44 @@ static const char irrelevant[] =
 
 static const struct setting_table table = {rules, irrelevant, HF_VERSION, true};
 
-/* run_clm.py args.json: the options as the keys of an object. */
-static int read_arguments(struct training_job *job, const struct launch *launch,
-                          const struct job_files *files, struct error *err)
+/* The keys of an object, or of YAML, are options. */
+static int read_options_file(struct training_job *job, const struct word *file, const struct job_files *files,
+                             struct error *err)
 {
-    const struct words *w = &launch->arguments;
-    if (w->count != 1 || w->list[0].text[0] == '-')
-        return setting_read_words(&table, job, w, NULL, err);
-    struct pairs pairs = {.file = w->list[0].text};
-    json_t *object;
-    int status = job_file_json(job, files, pairs.file, &object, err);
+    struct pairs pairs = {.file = file->text};
+    json_t *object = NULL;
+    bool json = hf_is_json(pairs.file);
+    int status =
+        json ? job_file_json(job, files, pairs.file, &object, err) : job_file_yaml(job, files, &pairs, err);
     if (status > 0)
         return error_set(err, "%s: there is no such file of options; correct the path", pairs.file);
     if (status)
         return -1;
-    pairs_from_json(&pairs, job->facts.arena, object);
+    if (json)
+        pairs_from_json(&pairs, job->facts.arena, object);
     json_decref(object);
     for (int i = 0; i < pairs.count; i++)
         pairs.list[i].key = arena_printf(job->facts.arena, "--%s", pairs.list[i].key);
     return setting_read_pairs(&table, job, &pairs, err);
+}
+
+/* run_clm.py args.json, run_sft.py args.yaml --bf16, sft.py --config args.yaml --bf16: what stands on the line comes before the
+ * file, so it is read behind it. */
+static int read_arguments(struct training_job *job, const struct launch *launch,
+                          const struct job_files *files, struct error *err)
+{
+    struct words rest = launch->arguments;
+    int at = hf_options_file(&rest);
+    if (at < 0)
+        return setting_read_words(&table, job, &rest, NULL, err);
+    if (read_options_file(job, &rest.list[at], files, err))
+        return -1;
+    struct words before = {rest.list, at ? at - 1 : 0}; /* without --config itself */
+    rest = (struct words){rest.list + at + 1, rest.count - at - 1};
+    return setting_read_words(&table, job, &before, NULL, err) ||
+                   setting_read_words(&table, job, &rest, NULL, err)
+               ? -1
+               : 0;
 }
 
 /* ---- the model ---- */
@@ -306,15 +325,9 @@ static void read_adapter(struct training_job *job)
     a->weight_bits = s->load_4bit ? 4 : s->load_8bit ? 8 : 0;
 }
 
-/* Programs of TRL go by its trainers' names. */
 static bool is_trl(const struct training_job *job)
 {
-    static const char *const names[] = {"sft", "dpo", "kto", "orpo", "cpo", "reward", "trl"};
-    const char *slash = strrchr(job->launch.program, '/'), *name = slash ? slash + 1 : job->launch.program;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strncmp(name, names[i], strlen(names[i])))
-            return true;
-    return false;
+    return hf_is_trl(job->launch.program);
 }
 
 /* TRL cuts texts at 1024 tokens. run_clm.py and run_mlm.py cut them into blocks as long as the tokenizer allows; where that is

@@ -2,6 +2,7 @@
 #include "jobs/job_files.h"
 
 #include "jobs/weights_header.h"
+#include "jobs/yaml.h"
 #include "model/hub_cache.h"
 #include "model/hub_models.h"
 #include "model/presets.h"
@@ -69,6 +70,24 @@ int job_file_json(struct training_job *job, const struct job_files *files, const
         return error_set(err, "%.*s: not a JSON object; is it the right file?", shown, path);
     }
     return error_set(err, "%.*s:%d: %s; correct this line", shown, path, error.line, error.text);
+}
+
+int job_file_yaml(struct training_job *job, const struct job_files *files, struct pairs *pairs,
+                  struct error *err)
+{
+    const char *text;
+    size_t length;
+    int status = job_file_text(job, files, pairs->file, &text, &length, err);
+    if (status)
+        return status;
+    if (yaml_read(text, length, job->facts.arena, pairs, err))
+        return -1;
+    for (int i = 0; i < files->edits.count; i++) {
+        const struct job_edit *edit = &files->edits.list[i];
+        if (edit->place == JOB_EDIT_FILE && !strcmp(edit->file, pairs->file))
+            pairs_add(pairs, job->facts.arena, edit->name, edit->value, 0);
+    }
+    return 0;
 }
 
 static void from_preset(struct training_job *job, const struct model *m)

@@ -3,6 +3,7 @@
 #define MEMPLAN_JOBS_JOB_FILES_H
 
 #include "jobs/job_edit.h"
+#include "jobs/setting.h"
 #include "jobs/shell.h"
 #include "jobs/training_job.h"
 
@@ -20,6 +21,8 @@ int job_file_text(struct training_job *job, const struct job_files *files, const
                   size_t *length, struct error *err);
 int job_file_json(struct training_job *job, const struct job_files *files, const char *path, json_t **out,
                   struct error *err);
+/* YAML as dotted keys, with those that edits are about behind them. */
+int job_file_yaml(struct training_job *job, const struct job_files *files, struct pairs *pairs, struct error *err);
 /* The path with which it can be opened; NULL: there is none. */
 const char *job_file_find(struct training_job *job, const struct job_files *files, const char *path);
 /* A variable of the job's environment, as an edit, the launch's line or the script sets it. False: none of them does. */

@@ -232,14 +232,29 @@ static const struct setting_table fork_table = {rules, irrelevant, MEGATRON_DEEP
 
 /* ---- the model ---- */
 
+static void require_vocabulary(struct training_job *job)
+{
+    const char *tokenizer = job->switches.tokenizer;
+    if (!job->model.vocab && tokenizer && !job_was_given(job, "--vocab-size"))
+        job_note(job, FACT_MISSING, "--vocab-size", "?",
+                 arena_printf(job->facts.arena,
+                              "it is that of the %.60s, which is not read; give --with='--vocab-size N'",
+                              tokenizer));
+    else
+        job_require(job, job->model.vocab, "--vocab-size", "30522");
+}
+
 static void read_vocabulary(struct training_job *job)
 {
     struct job_model *m = &job->model;
     const char *tokenizer = job->switches.tokenizer;
     int64_t step, tp = job->layout.tp ? job->layout.tp : 1;
-    if (!m->vocab && tokenizer && !strcmp(tokenizer, "GPT2BPETokenizer")) {
+    bool bert = strstr(job->launch.program, "bert");
+    if (!m->vocab && (tokenizer ? !strcmp(tokenizer, "GPT2BPETokenizer") : !bert)) {
         m->vocab = 50257;
-        job_note_count(job, FACT_DERIVED, "--vocab-size", m->vocab, "of GPT2BPETokenizer");
+        job_note_count(job, tokenizer ? FACT_DERIVED : FACT_DEFAULT, "--vocab-size", m->vocab,
+                       tokenizer ? "of GPT2BPETokenizer"
+                                 : "pretrain_gpt.py: GPT2BPETokenizer unless told otherwise");
     }
     if (m->vocab && tokenizer && !strcmp(tokenizer, "NullTokenizer"))
         m->vocab++; /* the end of a document */
@@ -247,7 +262,7 @@ static void read_vocabulary(struct training_job *job)
         m->vocab = job->padded_vocab;
         return;
     }
-    job_require(job, m->vocab, "--vocab-size", "50257");
+    require_vocabulary(job);
     if (!m->vocab || !checked_mul(job->vocab_divisor, tp, &step) || !step || step > 1LL << 40 ||
         m->vocab > 1 << 26)
         return;

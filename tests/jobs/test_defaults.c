@@ -21,6 +21,10 @@ static const struct {
 } facts[] = {
     /* core 0.12 takes one group, 0.16 as many as heads */
     {GPT "--group-query-attention", FACT_MISSING, "--num-query-groups", "?", "--with='--num-query-groups 8'"},
+    {"torchrun pretrain_gpt.py --num-layers 2 --vocab-file v.json --merge-file m.txt", FACT_DEFAULT,
+     "--vocab-size", "50257", "GPT2BPETokenizer unless told otherwise"},
+    {"torchrun pretrain_bert.py --num-layers 2 --micro-batch-size 1", FACT_MISSING, "--vocab-size", "?",
+     "nothing says it"},
     {GPT "--multi-latent-attention", FACT_DEFAULT, "--kv-lora-rank", "32", "Megatron-LM"},
     {GPT "--optimizer sgd", FACT_DEFAULT, "--sgd-momentum", "0.9", "Megatron-LM"},
     {GPT "--recompute-granularity full --recompute-method uniform", FACT_DEFAULT, "--recompute-num-layers",
@@ -107,6 +111,42 @@ TEST(defaults_inline_json, "an object in place of a file's name is read as such"
     struct jobs_request request = {0};
     ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, &err));
     ASSERT_INT(job.recompute.granularity, JOB_RECOMPUTE_FULL);
+    arena_free(arena);
+}
+
+/* Options of a program in a file: which of two micro-batches is taken, and how many are accumulated. */
+static const struct {
+    const char *launch;
+    int64_t micro, accumulation;
+} files[] = {
+    {"run_sft.py args.yaml", 3, 5},
+    {"run_sft.py args.yaml --per_device_train_batch_size 2", 2, 5},
+    {"src/sft.py --config args.yaml --gradient_accumulation_steps=7", 3, 7},
+    {"src/sft.py --gradient_accumulation_steps 6 --config args.yaml --bf16 True", 3, 6},
+    {"run_clm.py args.json --per_device_train_batch_size 2", 2, 1},
+};
+
+TEST_LOOP(defaults_options_file,
+          "options of a program that stand in a file are read, and the line comes before them",
+          sizeof files / sizeof files[0])
+{
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    const char *script = arena_printf(
+        arena,
+        "cat > args.yaml <<'E'\nmodel_name_or_path: models/gpt2\ndataset_mixer:\n  a/b: 1.0\n"
+        "per_device_train_batch_size: 3\ngradient_accumulation_steps: 5\nreport_to:\n- wandb\nE\n"
+        "cat > args.json <<'E'\n{\"model_name_or_path\": \"models/gpt2\", \"per_device_train_batch_size\": "
+        "3}\nE\n"
+        "torchrun --nproc_per_node 2 %s\n",
+        files[_i].launch);
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.batch.micro, files[_i].micro);
+    ASSERT_INT(job.batch.accumulation, files[_i].accumulation);
+    ASSERT_INT(job_count(&job, FACT_MISSING), 0);
+    ASSERT_INT(job_count(&job, FACT_UNKNOWN), 0);
     arena_free(arena);
 }
 

@@ -246,12 +246,14 @@ TEST(launch_missing, "what matters and is not given is missing, with the option 
 {
     struct training_job job;
     struct error err = {0};
-    ASSERT_OK(read_line("torchrun pretrain_gpt.py --num-layers 2 --bf16", &job, &err));
+    ASSERT_OK(read_line("torchrun pretrain_gpt.py --num-layers 2 --bf16 --tokenizer-type TikTokenizer", &job,
+                        &err));
     static const char *const names[] = {"--hidden-size", "--num-attention-heads", "--vocab-size",
                                         "--micro-batch-size", "--seq-length"};
     for (int i = 0; i < 5; i++)
         ASSERT_INT(find_fact(&job, names[i])->kind, FACT_MISSING);
     ASSERT_HAS(find_fact(&job, "--hidden-size")->origin, "--with='--hidden-size 4096'");
+    ASSERT_HAS(find_fact(&job, "--vocab-size")->origin, "that of the TikTokenizer, which is not read");
     arena_free(arena);
     ASSERT_OK(read_line("deepspeed run_clm.py --model_name_or_path no/such-model", &job, &err));
     ASSERT_INT(find_fact(&job, "ranks")->kind, FACT_MISSING);
