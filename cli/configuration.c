@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "model/recompute.h"
 
 #include <inttypes.h>
@@ -95,29 +96,45 @@ static int refuse_stage_layers(const struct plan *plan, const char *text, const 
 {
     int64_t chunks = layout_chunks(&plan->layout);
     int64_t *even = host_alloc((size_t)chunks * sizeof *even);
+    struct text split = {0};
     layout_spread_layers(&plan->layout, plan->model.layers, even);
-    error_set(err, "--stage-layers %s: %s; an even split is ", text, why);
-    for (int64_t i = 0; i < chunks; i++)
-        error_append(err, i ? ",%" PRId64 : "%" PRId64, even[i]);
+    layout_print_layers(even, chunks, &split);
+    error_set(err, "--stage-layers %s: %s; an even split is %s", text, why, split.data);
+    text_free(&split);
     free(even);
     return -1;
+}
+
+/* Reads "N" or "N*COUNT"; returns what follows, or NULL: it is neither. */
+static const char *parse_repeated(const char *text, int64_t *number, int64_t *count)
+{
+    char *end;
+    *count = 1;
+    *number = strtoll(text, &end, 10);
+    if (end == text || *text == ' ')
+        return NULL;
+    if (*end == '*') {
+        const char *times = end + 1;
+        *count = strtoll(times, &end, 10);
+        if (end == times || *times == ' ' || *count < 1 || *count > INT32_MAX)
+            return NULL;
+    }
+    return *end && *end != ',' ? NULL : end;
 }
 
 /* Fills out[0 .. room) and returns how many numbers there are, or -1: these are not numbers joined by commas. */
 static int64_t parse_numbers(const char *text, int64_t *out, int64_t room)
 {
-    int64_t count = 0;
+    int64_t filled = 0, number, count;
     for (const char *at = text;; at++) {
-        char *end;
-        int64_t number = strtoll(at, &end, 10);
-        if (end == at || *at == ' ' || (*end && *end != ','))
+        at = parse_repeated(at, &number, &count);
+        if (!at)
             return -1;
-        if (count < room)
-            out[count] = number;
-        count++;
-        at = end;
+        for (int64_t i = filled; i < filled + count && i < room; i++)
+            out[i] = number;
+        filled += count;
         if (!*at)
-            return count;
+            return filled;
     }
 }
 
@@ -128,7 +145,9 @@ static int check_stage_layers(const struct plan *plan, const char *text, const i
     int64_t chunks = layout_chunks(l), sum = 0;
     char why[160];
     if (count < 0)
-        return refuse_stage_layers(plan, text, "these are not whole numbers joined by commas", err);
+        return refuse_stage_layers(
+            plan, text,
+            "these are not whole numbers joined by commas, or numbers of times such as 2*3 for 2,2,2", err);
     if (count != chunks) {
         snprintf(why, sizeof why,
                  "it has %" PRId64 " numbers, and --pp %" PRId64 " with --virtual-stages %" PRId64
@@ -137,14 +156,15 @@ static int check_stage_layers(const struct plan *plan, const char *text, const i
         return refuse_stage_layers(plan, text, why, err);
     }
     for (int64_t i = 0; i < chunks; i++) {
-        if (layers[i] >= 1 && layers[i] <= plan->model.layers) {
+        int64_t least = layout_least_layers(l, &plan->model, i);
+        if (layers[i] >= least && layers[i] <= plan->model.layers) {
             sum += layers[i];
             continue;
         }
         snprintf(why, sizeof why,
-                 "stage %" PRId64 " would have %" PRId64 " layers, and needs 1 at least and %" PRId64
+                 "%s %" PRId64 " would have %" PRId64 " layers, and needs %" PRId64 " at least and %" PRId64
                  " at most",
-                 i % l->pp, layers[i], plan->model.layers - chunks + 1);
+                 l->virtual_stages > 1 ? "chunk" : "stage", i, layers[i], least, plan->model.layers);
         return refuse_stage_layers(plan, text, why, err);
     }
     if (sum == plan->model.layers)

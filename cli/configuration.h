@@ -41,7 +41,7 @@ struct configuration_options {
     {"pipeline-schedule", 0, OPTION_CHOICE, NULL, "gpipe|1f1b|interleaved|zb-h1",                                \
      "default 1f1b, or interleaved with several virtual stages", offsetof(type, field.pipeline_schedule)},       \
     {"stage-layers", 0, OPTION_TEXT, "N,N,...", NULL,                                                            \
-     "layers of each stage, or of each chunk in the pipeline's order: 3,2,3; default an even split",             \
+     "layers of each chunk in the pipeline's order (of each stage, then of each one's second chunk): 3,2*6,0",   \
      offsetof(type, field.stage_layers)},                                                                        \
     {"zero", 0, OPTION_CHOICE, NULL, "0|1",                                                                      \
      "1: each data-parallel rank keeps a share of the optimizer states; default 0", offsetof(type, field.zero)}, \

@@ -80,6 +80,12 @@ static int check_groups(const struct layout *l, struct error *err)
                      (long long)l->global_batch, (long long)((l->global_batch / group + 1) * group));
 }
 
+/* How many chunks may have no layers. */
+static int64_t empty_ends(const struct layout *l, const struct model *model)
+{
+    return 2 - layout_least_layers(l, model, 0) - layout_least_layers(l, model, layout_chunks(l) - 1);
+}
+
 static int complete_pipeline(struct layout *l, const struct model *model, struct error *err)
 {
     if (l->schedule == SCHEDULE_1F1B && l->virtual_stages > 1)
@@ -91,13 +97,14 @@ static int complete_pipeline(struct layout *l, const struct model *model, struct
                          (long long)l->virtual_stages);
     if (l->pp == 1)
         l->schedule = SCHEDULE_1F1B;
-    else if (layout_chunks(l) > model->layers)
+    else if (layout_chunks(l) > model->layers + empty_ends(l, model))
         return error_set(
             err,
             "--pp %lld with --virtual-stages %lld cuts the layers into %lld chunks, and %s has %lld layers: "
-            "some stages would have none; use fewer",
+            "%s; use fewer",
             (long long)l->pp, (long long)l->virtual_stages, (long long)layout_chunks(l), model->name,
-            (long long)model->layers);
+            (long long)model->layers,
+            empty_ends(l, model) ? "only the first and the last may have none" : "some would have none");
     struct schedule_shape shape = layout_schedule(l);
     return check_groups(l, err) || schedule_shape_check(&shape, err) ? -1 : 0;
 }
@@ -107,11 +114,28 @@ int64_t layout_chunks(const struct layout *l)
     return l->pp * l->virtual_stages;
 }
 
+int64_t layout_least_layers(const struct layout *l, const struct model *model, int64_t chunk)
+{
+    bool end = chunk == 0 || chunk == layout_chunks(l) - 1;
+    return end && l->pp > 1 && model->family != MODEL_ENCODER ? 0 : 1;
+}
+
 void layout_spread_layers(const struct layout *l, int64_t layers, int64_t *out)
 {
     int64_t chunks = layout_chunks(l), rest = layers % chunks;
     for (int64_t i = 0; i < chunks; i++)
         out[i] = layers / chunks + (i < chunks - 1 && i >= chunks - 1 - rest);
+}
+
+void layout_print_layers(const int64_t *layers, int64_t chunks, struct text *out)
+{
+    for (int64_t i = 0, next; i < chunks; i = next) {
+        for (next = i + 1; next < chunks && layers[next] == layers[i];)
+            next++;
+        text_printf(out, "%s%lld", i ? "," : "", (long long)layers[i]);
+        if (next > i + 1)
+            text_printf(out, "*%lld", (long long)(next - i));
+    }
 }
 
 struct schedule_shape layout_schedule(const struct layout *l)

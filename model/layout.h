@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "model/model.h"
 #include "model/schedule.h"
 
@@ -56,9 +57,15 @@ struct layout_place layout_place_of(const struct layout *layout, int64_t rank);
 
 struct schedule_shape layout_schedule(const struct layout *layout);
 int64_t layout_chunks(const struct layout *layout); /* pp * virtual_stages */
+/* The least that a chunk has, by its number in the pipeline: one layer, but 0 where the embedding or the head may stand alone, which
+ * an encoder's may not: its first layer and its embedding are made for each other. */
+int64_t layout_least_layers(const struct layout *layout, const struct model *model, int64_t chunk);
 /* An even split of `layers` into out[0 .. layout_chunks()): what does not divide goes to the last chunks but the very last,
- * which has the head, since the first ones keep most micro-batches. */
+ * which has the head, since the first ones keep most micro-batches. With fewer layers than chunks the ends have none. */
 void layout_spread_layers(const struct layout *layout, int64_t layers, int64_t *out);
+
+/* Adds "0,1*126,0": layers of chunks in the pipeline's order, equal ones that follow each other together. */
+void layout_print_layers(const int64_t *layers, int64_t chunks, struct text *out);
 
 const char *precision_name(enum precision precision); /* "fp32", "bf16", "fp64" */
 /* Element type of weights and activations. */

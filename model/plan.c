@@ -73,9 +73,13 @@ static int read_stretch(const json_t *entry, const char *where, const struct pla
     if (check_place(entry, where, stretch, &plan->layout, err) ||
         jsonfile_int_optional(entry, "layers", where, &stretch->layers, err))
         return -1;
-    if (stretch->layers < 1)
-        return error_set(err, "%s has %lld layers; every stage needs at least one", where,
-                         (long long)stretch->layers);
+    int64_t least = layout_least_layers(&plan->layout, &plan->model, stretch->number);
+    if (stretch->layers < least)
+        return error_set(err, "%s has %lld layers, and needs %lld at least; %s", where,
+                         (long long)stretch->layers, (long long)least,
+                         plan->model.family == MODEL_ENCODER || plan->layout.pp == 1
+                             ? "every stage has layers"
+                             : "only the embedding and the head may stand alone");
     bool last = stretch->number == layout_chunks(&plan->layout) - 1;
     if (stretch->layers > left || (last && stretch->layers < left))
         return error_set(err,
@@ -275,6 +279,8 @@ static json_t *recompute_to_json(const struct plan *plan, const struct stretch *
     bool uniform = true;
     for (int64_t i = 1; i < stretch->layers; i++)
         uniform = uniform && own[i] == own[0];
+    if (!stretch->layers)
+        return json_string("none");
     if (uniform) {
         recompute_print_set(&plan->model, own[0], &text);
     } else {

@@ -111,8 +111,8 @@ struct program_spec {
     const struct model *model;
     const struct layout *layout;    /* complete: layout_complete() */
     const uint32_t *recompute;      /* a mask per layer of the model; NULL: nothing is recomputed */
-    const int64_t *chunk_layers;    /* layers of each chunk of the pipeline in order, each at least 1, layout_chunks() of
-                                     * them; NULL: layout_spread_layers() */
+    const int64_t *chunk_layers;    /* layers of each chunk of the pipeline in order, each at least
+                                     * layout_least_layers(), layout_chunks() of them; NULL: layout_spread_layers() */
     int64_t stage;
 };
 

@@ -133,12 +133,21 @@ static bool is_even(const int64_t *layers, int64_t chunks)
     return true;
 }
 
-/* "Et*3|t*4|t*2L": the embedding, layers, stages and the loss. */
+/* "Et*3|t*4|t*2L": the embedding, layers, stages and the loss. Equal stages follow each other as "(t*2|)*14". */
 static void add_uneven(const int64_t *layers, int64_t chunks, struct text *out)
 {
     text_add(out, "    --pipeline-model-parallel-layout 'E");
-    for (int64_t c = 0; c < chunks; c++)
-        text_printf(out, "%st*%" PRId64, c ? "|" : "", layers[c]);
+    for (int64_t c = 0, next; c < chunks; c = next) {
+        for (next = c + 1; next < chunks - 1 && layers[next] == layers[c];)
+            next++;
+        bool last = next == chunks, several = !last && next > c + 1;
+        text_add(out, several ? "(" : "");
+        if (layers[c])
+            text_printf(out, "t*%" PRId64, layers[c]);
+        text_add(out, last ? "" : "|");
+        if (several)
+            text_printf(out, ")*%" PRId64, next - c);
+    }
     text_add(out, "L'\n");
 }
 

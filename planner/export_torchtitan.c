@@ -121,10 +121,13 @@ static void add_chunks(const struct plan *plan, struct text *out)
     int64_t chunks = layout_chunks(&plan->layout), *layers = export_chunk_layers(plan), layer = 0;
     text_add(out, "module_fqns_per_model_part = [\n");
     for (int64_t c = 0; c < chunks; c++) {
-        text_add(out, c ? "    [" : "    [\"tok_embeddings\", ");
+        text_add(out, c ? "    [" : "    [\"tok_embeddings\"");
         for (int64_t i = 0; i < layers[c]; i++, layer++)
-            text_printf(out, "%s\"layers.%" PRId64 "\"", i ? ", " : "", layer);
-        text_add(out, c == chunks - 1 ? ", \"norm\", \"output\"],\n" : "],\n");
+            text_printf(out, "%s\"layers.%" PRId64 "\"", i || !c ? ", " : "", layer);
+        text_printf(out, "%s],\n",
+                    c < chunks - 1 ? ""
+                    : layers[c]    ? ", \"norm\", \"output\""
+                                   : "\"norm\", \"output\"");
     }
     text_add(out, "]\n");
     free(layers);

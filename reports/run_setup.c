@@ -42,7 +42,7 @@ static const int64_t *read_chunk_layers(const json_t *layout, const struct run_s
     int64_t *layers = arena_array(arena, (size_t)count, sizeof *layers);
     for (int64_t i = 0; i < count; i++) {
         layers[i] = json_integer_value(json_array_get(list, (size_t)i));
-        if (layers[i] < 1 || layers[i] > left)
+        if (layers[i] < layout_least_layers(&setup->layout, &setup->model, i) || layers[i] > left)
             return NULL;
         left -= layers[i];
     }

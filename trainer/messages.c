@@ -92,11 +92,15 @@ int messages_at_item(struct messages *m, int64_t item, struct error *err)
         return 0;
     if (m->item < 0 && start_receive(m, &m->next, 0, err))
         return -1;
-    m->current = m->next;
-    m->item++;
-    assert(m->item == item);
-    find_next(m);
-    return m->has_next ? start_receive(m, &m->next, (int)((item + 1) % 2), err) : 0;
+    /* Weight halves of chunks without layers have no operation that would tell of them. */
+    while (m->item < item) {
+        m->current = m->next;
+        m->item++;
+        find_next(m);
+        if (m->has_next && start_receive(m, &m->next, (int)((m->item + 1) % 2), err))
+            return -1;
+    }
+    return 0;
 }
 
 static int finish(struct messages *m, struct pending *pending, struct error *err)

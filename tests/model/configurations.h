@@ -136,13 +136,32 @@ static inline void configuration_cut(uint64_t *state, struct configuration *c)
         c->chunk_layers[configuration_pick(state, 0, layout_chunks(l) - 1)]++;
 }
 
-/* Configuration number `seed` as a pipeline of two stages or more; the caller frees it. */
-static inline struct pipeline *configuration_pipeline(uint64_t seed, bool large, struct configuration *c)
+/* Leaves the embedding alone, or the head, or both, where that may be. */
+static inline void configuration_bare(uint64_t seed, struct configuration *c)
+{
+    int64_t last = layout_chunks(&c->layout) - 1;
+    if (layout_least_layers(&c->layout, &c->model, 0))
+        return;
+    if (seed % 3 < 2) {
+        c->chunk_layers[1] += c->chunk_layers[0];
+        c->chunk_layers[0] = 0;
+    }
+    if (seed % 3 > 0 && last > 1) {
+        c->chunk_layers[last - 1] += c->chunk_layers[last];
+        c->chunk_layers[last] = 0;
+    }
+}
+
+/* Configuration number `seed` as a pipeline of two stages or more, with bare ends or without; the caller frees it. */
+static inline struct pipeline *configuration_pipeline(uint64_t seed, bool large, bool bare, struct configuration *c)
 {
     struct error err;
     struct pipeline *pipeline;
+    uint64_t number = seed;
     configuration_draw(&seed, large, c);
     configuration_cut(&seed, c);
+    if (bare)
+        configuration_bare(number, c);
     ASSERT_OK(model_check(&c->model, &err));
     ASSERT_OK(layout_complete(&c->layout, &c->model, &err));
     struct program_spec spec = {&c->model, &c->layout, c->recompute, c->chunk_layers, 0};

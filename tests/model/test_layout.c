@@ -84,8 +84,12 @@ TEST(layout_refusals, "each layout that cannot be names the option and a way out
 /* gpt2-124m has 12 layers. */
 TEST(layout_pipeline_refusals, "each pipeline that cannot be names the option and a way out")
 {
-    refuse("gpt2-124m", (struct layout){.pp = 13},
-           "--pp 13 with --virtual-stages 1 cuts the layers into 13 chunks, and gpt2-124m has 12 layers");
+    refuse("gpt2-124m", (struct layout){.pp = 15},
+           "--pp 15 with --virtual-stages 1 cuts the layers into 15 chunks, and gpt2-124m has 12 layers: "
+           "only the "
+           "first and the last may have none");
+    refuse("block-tiny", (struct layout){.pp = 3},
+           "cuts the layers into 3 chunks, and block-tiny has 2 layers: some");
     refuse("gpt2-124m", (struct layout){.pp = 4, .virtual_stages = 4}, "into 16 chunks");
     refuse("gpt2-124m", (struct layout){.virtual_stages = 2}, "give --pp 2 or more");
     refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .dp = 2, .global_batch = 6},
@@ -94,6 +98,26 @@ TEST(layout_pipeline_refusals, "each pipeline that cannot be names the option an
            "use --virtual-stages 2 or more, or --pipeline-schedule 1f1b");
     refuse("gpt2-124m", (struct layout){.pp = 2, .virtual_stages = 2, .schedule = SCHEDULE_ZB_H1},
            "use --pipeline-schedule interleaved or --virtual-stages 1");
+}
+
+TEST(layout_spreads_layers,
+     "an even split leaves what is over to the last chunks but the very last, and the ends bare only "
+     "where there are fewer layers than chunks")
+{
+    static const struct {
+        int64_t pp, virtual_stages, layers;
+        const char *split;
+    } cases[] = {{2, 2, 8, "2*4"},     {2, 2, 9, "2*2,3,2"}, {4, 1, 7, "2*3,1"}, {2, 2, 7, "2*3,1"},
+                 {2, 4, 6, "0,1*6,0"}, {2, 4, 7, "1*7,0"},   {2, 1, 1, "1,0"},   {16, 8, 126, "0,1*126,0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct layout l = {.pp = cases[i].pp, .virtual_stages = cases[i].virtual_stages};
+        int64_t layers[128];
+        struct text text = {0};
+        layout_spread_layers(&l, cases[i].layers, layers);
+        layout_print_layers(layers, layout_chunks(&l), &text);
+        ASSERT_STR(text.data, cases[i].split);
+        text_free(&text);
+    }
 }
 
 TEST(layout_pipeline_defaults, "every stage has work, and 1f1b of several chunks is interleaved")

@@ -117,6 +117,17 @@ TEST(placement_large, "in 600 large random steps nothing overlaps, and the arena
     check_configurations(true);
 }
 
+TEST(placement_bare_ends, "nothing overlaps where the embedding or the head is a chunk of its own")
+{
+    for (uint64_t seed = 6000; seed < 6200; seed++) {
+        struct configuration c;
+        struct pipeline *pipeline = configuration_pipeline(seed, false, true, &c);
+        for (int stage = 0; stage < pipeline->count; stage++)
+            check_no_overlap(pipeline->stages[stage]);
+        pipeline_free(pipeline);
+    }
+}
+
 /* Some stages have no packing near their peak: where a head's logits are most of it, they need one stretch, and what other
  * micro-batches keep must not lie across it. */
 static void check_pipelines(bool large)
@@ -124,7 +135,7 @@ static void check_pipelines(bool large)
     int stages = 0, loose = 0;
     for (uint64_t seed = 5000; seed < 5600; seed++) {
         struct configuration c;
-        struct pipeline *pipeline = configuration_pipeline(seed, large, &c);
+        struct pipeline *pipeline = configuration_pipeline(seed, large, false, &c);
         for (int stage = 0; stage < pipeline->count; stage++) {
             const struct program *p = pipeline->stages[stage];
             int64_t align = p->peak_bytes < 4 << 20 ? ARENA_ALIGN * check_no_overlap(p) : 0;

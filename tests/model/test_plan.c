@@ -120,7 +120,7 @@ TEST(plan_any_configuration,
         struct configuration c;
         program_free(configuration_program(seed, false, &c));
         check_survives(&c, NULL);
-        pipeline_free(configuration_pipeline(seed, false, &c));
+        pipeline_free(configuration_pipeline(seed, false, seed % 2, &c));
         check_survives(&c, c.chunk_layers);
     }
 }
@@ -181,12 +181,12 @@ TEST(plan_refusals, "each thing a plan can have wrong is refused with the file's
     refuse(NULL, "device", "[]", "\"device\"");
     refuse("stages", "layers", "1", "stages[0] has 1 layers from layer 0 on, where 2 are left");
     refuse("stages", "layers", "3", "all stages together must have the 2 of gpt2-tiny");
-    refuse("stages", "layers", "0", "stages[0] has 0 layers; every stage needs at least one");
+    refuse("stages", "layers", "0", "stages[0] has 0 layers, and needs 1 at least; every stage has layers");
     refuse("stages", "first_layer", "9223372036854775807", "begins with layer 9223372036854775807");
     refuse("stages", "stage", "1", "stages[0] is stage 1, chunk 0, but in its place comes stage 0, chunk 0");
     refuse("stages", "recompute", "\"0=swiglu\"", "swiglu");
     refuse("stages", "recompute", "\"2=full\"", "layers of gpt2-tiny go from 0 to 1");
-    refuse("layout", "pp", "3", "cuts the layers into 3 chunks");
+    refuse("layout", "pp", "5", "cuts the layers into 5 chunks");
     refuse("layout", "global_batch", "13", "multiple of dp 2 x micro-batch 3; try 18");
     refuse("layout", "precision", "\"fp8\"", "fp8");
     refuse("layout", "seq_len", "65", "at most 64");
@@ -343,10 +343,11 @@ static void refuse_stage(const char *key, const char *value, const char *piece)
 TEST(plan_stage_refusals,
      "a stage that is not where it says, without layers, or that speaks of another's is refused")
 {
-    refuse_stage("layers", "0", "has 0 layers; every stage needs at least one");
+    refuse_stage("layers", "0", "has 0 layers from layer 3 on, where 2 are left");
     refuse_stage("layers", "1", "has 1 layers from layer 3 on, where 2 are left");
     refuse_stage("layers", "9", "all stages together must have the 5 of gpt2-tiny");
-    refuse_stage("layers", "-9223372036854775808", "every stage needs at least one");
+    refuse_stage("layers", "-9223372036854775808",
+                 "and needs 0 at least; only the embedding and the head may");
     refuse_stage("first_layer", "2", "begins with layer 2, but its layers follow those before: 3");
     refuse_stage("stage", "0", "is stage 0, chunk 0, but in its place comes stage 1, chunk 0");
     refuse_stage("chunk", "1", "is stage 1, chunk 1, but in its place comes stage 1, chunk 0");

@@ -186,7 +186,7 @@ static void check_pipeline_peaks(bool large)
 {
     for (uint64_t seed = 7000; seed < 7300; seed++) {
         struct configuration c;
-        struct pipeline *pipeline = configuration_pipeline(seed, large, &c);
+        struct pipeline *pipeline = configuration_pipeline(seed, large, seed % 2, &c);
         for (int stage = 0; stage < pipeline->count; stage++)
             check_peak(pipeline->stages[stage]);
         pipeline_free(pipeline);
@@ -376,7 +376,7 @@ TEST(program_ids, "every operation has its own id from 0 to count-1, and no two 
         check_op_ids(p);
         check_tensor_ids(p);
         program_free(p);
-        struct pipeline *pipeline = configuration_pipeline(seed, false, &c);
+        struct pipeline *pipeline = configuration_pipeline(seed, false, seed % 2, &c);
         for (int stage = 0; stage < pipeline->count; stage++) {
             check_op_ids(pipeline->stages[stage]);
             check_tensor_ids(pipeline->stages[stage]);

@@ -68,6 +68,15 @@ static void parse_chunks(const char *text, int64_t chunks[CHUNKS_MAX])
     }
 }
 
+/* A model has layers, so none of its chunks do only where the text has named none. */
+static bool has_chunks(const int64_t chunks[CHUNKS_MAX])
+{
+    int64_t sum = 0;
+    for (int i = 0; i < CHUNKS_MAX; i++)
+        sum += chunks[i];
+    return sum > 0;
+}
+
 /* Returns false when the word is no schedule. */
 static bool set_schedule(const char *word, struct layout *layout)
 {
@@ -75,7 +84,7 @@ static bool set_schedule(const char *word, struct layout *layout)
     return schedule_find(word, &layout->schedule, &err) == 0;
 }
 
-/* Fills chunks[0], and those behind it, only when the text names chunks. */
+/* Fills chunks only when the text names them. */
 static struct layout parse_layout(const char *text, const struct model *model, int64_t chunks[CHUNKS_MAX])
 {
     struct error err = {0};
@@ -115,8 +124,10 @@ struct pipeline *runs_pipeline(const char *model_text, const char *layout_text, 
     struct layout layout = parse_layout(layout_text, &model, chunks);
     uint32_t *masks = host_alloc((size_t)model.layers * sizeof *masks);
     ASSERT_OK(recompute_parse(recompute, &model, masks, &err));
-    struct program_spec spec = {
-        .model = &model, .layout = &layout, .recompute = masks, .chunk_layers = chunks[0] ? chunks : NULL};
+    struct program_spec spec = {.model = &model,
+                                .layout = &layout,
+                                .recompute = masks,
+                                .chunk_layers = has_chunks(chunks) ? chunks : NULL};
     ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
     free(masks);
     return pipeline;

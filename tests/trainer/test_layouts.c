@@ -252,6 +252,8 @@ TEST(layouts_pipeline_exact, "stages learn the bits of one rank, whatever the sc
         BATCH " pp=4 1f1b",
         BATCH " pp=4 zb-h1 chunks=1,3,3,1",
         BATCH " pp=4 virtual=2",
+        BATCH " pp=2 virtual=3 chunks=0,2,2,2,1,1",
+        BATCH " pp=4 1f1b chunks=0,4,4,0",
     };
     ASSERT_ALIKE(models[1].text, layouts, 0, only_norm);
     ASSERT_ALIKE("gpt2-tiny untied layers=8 hidden=16 heads=4 vocab=23", layouts, 0, only_norm);

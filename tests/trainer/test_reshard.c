@@ -31,6 +31,8 @@ static const struct spread {
     {gpt2, "seq=8 pp=2"},
     {gpt2, "seq=8 pp=2 virtual=2"},
     {gpt2, "seq=8 pp=4 bf16"},
+    {gpt2, "seq=8 pp=3 virtual=2 chunks=0,1,1,1,1,0"},
+    {llama, "seq=8 dp=2 pp=2 zero=1 chunks=0,5"},
     {gpt2, "seq=8 dp=2 tp=2 pp=2 zero=1 bf16"},
     {llama, "seq=8 tp=2 bf16"},
     {llama, "seq=8 tp=2 sp"},
@@ -224,6 +226,7 @@ TEST(reshard_round_trip, "from dp2 tp2 pp1 to dp1 tp1 pp4 and back, and other wa
     assert_moves(llama, "seq=8 dp=2 tp=2 pp=1 zero=1 bf16", "seq=8 dp=1 tp=1 pp=4");
     assert_moves(gpt2, "seq=8 dp=4 zero=1", "seq=8 dp=3 tp=4 zero=1 bf16");
     assert_moves(gpt2, "seq=8 pp=2 virtual=2 tp=2", "seq=8 pp=4 dp=2 zero=1");
+    assert_moves(gpt2, "seq=8 pp=3 virtual=2 chunks=0,1,1,1,1,0", "seq=8 dp=2 pp=2 tp=2 zero=1 chunks=4,0");
 }
 
 /* Rank 1 fails; the others learn it as soon as they wait for it. */
