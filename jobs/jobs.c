@@ -4,11 +4,14 @@
 #include "jobs/frameworks.h"
 #include "jobs/hostfile.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 enum { LINES_TEXT = 200 };
+
+#define VARIABLE "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 /* ---- the launch among the commands of a script ---- */
 
@@ -51,6 +54,18 @@ static int refuse_own(const struct words *command, const char *file, struct erro
                 : 0;
 }
 
+/* "$LAUNCHER train.py": the variable. */
+static const struct word *hidden_launcher(const struct shell_script *script)
+{
+    for (int i = 0; i < script->command_count; i++) {
+        const struct words *w = &script->commands[i].words;
+        const struct word *first = w->count > 1 ? &w->list[0] : NULL;
+        if (first && first->unknown && first->name && launcher_has_program(w))
+            return first;
+    }
+    return NULL;
+}
+
 static int find_launch(const struct shell_script *script, const struct jobs_request *request,
                        const char *file, const struct shell_command **out, struct error *err)
 {
@@ -64,6 +79,11 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
     if (!*out && request->line)
         return error_set(err, "%s:%lld: no launch stands on that line; leave out --line", file,
                          (long long)request->line);
+    const struct word *hidden = *out ? NULL : hidden_launcher(script);
+    if (hidden)
+        return error_set(err,
+                         "%s:%d: what starts the training is not known: %s; give --set %s='torchrun ...'",
+                         file, hidden->line, hidden->unknown, hidden->name);
     if (!*out)
         return error_set(
             err,
@@ -208,6 +228,53 @@ static int read_script(const struct jobs_request *request, struct arena *arena, 
     return status;
 }
 
+/* ---- a script on a launch line ---- */
+
+static bool is_assignment(const char *word)
+{
+    size_t length = strcspn(word, "=");
+    return word[length] && length && strspn(word, VARIABLE) >= length && !isdigit((unsigned char)*word);
+}
+
+/* The place of the script in "A=1 bash run.sh ARGUMENTS"; -1: the line is something else. */
+static int script_at(const struct jobs_request *r)
+{
+    static const char *const before[] = {"env", "bash", "sh", "sbatch", "source", "."};
+    for (int i = 0; i < r->command_count; i++) {
+        const char *word = r->command[i];
+        size_t length = strlen(word);
+        bool passed = is_assignment(word);
+        if (length > 3 && !strcmp(word + length - 3, ".sh"))
+            return i;
+        for (size_t k = 0; k < sizeof before / sizeof before[0]; k++)
+            passed = passed || !strcmp(word, before[k]);
+        if (!passed)
+            return -1;
+    }
+    return -1;
+}
+
+/* As if the script had been named, with the variables before it given. */
+static int read_named_script(const struct jobs_request *request, int at, struct arena *arena,
+                             struct training_job *out, struct error *err)
+{
+    struct jobs_request named = *request;
+    struct shell_variable *set = arena_array(arena, (size_t)(request->set_count + at), sizeof *set);
+    if (request->set_count)
+        memcpy(set, request->set, (size_t)request->set_count * sizeof *set);
+    for (int i = 0; i < at; i++) {
+        const char *word = request->command[i], *equals = strchr(word, '=');
+        if (equals)
+            set[named.set_count++] =
+                (struct shell_variable){arena_printf(arena, "%.*s", (int)(equals - word), word), equals + 1};
+    }
+    named.set = set;
+    named.script = request->command[at];
+    named.command = request->command + at + 1;
+    named.command_count = request->command_count - at - 1;
+    return read_script(&named, arena, out, err);
+}
+
 int jobs_read(const struct jobs_request *request, struct arena *arena, struct training_job *out,
               struct error *err)
 {
@@ -217,6 +284,8 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
     *out = (struct training_job){.facts.arena = arena};
     if (request->script)
         return read_script(request, arena, out, err);
+    if (script_at(request) >= 0)
+        return read_named_script(request, script_at(request), arena, out, err);
     for (int i = 0; i < request->command_count; i++)
         words.list[words.count++] = (struct word){.text = request->command[i]};
     if (refuse_own(&words, "command line", err))

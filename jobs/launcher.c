@@ -149,6 +149,16 @@ bool launcher_is_launch(const struct words *command)
     return false;
 }
 
+bool launcher_has_program(const struct words *command)
+{
+    for (int i = 0; i < command->count; i++) {
+        const char *text = command->list[i].text;
+        if (ends_with(text, ".py") && frameworks_have_program(base_name(text)))
+            return true;
+    }
+    return false;
+}
+
 const struct word *launcher_own_plan(const struct words *command)
 {
     for (int i = 0; i + 2 < command->count; i++)

@@ -16,6 +16,8 @@ struct launch {
 
 /* Whether a command looks like one that starts training, by its launcher or by the name of its program. */
 bool launcher_is_launch(const struct words *command);
+/* Whether the name of a program that trains is in it, whatever starts it. */
+bool launcher_has_program(const struct words *command);
 /* The plan that a command has memplan itself train, if by srun or mpirun; NULL: it does not. */
 const struct word *launcher_own_plan(const struct words *command);
 /* Fills job->launch as far as the command says; what is needed and unknown is noted as missing. `batch`: the options of

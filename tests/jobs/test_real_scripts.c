@@ -108,3 +108,37 @@ TEST(real_scripts_allocator, "an environment for PyTorch's allocator that srun i
     ASSERT_STR(job.kernels.allocator, "expandable_segments:True");
     arena_free(arena);
 }
+
+TEST(real_scripts_named,
+     "a script that a launch line starts is read with its arguments and the variables before it")
+{
+    static const char *const command[] = {"GPUS=2", "NNODES=4", "bash", FOLDER "functions.sh", "2"};
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {.command = command, .command_count = 5};
+    ASSERT_OK(jobs_read(&request, arena, &job, &err));
+    ASSERT_INT(job.launch.ranks, 8);
+    ASSERT_INT(job.layout.tp, 2);
+    arena_free(arena);
+}
+
+TEST(real_scripts_launcher,
+     "a launcher in a variable that nothing decides is asked for by the variable's name")
+{
+    static const char script[] = "if [ -z \"$JOB\" ]; then L='torchrun --nproc_per_node 4'; else L=srun; fi\n"
+                                 "$L train.py --model_name_or_path gpt2-124m\n";
+    const struct shell_variable set[] = {{"L", "torchrun --nproc_per_node 2"}};
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    ASSERT_INT(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err), -1);
+    ASSERT_HAS(err.text, "run.sh:2: what starts the training is not known: $L is set inside an if");
+    ASSERT_HAS(err.text, "--set L='torchrun ...'");
+    request.set = set;
+    request.set_count = 1;
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+    ASSERT_INT(job.launch.ranks, 2);
+    arena_free(arena);
+}
