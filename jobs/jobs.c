@@ -55,13 +55,13 @@ static int refuse_own(const struct words *command, const char *file, struct erro
 }
 
 /* "$LAUNCHER train.py": the variable. */
-static const struct word *hidden_launcher(const struct shell_script *script)
+static const struct shell_command *hidden_launcher(const struct shell_script *script)
 {
     for (int i = 0; i < script->command_count; i++) {
         const struct words *w = &script->commands[i].words;
         const struct word *first = w->count > 1 ? &w->list[0] : NULL;
         if (first && first->unknown && first->name && launcher_has_program(w))
-            return first;
+            return &script->commands[i];
     }
     return NULL;
 }
@@ -79,11 +79,11 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
     if (!*out && request->line)
         return error_set(err, "%s:%lld: no launch stands on that line; leave out --line", file,
                          (long long)request->line);
-    const struct word *hidden = *out ? NULL : hidden_launcher(script);
+    const struct shell_command *hidden = *out ? NULL : hidden_launcher(script);
     if (hidden)
         return error_set(err,
                          "%s:%d: what starts the training is not known: %s; give --set %s='torchrun ...'",
-                         file, hidden->line, hidden->unknown, hidden->name);
+                         file, hidden->line, hidden->words.list[0].unknown, hidden->words.list[0].name);
     if (!*out)
         return error_set(
             err,
