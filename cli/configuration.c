@@ -1,6 +1,7 @@
 #include "cli/configuration.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/recompute.h"
@@ -69,11 +70,25 @@ static int apply_pipeline(const struct configuration_options *o, struct layout *
     return 0;
 }
 
-static int apply_layout(const struct configuration_options *o, struct plan *plan, struct error *err)
+/* A plan's own global batch is what its training needs: another division of it keeps it, and is refused where it does not divide. */
+static int check_batch(const char *source, const struct configuration_options *o, const struct layout *l,
+                       struct error *err)
+{
+    int64_t at_once;
+    if (o->global_batch || !l->global_batch || !checked_mul(l->dp, l->micro_batch, &at_once) ||
+        l->global_batch % at_once == 0)
+        return 0;
+    return error_set(
+        err,
+        "%s has a global batch of %" PRId64 ", which is no multiple of dp %" PRId64 " x micro-batch %" PRId64
+        "; give others, or another batch, such as --global-batch %" PRId64,
+        source, l->global_batch, l->dp, l->micro_batch, (l->global_batch / at_once + 1) * at_once);
+}
+
+static int apply_layout(const char *source, const struct configuration_options *o, struct plan *plan,
+                        struct error *err)
 {
     struct layout *l = &plan->layout;
-    if (o->dp || o->micro_batch)
-        l->global_batch = o->global_batch;
     set_given(&l->dp, o->dp);
     set_given(&l->tp, o->tp);
     set_given(&l->micro_batch, o->micro_batch);
@@ -85,7 +100,7 @@ static int apply_layout(const struct configuration_options *o, struct plan *plan
         l->zero = !strcmp(o->zero, "1");
     if (o->precision && precision_find(o->precision, &l->precision, err))
         return -1;
-    if (apply_pipeline(o, l, err))
+    if (check_batch(source, o, l, err) || apply_pipeline(o, l, err))
         return -1;
     return layout_complete(l, &plan->model, err);
 }
@@ -208,7 +223,7 @@ int configuration_resolve(const char *source, const struct configuration_options
         recompute_parse(options->recompute, &plan.model, plan.recompute, err))
         goto fail;
     int64_t chunks_before = layout_chunks(&plan.layout);
-    if (apply_layout(options, &plan, err) ||
+    if (apply_layout(source, options, &plan, err) ||
         apply_stage_layers(options->stage_layers, chunks_before, &plan, err))
         goto fail;
     *out = plan;
