@@ -110,15 +110,9 @@ struct node_group capacity_assume_nodes(const struct rank_device *device, int64_
         .nodes = (ranks + each - 1) / each,
         .ranks_per_node = each,
         .device = *device,
-        .net_bytes_per_s = CLUSTER_NET_BYTES_PER_S,
+        .net_bytes_per_s = cluster_usual_net(device, each),
         .net_assumed = true,
     };
-}
-
-struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks)
-{
-    struct node_group nodes = capacity_assume_nodes(device, ranks, 0);
-    return cluster_of_group(&nodes);
 }
 
 static int check_device(const char *device, struct error *err)

@@ -12,11 +12,9 @@
  * with the least memory counts, and a note says so. */
 int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err);
 
-/* Nodes for so many ranks of it, at the usual rate, which is noted as assumed; `per_node` 0: nobody said how they are placed, so
+/* Nodes for so many ranks of it, joined as they usually are (cluster_usual_net()), which is noted as assumed; `per_node` 0: nobody said how they are placed, so
  * cards are eight to a node, as in DGX and HGX machines, and CPU ranks all on one machine. */
 struct node_group capacity_assume_nodes(const struct rank_device *device, int64_t ranks, int64_t per_node);
-/* A cluster of them, likewise. */
-struct cluster capacity_assume_cluster(const struct rank_device *device, int64_t ranks);
 
 /* Sets the plan's device and capacity for a run on this machine, on which `ranks` of it are: `memory` bytes when given (> 0),
  * else what the plan says, else the rank's share of the machine. A GPU has what its driver has left, whatever the plan says.

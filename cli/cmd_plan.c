@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
-#include "cli/speed.h"
+#include "cli/plan_answer.h"
 #include "planner/explanation.h"
 #include "planner/families.h"
 #include "planner/search.h"
@@ -69,265 +69,7 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
-/* What was asked and found. */
-struct answer {
-    struct model model;
-    struct cluster cluster;
-    struct device_speed speed;
-    struct search_request request;
-    enum schedule_kind schedule; /* that was asked for */
-    struct search_result result;
-    struct plan plan;                   /* borrows its masks and layers from the result */
-    struct pipeline *pipeline;          /* of the plan; NULL: nothing fits */
-    const struct rank_device **devices; /* of each of its stages */
-    struct text unlocks, refusal;
-};
-
-static json_t *row_to_json(const struct search_row *row)
-{
-    const struct layout *l = &row->layout;
-    const struct step_time *t = &row->time;
-    json_t *out = layout_to_json(l);
-    json_t *more =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "recompute", row->recompute,
-                  "peak_bytes", (json_int_t)row->peak_bytes, "arena_bytes", (json_int_t)row->arena_bytes,
-                  "needed_bytes", (json_int_t)row->needed_bytes, "worst_stage", (json_int_t)row->bytes.stage,
-                  "step_seconds", t->total, "compute_seconds", t->forward + t->backward, "recompute_seconds",
-                  t->recompute, "exposed_communication_seconds", t->exposed_communication, "bubble_seconds",
-                  t->bubble, "optimizer_seconds", t->optimizer);
-    json_object_update(out, more);
-    json_decref(more);
-    if (row->reason)
-        json_object_set_new(out, "reason", json_string(row->reason));
-    return out;
-}
-
-static json_t *rows_to_json(const struct search_row *rows, int64_t count)
-{
-    json_t *out = json_array();
-    for (int64_t i = 0; i < count; i++)
-        json_array_append_new(out, row_to_json(&rows[i]));
-    return out;
-}
-
-/* What predictions with these rates are mostly within, as a share of the step: of several kinds of ranks, the worst. */
-static double doubt_of(const struct answer *a)
-{
-    double most = 0;
-    for (int g = 0; g < a->cluster.group_count; g++)
-        most = fmax(most, machine_speed_doubt(&a->speed.groups[g]));
-    return most;
-}
-
-static json_t *to_json(const struct answer *a)
-{
-    const struct search_result *r = &a->result;
-    json_t *out = json_object();
-    json_object_set_new(out, "plan", a->pipeline ? plan_to_json(&a->plan, a->pipeline) : json_null());
-    json_object_set_new(out, "candidates", json_integer(r->candidates));
-    json_object_set_new(out, "feasible", json_integer(r->feasible));
-    json_object_set_new(out, "search_seconds", json_real(r->search_seconds));
-    if (a->pipeline) {
-        json_object_set_new(out, "bound_seconds", json_real(r->bound_s));
-        json_object_set_new(out, "step_error_seconds",
-                            json_real(r->alternatives[0].time.total * doubt_of(a)));
-    }
-    if (a->unlocks.data)
-        json_object_set_new(out, "unlocks", json_string(a->unlocks.data));
-    json_object_set_new(out, "alternatives", rows_to_json(r->alternatives, r->alternative_count));
-    json_object_set_new(out, "rejected", rows_to_json(r->rejected, r->rejected_count));
-    if (!a->pipeline) {
-        json_object_set_new(out, "short_bytes", json_integer(r->short_bytes));
-        json_object_set_new(out, "enough_bytes", json_integer(r->enough_bytes));
-        if (r->enough_nodes)
-            json_object_set_new(out, "enough_nodes", json_integer(r->enough_nodes));
-        json_object_set_new(out, "reason", json_string(a->refusal.data));
-    }
-    return out;
-}
-
-static void add_alternatives(struct report *report, struct arena *arena, const struct search_result *r)
-{
-    /* Computing is the rest of the step, and chunks stand behind their stages: 80 columns are few. */
-    enum { COLUMNS = 8 };
-    static const struct table_column columns[COLUMNS] = {
-        {"dp*tp*pp", TABLE_TEXT},  {"schedule", TABLE_TEXT},     {"micro", TABLE_COUNT},
-        {"needed", TABLE_BYTES},   {"step", TABLE_SECONDS},      {"exposed", TABLE_SECONDS},
-        {"bubble", TABLE_SECONDS}, {"recompute", TABLE_SECONDS},
-    };
-    struct table *table = report_table(report, "Plans that fit, fastest first", columns, COLUMNS);
-    for (int64_t i = 0; i < r->alternative_count; i++) {
-        const struct search_row *row = &r->alternatives[i];
-        const struct layout *l = &row->layout;
-        const char *chunks =
-            l->virtual_stages == 1 ? "" : arena_printf(arena, "x%lld", (long long)l->virtual_stages);
-        const struct table_cell cells[COLUMNS] = {
-            cell_text(arena_printf(arena, "%lld*%lld*%lld%s", (long long)l->dp, (long long)l->tp,
-                                   (long long)l->pp, chunks)),
-            cell_text(l->pp == 1 ? "-" : schedule_name(l->schedule)),
-            cell_whole(l->micro_batch),
-            cell_whole(row->needed_bytes),
-            cell_real(row->time.total),
-            cell_real(row->time.exposed_communication),
-            cell_real(row->time.bubble),
-            cell_real(row->time.recompute),
-        };
-        table_add(table, cells);
-    }
-}
-
-static bool is_mixed(const struct answer *a)
-{
-    return a->cluster.group_count > 1;
-}
-
-/* "16 a100-80g, 8 h100-80g": ranks that have no part in the plan. */
-static void print_idle(const struct answer *a, struct text *out)
-{
-    const struct siting *siting = &a->result.alternatives[0].siting;
-    for (int g = 0; g < a->cluster.group_count; g++) {
-        int64_t idle = cluster_group_ranks(&a->cluster.groups[g]);
-        for (int i = 0; i < siting->count; i++)
-            idle -= siting->parts[i].group == g ? siting->parts[i].ranks : 0;
-        if (idle)
-            text_printf(out, "%s%lld %s", out->length ? ", " : "", (long long)idle,
-                        a->cluster.groups[g].device.name);
-    }
-}
-
-/* What each stage has, where stages have different devices. */
-static void add_stages(struct report *report, struct arena *arena, const struct answer *a)
-{
-    enum { COLUMNS = 6 };
-    static const struct table_column columns[COLUMNS] = {{"stage", TABLE_COUNT},  {"ranks", TABLE_TEXT},
-                                                         {"device", TABLE_TEXT},  {"layers", TABLE_COUNT},
-                                                         {"needed", TABLE_BYTES}, {"of", TABLE_BYTES}};
-    struct table *table = report_table(report, "Stages", columns, COLUMNS);
-    const struct search_row *best = &a->result.alternatives[0];
-    int64_t ranks = best->layout.dp * best->layout.tp;
-    for (int i = 0; i < a->pipeline->count; i++) {
-        struct prediction prediction;
-        struct text names = {0};
-        prediction_make(a->pipeline->stages[i], a->devices[i], NULL, &prediction);
-        siting_print(&a->cluster, siting_groups(&best->siting, i * ranks, (i + 1) * ranks), &names);
-        const struct table_cell cells[COLUMNS] = {
-            cell_whole(i),
-            cell_text(
-                arena_printf(arena, "%lld-%lld", (long long)(i * ranks), (long long)((i + 1) * ranks - 1))),
-            cell_text(arena_strdup(arena, names.data)),
-            cell_whole(best->layout.virtual_stages * best->chunk_layers[i]),
-            cell_whole(prediction.needed_bytes),
-            cell_whole(prediction.capacity_bytes),
-        };
-        table_add(table, cells);
-        text_free(&names);
-    }
-}
-
-static void add_rejected(struct report *report, const struct answer *a)
-{
-    const struct search_result *r = &a->result;
-    for (int64_t i = 0; i < r->rejected_count; i++)
-        report_remark(report, i ? NULL : "Why not", "%s", r->rejected[i].reason);
-    if (a->unlocks.data)
-        report_remark(report, "What a change would unlock", "%s", a->unlocks.data);
-}
-
-/* "8, 8, 7, 8" of each stage, as many chunks are alike; and of many stages "1, 62 times 2, 1". */
-static void print_layers(const struct search_row *row, struct text *out)
-{
-    enum { FEW_STAGES = 16 };
-    int64_t stages = row->layout.pp, alike = 1;
-    for (int64_t i = 0; i < stages; i += alike) {
-        long long layers = (long long)(row->layout.virtual_stages * row->chunk_layers[i]);
-        alike = 1;
-        while (stages > FEW_STAGES && i + alike < stages &&
-               row->chunk_layers[i + alike] == row->chunk_layers[i])
-            alike++;
-        text_add(out, i ? ", " : "");
-        if (alike > 1)
-            text_printf(out, "%lld times ", (long long)alike);
-        text_printf(out, "%lld", layers);
-    }
-}
-
-/* All of it, unless that would fill the page: each range of layers is in the plan. */
-static void add_recompute(struct report *report, const char *recompute)
-{
-    enum { MOST = 500 };
-    int64_t ranges = 1;
-    for (const char *c = recompute; *c; c++)
-        ranges += *c == ',';
-    if (strlen(recompute) <= MOST)
-        report_fact(report, "recompute", "%s", recompute);
-    else
-        report_fact(report, "recompute",
-                    "layer by layer, in %lld ranges of layers: too many to list; -o and --json have them",
-                    (long long)ranges);
-}
-
-static void add_rates(struct report *report, const struct answer *a)
-{
-    for (int g = 0; g < a->cluster.group_count; g++) {
-        struct text speed = {0};
-        machine_speed_describe(&a->speed.groups[g], &speed);
-        if (is_mixed(a))
-            report_fact(report, "rates", "%s: %s", a->cluster.groups[g].device.name, speed.data);
-        else
-            report_fact(report, "rates", "%s", speed.data);
-        text_free(&speed);
-    }
-}
-
-/* The share of the step that some plan might save, for all that the search knows. It is rounded up: a bound stays one. */
-static void add_step(struct report *report, const struct answer *a)
-{
-    const struct search_result *r = &a->result;
-    double step_s = r->alternatives[0].time.total, gain = 1 - r->bound_s / step_s;
-    char time[UNITS_TEXT], what[80] = "proved the fastest in this model";
-    if (gain > 5e-5)
-        snprintf(what, sizeof what, "at most %.1f%% could be gained", ceil(1000 * gain) / 10);
-    report_fact(report, "step", "%s, give or take %.0f%%; %s", units_format_seconds(step_s, time),
-                100 * doubt_of(a), what);
-}
-
-static int print_answer(const struct answer *a, struct error *err)
-{
-    const struct search_result *r = &a->result;
-    const struct search_row *best = &r->alternatives[0];
-    char took[UNITS_TEXT], count[UNITS_TEXT];
-    struct text chosen = {0}, layers = {0}, idle = {0};
-    struct arena *arena = arena_create();
-    struct report *report = report_create(arena, "Plan for %s", a->model.name);
-    explanation_plan(best, &chosen);
-    report_fact(report, "chosen", "%s", chosen.data);
-    if (best->layout.pp > 1) {
-        print_layers(best, &layers);
-        report_fact(report, "layers", "%s", layers.data);
-    }
-    add_recompute(report, best->recompute);
-    report_capacity(report, "needed", best->needed_bytes,
-                    a->cluster.groups[best->group].device.capacity_bytes);
-    print_idle(a, &idle);
-    if (is_mixed(a) && idle.length)
-        report_fact(report, "idle", "%s", idle.data);
-    add_step(report, a);
-    add_rates(report, a);
-    report_fact(report, "search", "%s configurations in %s", units_format_count(r->candidates, count),
-                units_format_seconds(r->search_seconds, took));
-    if (is_mixed(a))
-        add_stages(report, arena, a);
-    add_alternatives(report, arena, r);
-    add_rejected(report, a);
-    int status = output_report(report, "-", err);
-    text_free(&chosen);
-    text_free(&layers);
-    text_free(&idle);
-    arena_free(arena);
-    return status;
-}
-
-static int search(struct answer *a, const struct plan_options *o, struct error *err)
+static int search(struct plan_answer *a, const struct plan_options *o, struct error *err)
 {
     const struct configuration_options *c = &o->configuration;
     enum precision precision = PRECISION_FP32;
@@ -358,7 +100,7 @@ static int search(struct answer *a, const struct plan_options *o, struct error *
     return search_run(&a->request, &a->result, err);
 }
 
-static int adopt_best(struct answer *a, const char *command, struct error *err)
+static int adopt_best(struct plan_answer *a, const char *command, struct error *err)
 {
     const struct search_row *best = &a->result.alternatives[0];
     a->plan = (struct plan){
@@ -369,13 +111,37 @@ static int adopt_best(struct answer *a, const char *command, struct error *err)
         .step_seconds = best->time.total,
     };
     siting_to_plan(&a->cluster, &best->siting, &a->plan);
+    if (!a->plan.group_count && speed_spans_nodes(&a->cluster, &best->siting)) {
+        a->plan.ranks_per_node = a->cluster.groups[0].ranks_per_node;
+        a->plan.net_bytes_per_s = a->cluster.groups[0].net_bytes_per_s;
+    }
     snprintf(a->plan.made_by, sizeof a->plan.made_by, "%s", command);
     a->devices = host_alloc((size_t)best->layout.pp * sizeof *a->devices);
     siting_devices(&a->cluster, &best->layout, &best->siting, a->devices);
     return plan_pipeline(&a->plan, &a->pipeline, err);
 }
 
-static int write_plan(const struct answer *a, const char *path, struct error *err)
+/* How much the plan depends on the network: its step, were that a quarter as fast. */
+static int try_quarter(struct plan_answer *a, struct error *err)
+{
+    const struct search_row *best = &a->result.alternatives[0];
+    struct machine_speed slower[CLUSTER_GROUPS];
+    struct step_time time;
+    if (!speed_spans_nodes(&a->cluster, &best->siting))
+        return 0;
+    for (int g = 0; g < a->cluster.group_count; g++) {
+        slower[g] = a->speed.groups[g];
+        slower[g].net_bytes_per_s.value /= 4;
+    }
+    struct siting_speeds *speeds = siting_speeds_open(&a->cluster, slower);
+    int status = time_model_pipeline(
+        a->pipeline, siting_speeds_of_layout(speeds, &best->layout, &best->siting), NULL, &time, err);
+    siting_speeds_close(speeds);
+    a->quarter_s = status ? 0 : time.total;
+    return status;
+}
+
+static int write_plan(const struct plan_answer *a, const char *path, struct error *err)
 {
     int status = output_json(plan_to_json(&a->plan, a->pipeline), path, err);
     if (!status && strcmp(path, "-"))
@@ -383,17 +149,18 @@ static int write_plan(const struct answer *a, const char *path, struct error *er
     return status;
 }
 
-static int explain(struct answer *a, bool found, struct error *err)
+static int explain(struct plan_answer *a, bool found, struct error *err)
 {
     if (!found)
         return ways_out_refusal(&a->request, &a->result, &a->refusal, err);
-    return families_explain(&a->request, &a->result, err) ||
+    return try_quarter(a, err) || families_explain(&a->request, &a->result, err) ||
                    ways_out_faster(&a->request, &a->result, &a->unlocks, err)
                ? -1
                : 0;
 }
 
-static int make_plan(struct answer *a, const struct plan_options *o, const char *command, struct error *err)
+static int make_plan(struct plan_answer *a, const struct plan_options *o, const char *command,
+                     struct error *err)
 {
     if (search(a, o, err))
         return -1;
@@ -407,8 +174,8 @@ static int make_plan(struct answer *a, const struct plan_options *o, const char 
     if (explain(a, found, err))
         return -1;
     if (o->json)
-        return output_json(to_json(a), "-", err) ? -1 : !found;
-    return found ? print_answer(a, err) : error_set_kind(err, ERROR_MEMORY, "%s", a->refusal.data);
+        return output_json(plan_answer_json(a), "-", err) ? -1 : !found;
+    return found ? plan_answer_print(a, err) : error_set_kind(err, ERROR_MEMORY, "%s", a->refusal.data);
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -419,7 +186,7 @@ static int run(int argc, char **argv, struct error *err)
     if (go_on <= 0)
         return go_on;
     log_set_quiet(o.quiet);
-    struct answer a = {0};
+    struct plan_answer a = {0};
     char line[256];
     configuration_command_line(argc, argv, line, sizeof line);
     if (!o.cluster)

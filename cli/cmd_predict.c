@@ -17,7 +17,7 @@
 
 struct predict_options {
     struct configuration_options configuration;
-    const char *device, *calibration;
+    const char *device, *net, *calibration;
     int64_t memory;
     bool json, quiet;
 };
@@ -29,6 +29,9 @@ static const struct option_spec options[] = {
     {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL,
      "what each rank has; default all of the card, or its share of the machine",
      offsetof(struct predict_options, memory)},
+    {"net", 0, OPTION_TEXT, "RATE", NULL,
+     "of a node to others, such as 400Gb/s; default the plan's, or what nodes with such cards have",
+     offsetof(struct predict_options, net)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
      "calibration.json or run.db: measured times instead of nominal ones",
      offsetof(struct predict_options, calibration)},
@@ -73,6 +76,11 @@ static bool is_mixed(const struct question *q)
     return q->standing.cluster.group_count > 1;
 }
 
+static bool spans_nodes(const struct question *q)
+{
+    return speed_spans_nodes(&q->standing.cluster, &q->standing.siting);
+}
+
 /* How many ranks run a stage's program: those from stage * this on. */
 static int64_t ranks_per_stage(const struct question *q)
 {
@@ -108,13 +116,16 @@ static json_t *to_json(const struct question *q)
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward", step->backward,
                   "recompute", step->recompute, "exposed_communication", step->exposed_communication,
                   "bubble", step->bubble, "optimizer", step->optimizer);
-    return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:I, s:o}", "fits", a->fits,
-                     "in_doubt", a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes",
-                     (json_int_t)a->peak_bytes, "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes",
-                     (json_int_t)a->needed_bytes, "runtime_error_bytes", (json_int_t)a->runtime.error_bytes,
-                     "step_seconds", step->total, "step_error_seconds",
-                     step->total * machine_speed_doubt(q->standing.pace), "step_parts", time, "worst_stage",
-                     (json_int_t)a->stage, "stages", stages_to_json(q));
+    json_t *out = json_pack(
+        "{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:I, s:o}", "fits", a->fits, "in_doubt",
+        a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
+        "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
+        "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
+        "step_error_seconds", step->total * machine_speed_doubt(q->standing.pace), "step_parts", time,
+        "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
+    if (spans_nodes(q))
+        json_object_set_new(out, "networks", speed_networks_to_json(&q->standing.cluster));
+    return out;
 }
 
 static const char *rates_source(const struct question *q)
@@ -124,11 +135,7 @@ static const char *rates_source(const struct question *q)
         return "from the calibration";
     if (!cluster->groups[0].device.card)
         return "from nominal rates; see --calibration";
-    if (is_mixed(q))
-        return "from the cards' data sheets";
-    return cluster->groups[0].nodes == 1
-               ? "from the card's data sheet"
-               : "from the card's data sheet; nodes of 8 cards and 100 Gb/s between them are assumed";
+    return is_mixed(q) ? "from the cards' data sheets" : "from the card's data sheet";
 }
 
 /* Which ranks decide; nothing where all are alike. */
@@ -166,6 +173,12 @@ static void add_verdict(struct report *report, const struct question *q)
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     report_fact(report, "step", "%s, give or take %.0f%% (%s)", units_format_seconds(a->time.total, time),
                 100 * machine_speed_doubt(q->standing.pace), rates_source(q));
+    if (!spans_nodes(q))
+        return;
+    if (!is_mixed(q))
+        report_fact(report, "nodes", "%lld of %lld %s each", (long long)q->standing.cluster.groups[0].nodes,
+                    (long long)q->standing.cluster.groups[0].ranks_per_node, q->standing.devices[0]->name);
+    speed_add_networks(report, &q->standing.cluster, "--net");
 }
 
 /* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
@@ -230,7 +243,8 @@ static int predict(struct question *q, struct error *err)
 
 static int ask(struct question *q, const struct predict_options *o, bool automatic, struct error *err)
 {
-    if (standing_open(&q->plan, o->device, o->memory, o->calibration, &q->standing, err))
+    struct standing_choice choice = {o->device, o->memory, o->net, o->calibration};
+    if (standing_open(&q->plan, &choice, &q->standing, err))
         return -1;
     const struct standing *s = &q->standing;
     if (!is_mixed(q))

@@ -77,7 +77,7 @@ static int name_devices(const struct planned *p, struct arena *arena, const char
                         struct error *err)
 {
     struct standing standing;
-    int status = standing_open(&p->plan, NULL, 0, NULL, &standing, err);
+    int status = standing_open(&p->plan, &(struct standing_choice){0}, &standing, err);
     if (!status)
         *names = standing_names(&standing, &p->plan.layout, arena);
     standing_close(&standing);

@@ -93,7 +93,7 @@ int foretell_timeline(const struct plan *plan, const struct pipeline *pipeline, 
     *out = NULL;
     if (is_unknown(plan))
         return 0;
-    int status = standing_open(plan, NULL, 0, calibration, &standing, err);
+    int status = standing_open(plan, &(struct standing_choice){.calibration = calibration}, &standing, err);
     if (!status)
         status = make_timeline(plan, pipeline, standing.pace, arena, out, err);
     standing_close(&standing);

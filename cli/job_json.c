@@ -1,5 +1,6 @@
 /* The answer to a launch as JSON: docs/design.md names its keys. */
 #include "cli/job_report.h"
+#include "cli/speed.h"
 
 #include <math.h>
 
@@ -85,6 +86,10 @@ static void add_advice(json_t *out, const struct job_answer *answer)
     for (int i = 0; i < advice->count; i++)
         json_array_append_new(list, advised_to_json(answer->job, &advice->list[i]));
     json_object_set_new(out, "step_seconds", real_or_null(advice->seconds));
+    if (answer->nodes->nodes > 1) {
+        struct cluster cluster = cluster_of_group(answer->nodes);
+        json_object_set_new(out, "networks", speed_networks_to_json(&cluster));
+    }
     json_object_set_new(out, "advice",
                         json_pack("{s:s, s:b, s:i, s:o}", "aim", aims[advice->aim], "falls_short",
                                   advice->falls_short, "tried", advice->tried, "list", list));

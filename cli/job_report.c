@@ -422,15 +422,17 @@ static void add_explanation(struct report *page, const struct job_answer *answer
 static const char *time_assumption(const struct job_answer *answer, struct arena *arena)
 {
     const struct node_group *n = answer->nodes;
-    char rate[UNITS_TEXT];
+    struct text net = {0};
     if (isnan(answer->advice->seconds))
         return "";
     if (n->nodes == 1)
         return " Times are from the card's data sheet.";
-    return arena_printf(
-        arena, " Times are from the card's data sheet, for %lld nodes of %lld, joined at %s%s.",
-        (long long)n->nodes, (long long)n->ranks_per_node, units_format_rate(n->net_bytes_per_s, "B/s", rate),
-        n->net_assumed ? " (--net says otherwise)" : "");
+    machine_speed_describe_net(n, "--net", &net);
+    const char *out = arena_printf(
+        arena, " Times are from the card's data sheet, for %lld nodes of %lld, whose network is %s.",
+        (long long)n->nodes, (long long)n->ranks_per_node, net.data);
+    text_free(&net);
+    return out;
 }
 
 /* What is taken to be so and no launch says. */

@@ -105,3 +105,39 @@ void speed_close(struct device_speed *speed)
 {
     calibration_clear(&speed->calibration);
 }
+
+bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting)
+{
+    return siting->count > 1 ||
+           siting->parts[0].ranks > cluster->groups[siting->parts[0].group].ranks_per_node;
+}
+
+void speed_add_networks(struct report *report, const struct cluster *cluster, const char *sets)
+{
+    for (int g = 0; g < cluster->group_count; g++) {
+        const struct node_group *group = &cluster->groups[g];
+        struct text net = {0};
+        machine_speed_describe_net(group, sets, &net);
+        if (cluster->group_count > 1)
+            report_fact(report, "network", "%s: %s", group->device.name, net.data);
+        else
+            report_fact(report, "network", "%s", net.data);
+        text_free(&net);
+    }
+}
+
+json_t *speed_networks_to_json(const struct cluster *cluster)
+{
+    json_t *out = json_array();
+    for (int g = 0; g < cluster->group_count; g++) {
+        const struct node_group *group = &cluster->groups[g];
+        enum speed_source source = machine_speed_net_source(group);
+        json_t *network = json_pack("{s:s, s:I, s:f, s:s}", "device", group->device.name, "ranks_per_node",
+                                    (json_int_t)group->ranks_per_node, "bytes_per_second",
+                                    group->net_bytes_per_s, "source", speed_source_name(source));
+        if (source == SPEED_PRESET)
+            json_object_set_new(network, "node", json_string(group->device.card->node));
+        json_array_append_new(out, network);
+    }
+    return out;
+}

@@ -2,8 +2,11 @@
 #ifndef MEMPLAN_CLI_SPEED_H
 #define MEMPLAN_CLI_SPEED_H
 
+#include "base/json.h"
 #include "planner/calibration.h"
 #include "planner/machine_speed.h"
+#include "planner/siting.h"
+#include "reports/report.h"
 
 #include <stdbool.h>
 
@@ -17,6 +20,13 @@ struct device_speed {
 int speed_open(const struct cluster *cluster, enum precision precision, const char *calibration_path,
                bool measure, struct device_speed *out, struct error *err);
 void speed_close(struct device_speed *speed);
+
+/* Have ranks of a plan to go from node to node? */
+bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting);
+/* What joins the nodes, a line for each group; `sets` is how one says otherwise. */
+void speed_add_networks(struct report *report, const struct cluster *cluster, const char *sets);
+/* "networks": [{device, ranks_per_node, bytes_per_second, source, node}]. */
+json_t *speed_networks_to_json(const struct cluster *cluster);
 
 enum { SPEED_ALL_RUNS = -1 };
 /* Fits a recorded run (0: the latest), or all of a database, of this machine. The caller owns *out's contents: calibration_clear(). */

@@ -1,6 +1,7 @@
 #include "cli/standing.h"
 
 #include "base/arena.h"
+#include "base/units.h"
 #include "cli/capacity.h"
 
 #include <stdlib.h>
@@ -9,6 +10,14 @@ static void set_memory(struct cluster *cluster, int64_t memory)
 {
     for (int i = 0; i < cluster->group_count; i++)
         cluster->groups[i].device.capacity_bytes = memory;
+}
+
+static void join_nodes(struct cluster *cluster, double net_bytes_per_s)
+{
+    for (int i = 0; i < cluster->group_count && net_bytes_per_s > 0; i++) {
+        cluster->groups[i].net_bytes_per_s = net_bytes_per_s;
+        cluster->groups[i].net_assumed = false;
+    }
 }
 
 /* Devices that are all alike, so many as there are ranks. */
@@ -20,22 +29,28 @@ static int stand_alike(const struct plan *plan, const char *device, struct stand
         return -1;
     if (!device && plan->capacity_bytes != INT64_MAX)
         found.capacity_bytes = plan->capacity_bytes;
-    out->cluster = capacity_assume_cluster(&found, ranks);
+    struct node_group nodes = capacity_assume_nodes(&found, ranks, device ? 0 : plan->ranks_per_node);
+    out->cluster = cluster_of_group(&nodes);
+    join_nodes(&out->cluster, device ? 0 : plan->net_bytes_per_s);
     out->siting = siting_of_one(&plan->layout);
     return 0;
 }
 
-int standing_open(const struct plan *plan, const char *device, int64_t memory, const char *calibration,
-                  struct standing *out, struct error *err)
+int standing_open(const struct plan *plan, const struct standing_choice *choice, struct standing *out,
+                  struct error *err)
 {
     const struct layout *layout = &plan->layout;
+    double net_bytes_per_s = 0;
     *out = (struct standing){0};
-    if (!device && plan->group_count ? siting_from_plan(plan, &out->cluster, &out->siting, err)
-                                     : stand_alike(plan, device, out, err))
+    if (!choice->device && plan->group_count ? siting_from_plan(plan, &out->cluster, &out->siting, err)
+                                             : stand_alike(plan, choice->device, out, err))
         return -1;
-    if (memory > 0)
-        set_memory(&out->cluster, memory);
-    if (speed_open(&out->cluster, layout->precision, calibration, false, &out->speed, err))
+    if (choice->memory > 0)
+        set_memory(&out->cluster, choice->memory);
+    if (choice->net && units_parse_rate(choice->net, "--net", &net_bytes_per_s, err))
+        return -1;
+    join_nodes(&out->cluster, net_bytes_per_s);
+    if (speed_open(&out->cluster, layout->precision, choice->calibration, false, &out->speed, err))
         return -1;
     out->sites = siting_speeds_open(&out->cluster, out->speed.groups);
     out->pace = siting_speeds_of_layout(out->sites, layout, &out->siting);

@@ -16,9 +16,16 @@ struct standing {
     const struct rank_device **devices; /* of each stage; owned */
 };
 
-/* `device` NULL: those of the plan. `memory` above 0: what every rank has. *out must not move; standing_close(), even where it failed. */
-int standing_open(const struct plan *plan, const char *device, int64_t memory, const char *calibration,
-                  struct standing *out, struct error *err);
+/* What somebody says about it; all of it may be left out. */
+struct standing_choice {
+    const char *device;      /* NULL: those of the plan, and its nodes */
+    int64_t memory;          /* above 0: what every rank has */
+    const char *net;         /* of each node: "400Gb/s" */
+    const char *calibration; /* calibration.json or a run.db */
+};
+
+/* *out must not move; standing_close(), even where it failed. */
+int standing_open(const struct plan *plan, const struct standing_choice *choice, struct standing *out, struct error *err);
 void standing_close(struct standing *standing);
 
 /* Names of each stage's devices where they differ, else NULL; owned by the arena. */

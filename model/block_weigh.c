@@ -2,25 +2,28 @@
 #include "model/block.h"
 
 #include <assert.h>
+#include <string.h>
 
-static bool op_touches(const struct op *op, int tensor)
+/* From the first to the last operation of the block that touches each tensor. */
+static void find_lives(struct block *block)
 {
-    for (int i = 0; i < OP_INPUTS; i++)
-        if (op->inputs[i] == tensor)
-            return true;
-    return block_op_writes(op, tensor);
-}
-
-/* From the first to the last operation of the block that touches the tensor. */
-static void find_life(const struct block *block, struct tensor *t, int index)
-{
-    t->first = t->last = -1;
+    for (int i = 0; i < block->tensor_count; i++)
+        block->tensors[i].first = block->tensors[i].last = -1;
     for (int i = 0; i < block->op_count; i++)
-        if (op_touches(&block->ops[i], index)) {
-            if (t->first < 0)
-                t->first = i;
+        for (int k = 0; k < OP_INPUTS + OP_OUTPUTS; k++) {
+            const struct op *op = &block->ops[i];
+            int index = k < OP_INPUTS ? op->inputs[k] : op->outputs[k - OP_INPUTS];
+            if (index < 0)
+                continue;
+            struct tensor *t = &block->tensors[index];
+            t->first = t->first < 0 ? i : t->first;
             t->last = i;
         }
+}
+
+/* What is kept of it between passes. */
+static void find_frame(const struct block *block, struct tensor *t)
+{
     bool ours = (t->span == SPAN_LOCAL || t->span == SPAN_INPUT) && t->first >= 0;
     bool from_forward = t->first < block->forward_count, to_weight = t->last >= block->input_count;
     t->saved = ours && from_forward && t->last >= block->forward_count;
@@ -86,24 +89,39 @@ int64_t block_live_at(const struct block *block, int op, int64_t by_role[ROLE_CO
     return total;
 }
 
-static struct block_peak find_peak(const struct block *block, int from, int to)
+/* Live bytes at every operation. Searches weigh hundreds of blocks, so each tensor is looked at once. */
+static void list_live(const struct block *block, int64_t live[BLOCK_OPS + 1])
+{
+    int from, to;
+    memset(live, 0, (BLOCK_OPS + 1) * sizeof *live);
+    for (int i = 0; i < block->tensor_count; i++) {
+        const struct tensor *t = &block->tensors[i];
+        if (!block_counts(block, t, &from, &to) || from > to)
+            continue;
+        live[from] += t->bytes;
+        live[to + 1] -= t->bytes;
+    }
+    for (int i = 1; i < block->op_count; i++)
+        live[i] += live[i - 1];
+}
+
+static struct block_peak find_peak(const int64_t *live, int from, int to)
 {
     struct block_peak peak = {0, -1};
-    for (int op = from; op < to; op++) {
-        int64_t unused[ROLE_COUNT] = {0};
-        int64_t live = block_live_at(block, op, unused);
-        if (live > peak.bytes)
-            peak = (struct block_peak){live, op};
-    }
+    for (int op = from; op < to; op++)
+        if (live[op] > peak.bytes)
+            peak = (struct block_peak){live[op], op};
     return peak;
 }
 
 void block_weigh(struct block *block)
 {
+    int64_t live[BLOCK_OPS + 1];
     block->saved_bytes = block->later_bytes = 0;
+    find_lives(block);
     for (int i = 0; i < block->tensor_count; i++) {
         struct tensor *t = &block->tensors[i];
-        find_life(block, t, i);
+        find_frame(block, t);
         if (t->saved)
             block->saved_bytes += t->bytes;
         if (t->frame == FRAME_WEIGHT || t->frame == FRAME_DELAYED)
@@ -113,7 +131,8 @@ void block_weigh(struct block *block)
     assert(block->output < 0 || block->tensors[block->output].last < block->forward_count);
     assert(block->input < 0 || block->tensors[block->input].saved || block->part == PART_SEND);
     list_births_and_deaths(block);
-    block->forward = find_peak(block, 0, block->forward_count);
-    block->backward = find_peak(block, block->forward_count, block->input_count);
-    block->weight = find_peak(block, block->input_count, block->op_count);
+    list_live(block, live);
+    block->forward = find_peak(live, 0, block->forward_count);
+    block->backward = find_peak(live, block->forward_count, block->input_count);
+    block->weight = find_peak(live, block->input_count, block->op_count);
 }

@@ -165,10 +165,28 @@ static int read_predicted(const json_t *object, const char *where, struct plan *
     return jsonfile_real_optional(predicted, "step_seconds", where, &plan->step_seconds, err);
 }
 
-/* ---- groups: on which nodes the ranks are, where they differ ---- */
+/* ---- nodes that are alike ---- */
 
 /* Far above any cluster, so that products of them fit 63 bits. */
 enum { MOST_NODES = 1 << 20, MOST_RANKS = 1 << 30 };
+
+static int read_nodes(const json_t *object, const char *where, struct plan *plan, struct error *err)
+{
+    if (jsonfile_int_optional(object, "ranks_per_node", where, &plan->ranks_per_node, err) ||
+        jsonfile_real_optional(object, "net_bytes_per_s", where, &plan->net_bytes_per_s, err))
+        return -1;
+    if (plan->ranks_per_node < 0 || plan->ranks_per_node > MOST_NODES)
+        return error_set(err, "%s: ranks_per_node is %lld; a node has 1 to %d, and left out it is not said",
+                         where, (long long)plan->ranks_per_node, MOST_NODES);
+    if (!(plan->net_bytes_per_s >= 0))
+        return error_set(err,
+                         "%s: net_bytes_per_s is %g; a network has a rate above 0, and left out it is "
+                         "not said",
+                         where, plan->net_bytes_per_s);
+    return 0;
+}
+
+/* ---- groups: on which nodes the ranks are, where they differ ---- */
 
 static int read_group(const json_t *entry, const char *where, struct plan_group *out, struct error *err)
 {
@@ -242,7 +260,8 @@ int plan_from_json(const json_t *object, const char *where, struct plan *out, st
         jsonfile_text_optional(object, "device", where, &device, err) ||
         jsonfile_text_optional(object, "made_by", where, &made_by, err) ||
         jsonfile_int_optional(object, "capacity_bytes", where, &plan.capacity_bytes, err) ||
-        read_groups(object, where, &plan, err) || read_predicted(object, where, &plan, err))
+        read_nodes(object, where, &plan, err) || read_groups(object, where, &plan, err) ||
+        read_predicted(object, where, &plan, err))
         return -1;
     if (plan.capacity_bytes < 1)
         return error_set(err, "%s: capacity_bytes is %lld; leave it out for no limit", where,
@@ -340,6 +359,10 @@ json_t *plan_to_json(const struct plan *plan, const struct pipeline *pipeline)
                             "layout", layout_to_json(&plan->layout), "stages", stages_to_json(plan), "device",
                             jsonfile_string(plan->device), "capacity_bytes", (json_int_t)plan->capacity_bytes,
                             "predicted", predicted_to_json(plan, pipeline));
+    if (plan->ranks_per_node)
+        json_object_set_new(out, "ranks_per_node", json_integer(plan->ranks_per_node));
+    if (plan->net_bytes_per_s > 0)
+        json_object_set_new(out, "net_bytes_per_s", json_real(plan->net_bytes_per_s));
     if (plan->group_count)
         json_object_set_new(out, "groups", groups_to_json(plan));
     return out;

@@ -6,7 +6,8 @@
  *       "device": "cpu", "capacity_bytes": ..., "predicted": { "peak_bytes": ..., "arena_bytes": ..., "step_seconds": ...,
  *       "stages": [ { "stage": 0, "peak_bytes": ..., "arena_bytes": ... }, ... ] } }
  *
- * Where the ranks are not all alike, "groups" says on which nodes they are, in the order of ranks:
+ * Where the ranks are on several nodes, "ranks_per_node" and "net_bytes_per_s" say how. Where they are not all alike, "groups" says
+ * on which nodes they are, in the order of ranks:
  *
  *       "groups": [ { "device": "h100-80g", "capacity_bytes": ..., "nodes": 2, "ranks_per_node": 8,
  *                     "net_bytes_per_s": ..., "ranks": 16 }, { "device": "a100-80g", ... } ]
@@ -43,6 +44,9 @@ struct plan {
     int64_t capacity_bytes; /* per rank, the most that any has; INT64_MAX: none */
     struct plan_group groups[PLAN_GROUPS];
     int group_count;        /* 0: all ranks are alike */
+    /* Where they are, on several nodes; 0: not said. */
+    int64_t ranks_per_node;
+    double net_bytes_per_s; /* of one node, one direction */
     double step_seconds;    /* predicted; 0: not predicted */
     char made_by[256];      /* the command */
 };

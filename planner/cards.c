@@ -12,7 +12,14 @@
  * Shares of large bf16 products, under the card's power limit, are assumed in round numbers. The A100's 0.80 was 0.85 until it
  * was seen beside measured steps (docs/time-model.md, section 10); no other card's has been held against anything yet.
  *
- * cuBLAS's own workspace: 32 MiB from Hopper on, 8 MiB + 128 KiB before (cuBLAS manual, CUBLAS_WORKSPACE_CONFIG). */
+ * cuBLAS's own workspace: 32 MiB from Hopper on, 8 MiB + 128 KiB before (cuBLAS manual, CUBLAS_WORKSPACE_CONFIG).
+ *
+ * Networks: the ports for computing of the node that the vendor sells or describes, storage and management left out. DGX-1: four of
+ * 100 Gb/s for eight cards (NVIDIA DGX-1 With Tesla V100 System Architecture, white paper WP-08437, 2017). DGX A100: eight of 200 (DGX A100
+ * System User Guide, DU-09821, 2020). DGX H100, H200, B200: eight of 400 (DGX BasePOD reference architecture, core components,
+ * 2025). MI300X: eight of 400, a port to a card (ROCm documentation, vLLM distributed inference with MoRI, 2026; so are Azure's ND
+ * MI300X v5). The others have no such node: cloud nodes with L4 have 100 Gb/s at most (Google Compute Engine, G2, 2025), which is
+ * taken for all of them. */
 #include "planner/cards.h"
 
 #include <ctype.h>
@@ -26,17 +33,27 @@
 #define OLD_CUBLAS 8519680
 #define NEW_CUBLAS (32 << 20)
 
+/* Of a whole node, in bytes a second. */
+#define PORTS(count, gigabits) ((count)*1e9 * (gigabits) / 8)
+#define DGX_1                  "DGX-1", 8, PORTS(4, 100)
+#define DGX(name, gigabits)    "DGX " name, 8, PORTS(8, gigabits)
+#define NO_NODE                NULL, 0, 0
+
 static const struct card cards[] = {
-    {"v100-32g", GIB(31.75), 15.7e12, 15.7e12, 7.8e12, 900e9, 150e9, OLD_CUBLAS, 80, 0.80, true},
-    {"a100-40g", GIB(39.60), 19.5e12, 312e12, 9.7e12, 1555e9, 300e9, OLD_CUBLAS, 108, 0.80, true},
-    {"a100-80g", GIB(79.25), 19.5e12, 312e12, 9.7e12, 2039e9, 300e9, OLD_CUBLAS, 108, 0.80, true},
-    {"h100-80g", GIB(79.11), 67e12, 989e12, 34e12, 3350e9, 450e9, NEW_CUBLAS, 132, 0.75, true},
-    {"h200", GIB(139.0), 67e12, 989e12, 34e12, 4800e9, 450e9, NEW_CUBLAS, 132, 0.75, true},
-    {"b200", GIB(165.9), 75e12, 2250e12, 37e12, 8000e9, 900e9, NEW_CUBLAS, 148, 0.75, true},
-    {"l4", GIB(22.2), 30.3e12, 121e12, 0.49e12, 300e9, 32e9, OLD_CUBLAS, 58, 0.50, true},
-    {"l40s", GIB(44.40), 91.6e12, 362e12, 1.4e12, 864e9, 32e9, OLD_CUBLAS, 142, 0.80, true},
-    {"rtx4090", GIB(23.52), 82.6e12, 165.2e12, 1.3e12, 1008e9, 32e9, OLD_CUBLAS, 128, 0.80, true},
-    {"mi300x", GIB(190.0), 163.4e12, 1307e12, 81.7e12, 5300e9, 448e9, NEW_CUBLAS, 304, 0.50, false},
+    {"v100-32g", GIB(31.75), 15.7e12, 15.7e12, 7.8e12, 900e9, 150e9, OLD_CUBLAS, 80, 0.80, true, DGX_1},
+    {"a100-40g", GIB(39.60), 19.5e12, 312e12, 9.7e12, 1555e9, 300e9, OLD_CUBLAS, 108, 0.80, true,
+     DGX("A100", 200)},
+    {"a100-80g", GIB(79.25), 19.5e12, 312e12, 9.7e12, 2039e9, 300e9, OLD_CUBLAS, 108, 0.80, true,
+     DGX("A100", 200)},
+    {"h100-80g", GIB(79.11), 67e12, 989e12, 34e12, 3350e9, 450e9, NEW_CUBLAS, 132, 0.75, true,
+     DGX("H100", 400)},
+    {"h200", GIB(139.0), 67e12, 989e12, 34e12, 4800e9, 450e9, NEW_CUBLAS, 132, 0.75, true, DGX("H200", 400)},
+    {"b200", GIB(165.9), 75e12, 2250e12, 37e12, 8000e9, 900e9, NEW_CUBLAS, 148, 0.75, true, DGX("B200", 400)},
+    {"l4", GIB(22.2), 30.3e12, 121e12, 0.49e12, 300e9, 32e9, OLD_CUBLAS, 58, 0.50, true, NO_NODE},
+    {"l40s", GIB(44.40), 91.6e12, 362e12, 1.4e12, 864e9, 32e9, OLD_CUBLAS, 142, 0.80, true, NO_NODE},
+    {"rtx4090", GIB(23.52), 82.6e12, 165.2e12, 1.3e12, 1008e9, 32e9, OLD_CUBLAS, 128, 0.80, true, NO_NODE},
+    {"mi300x", GIB(190.0), 163.4e12, 1307e12, 81.7e12, 5300e9, 448e9, NEW_CUBLAS, 304, 0.50, false,
+     "MI300X platform", 8, PORTS(8, 400)},
 };
 
 enum { CARDS = sizeof cards / sizeof cards[0] };

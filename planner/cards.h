@@ -19,6 +19,10 @@ struct card {
     int multiprocessors;            /* which the tiles of a matrix product are shared out to */
     double product_share;           /* of bf16's rate, that large matrix products reach for long */
     bool cuda;
+    /* The vendor's own node with these cards. NULL: there is none. */
+    const char *node; /* "DGX H100" */
+    int node_cards;
+    double node_net_bytes_per_s; /* of all its ports to other nodes, one direction */
 };
 
 /* Of a CUDA context with its kernels loaded lazily, whatever the card, give or take the second. Readings: 256 MiB (RTX 3090:

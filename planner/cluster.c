@@ -43,6 +43,14 @@ static const char *preset_spec(const char *name)
     return NULL;
 }
 
+double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_node)
+{
+    const struct card *card = device->card;
+    if (!card || !card->node)
+        return CLUSTER_NET_BYTES_PER_S;
+    return card->node_net_bytes_per_s * (double)ranks_per_node / card->node_cards;
+}
+
 int64_t cluster_group_ranks(const struct node_group *group)
 {
     return group->nodes * group->ranks_per_node;
@@ -260,11 +268,13 @@ static int set_net(struct node_group *group, const char *rate, struct error *err
 static void share_net(struct node_group *groups, int count)
 {
     double last = groups[count - 1].net_bytes_per_s;
-    for (int i = 0; i < count; i++)
-        if (!(groups[i].net_bytes_per_s > 0)) {
-            groups[i].net_bytes_per_s = last > 0 ? last : CLUSTER_NET_BYTES_PER_S;
-            groups[i].net_assumed = !(last > 0) && (count > 1 || groups[i].nodes > 1);
-        }
+    for (int i = 0; i < count; i++) {
+        struct node_group *g = &groups[i];
+        if (g->net_bytes_per_s > 0)
+            continue;
+        g->net_bytes_per_s = last > 0 ? last : cluster_usual_net(&g->device, g->ranks_per_node);
+        g->net_assumed = !(last > 0);
+    }
 }
 
 /* Takes over what was read, like groups together. */

@@ -10,7 +10,7 @@
  *                     { "memplan_cluster": 1, "groups": [ { "nodes": 4, ... }, { "nodes": 2, ... } ] }
  *
  * A device is `cpu` or a card of cards.h. A rank on a CPU without a memory of its own gets an equal share of the
- * machine's. A group without a network of its own has that of the last group. */
+ * machine's. A group without a network of its own has that of the last group; where that has none, the usual one of its devices. */
 #ifndef MEMPLAN_PLANNER_CLUSTER_H
 #define MEMPLAN_PLANNER_CLUSTER_H
 
@@ -34,7 +34,7 @@ struct node_group {
     int64_t nodes, ranks_per_node;
     struct rank_device device;
     double net_bytes_per_s; /* of one node, one direction */
-    bool net_assumed;       /* the cluster has several nodes, and nobody said how they are connected */
+    bool net_assumed;       /* nobody said how nodes are connected: it is cluster_usual_net() */
 };
 
 /* Every set of groups may be a kind of stage of its own (siting.h), so there are not many. */
@@ -45,8 +45,12 @@ struct cluster {
     int group_count;
 };
 
-/* Nodes without net= are taken to be connected by 100 Gb/s Ethernet. */
+/* A plain server's: 100 Gb/s Ethernet. */
 #define CLUSTER_NET_BYTES_PER_S 12.5e9
+
+/* Of a node with so many of these devices, where nobody says: for each card as much as the vendor's own node has (cards.h), else a
+ * plain server's. */
+double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_node);
 
 /* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
 int cluster_read(const char *spec, struct cluster *out, struct error *err);

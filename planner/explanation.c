@@ -53,21 +53,60 @@ static void print_bytes(const struct search_row *row, const struct cluster *clus
         text_printf(out, ", of which logits and the head %s", units_format_bytes(b->head, working));
 }
 
-void explanation_plan(const struct search_row *row, struct text *out)
+bool explanation_has_recompute(const struct search_row *row)
 {
-    const struct layout *l = &row->layout;
+    enum { SHORT = 48 };
+    return strlen(row->recompute) <= SHORT;
+}
+
+static void print_recompute(const struct search_row *row, struct text *out)
+{
+    text_printf(out, "recompute %s", explanation_has_recompute(row) ? row->recompute : "layer by layer");
+}
+
+/* "dp 8 x tp 4 x pp 8 (interleaved, 12 chunks a stage)" */
+static void print_ranks(const struct layout *l, struct text *out)
+{
     text_printf(out, "dp %lld x tp %lld x pp %lld", (long long)l->dp, (long long)l->tp, (long long)l->pp);
     if (l->pp > 1)
         text_printf(out, " (%s", schedule_name(l->schedule));
     if (l->virtual_stages > 1)
         text_printf(out, ", %lld chunks a stage", (long long)l->virtual_stages);
-    text_printf(out, "%s, micro-batch %lld", l->pp > 1 ? ")" : "", (long long)l->micro_batch);
+    text_add(out, l->pp > 1 ? ")" : "");
+}
+
+void explanation_plan(const struct search_row *row, struct text *out)
+{
+    const struct layout *l = &row->layout;
+    print_ranks(l, out);
+    text_printf(out, ", micro-batch %lld", (long long)l->micro_batch);
     if (l->zero)
         text_add(out, ", ZeRO");
     if (l->sequence_parallel)
         text_add(out, ", sequence parallel");
-    enum { SHORT = 48 };
-    text_printf(out, ", recompute %s", strlen(row->recompute) <= SHORT ? row->recompute : "layer by layer");
+    text_add(out, ", ");
+    print_recompute(row, out);
+}
+
+void explanation_difference(const struct search_row *plan, const struct search_row *row, struct text *out)
+{
+    const struct layout *a = &plan->layout, *b = &row->layout;
+    bool same_ranks = a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->schedule == b->schedule &&
+                      a->virtual_stages == b->virtual_stages;
+    size_t begin = out->length;
+    if (!same_ranks)
+        print_ranks(b, out);
+    if (a->micro_batch != b->micro_batch)
+        text_printf(out, "%smicro-batch %lld", out->length > begin ? ", " : "", (long long)b->micro_batch);
+    if (a->zero != b->zero)
+        text_printf(out, "%s%s ZeRO", out->length > begin ? ", " : "", b->zero ? "with" : "without");
+    if (a->sequence_parallel != b->sequence_parallel && a->tp > 1 && b->tp > 1)
+        text_printf(out, "%s%s sequence parallelism", out->length > begin ? ", " : "",
+                    b->sequence_parallel ? "with" : "without");
+    if (!strcmp(plan->recompute, row->recompute))
+        return;
+    text_add(out, out->length > begin ? ", " : "");
+    print_recompute(row, out);
 }
 
 const char *explanation_keep(struct arena *arena, struct text *text)

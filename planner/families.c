@@ -81,20 +81,23 @@ static void explain_row(const struct families *f, const char *name, const struct
     const struct search_row *plan = &f->result->alternatives[0];
     bool crosses = crosses_nodes(f->request->cluster, row);
     double ratio = row->time.total / plan->time.total;
+    struct text differs = {0};
     text_printf(out, "%s%s: ", name, crosses ? " crosses nodes" : "");
     if (fabs(ratio - 1) * SAME < 0.5) {
-        text_add(out, "as fast (");
+        text_add(out, "as fast");
     } else if (ratio < 1) {
         print_factor(1 / ratio, out);
-        text_add(out, " faster, found after the search had stopped; ask for it (");
+        text_add(out, " faster, found after the search had stopped; ask for it");
     } else {
         print_factor(ratio, out);
-        text_printf(out, " slower %s, mostly by %s (",
+        text_printf(out, " slower %s, mostly by %s",
                     bound_s * (1 + 1.0 / SAME) >= row->time.total ? "at best" : "as far as it was tried",
                     slower_part(&plan->time, &row->time));
     }
-    explanation_plan(row, out);
-    text_add(out, ")");
+    explanation_difference(plan, row, &differs);
+    if (differs.length && strncmp(name, differs.data, differs.length) != 0)
+        text_printf(out, " (%s)", differs.data);
+    text_free(&differs);
 }
 
 /* No plan was found before the search stopped. */

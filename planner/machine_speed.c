@@ -35,7 +35,7 @@ static const double cpu_core_bytes_per_s = 8e9, cpu_most_bytes_per_s = 100e9;
 
 const char *speed_source_name(enum speed_source source)
 {
-    static const char *const names[] = {"measured", "calibration", "preset", "nominal"};
+    static const char *const names[] = {"measured", "calibration", "preset", "nominal", "given"};
     return names[source];
 }
 
@@ -140,19 +140,22 @@ const char *machine_speed_cpu_name(char *out)
 
 /* ------------------------------------------------------------------------------------------------------------ cards */
 
+double machine_speed_card_peak(const struct card *card, enum precision precision)
+{
+    return precision == PRECISION_BF16   ? card->bf16_flops_per_s
+           : precision == PRECISION_FP64 ? card->fp64_flops_per_s
+                                         : card->fp32_flops_per_s;
+}
+
 void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out)
 {
-    double peak = precision == PRECISION_BF16   ? card->bf16_flops_per_s
-                  : precision == PRECISION_FP64 ? card->fp64_flops_per_s
-                                                : card->fp32_flops_per_s;
-    double best = peak * card->product_share;
+    double best = machine_speed_card_peak(card, precision) * card->product_share;
     *out = (struct machine_speed){
         .products = {best, ramp_depth, card->multiprocessors},
         .matmul_source = SPEED_PRESET,
         .attention_flops_per_s = {best * attention_share, SPEED_PRESET},
         .memory_bytes_per_s = {card->memory_bytes_per_s * stream_share, SPEED_PRESET},
         .comm_bytes_per_s = {card->link_bytes_per_s * link_share, SPEED_PRESET},
-        .net_bytes_per_s = {CLUSTER_NET_BYTES_PER_S * link_share, SPEED_NOMINAL},
         .ranks_per_node = INT64_MAX,
         .overhead_s = {card_overhead_s, SPEED_NOMINAL},
         .overlap = 1,
@@ -164,6 +167,19 @@ void machine_speed_from_card(const struct card *card, enum precision precision, 
     }
 }
 
+/* Of a network's rate, what programs reach. */
+static double net_share(const struct node_group *group)
+{
+    return group->device.card ? link_share : 1;
+}
+
+enum speed_source machine_speed_net_source(const struct node_group *group)
+{
+    if (!group->net_assumed)
+        return SPEED_GIVEN;
+    return group->device.card && group->device.card->node ? SPEED_PRESET : SPEED_NOMINAL;
+}
+
 void machine_speed_for_group(const struct node_group *group, enum precision precision, int cores,
                              struct machine_speed *out)
 {
@@ -172,8 +188,8 @@ void machine_speed_for_group(const struct node_group *group, enum precision prec
     else
         machine_speed_nominal(cores, out);
     out->ranks_per_node = group->ranks_per_node;
-    double net = group->net_bytes_per_s * (group->device.card ? link_share : 1);
-    out->net_bytes_per_s = (struct speed_value){net, group->net_assumed ? SPEED_NOMINAL : SPEED_PRESET};
+    out->net_bytes_per_s =
+        (struct speed_value){group->net_bytes_per_s * net_share(group), machine_speed_net_source(group)};
 }
 
 void machine_speed_for_cluster(const struct cluster *cluster, enum precision precision, int cores,
@@ -445,4 +461,35 @@ void machine_speed_describe(const struct machine_speed *speed, struct text *out)
                 speed_source_name(speed->comm_bytes_per_s.source));
     if (speed->calibration)
         text_printf(out, "; operations calibrated on %s", speed->calibration->device);
+}
+
+/* Where the number is from. */
+static void describe_net_source(const struct node_group *group, const char *sets, struct text *out)
+{
+    const struct card *card = group->device.card;
+    switch (machine_speed_net_source(group)) {
+    case SPEED_GIVEN:
+        text_add(out, "given");
+        return;
+    case SPEED_PRESET:
+        if (group->ranks_per_node == card->node_cards)
+            text_printf(out, "preset: a %s's", card->node);
+        else
+            text_printf(out, "preset: for each card as much as a %s has", card->node);
+        break;
+    default:
+        text_add(out, "assumed: a plain server's 100 Gb/s");
+    }
+    text_printf(out, "; %s sets it", sets);
+}
+
+void machine_speed_describe_net(const struct node_group *group, const char *sets, struct text *out)
+{
+    char rate[UNITS_TEXT];
+    text_printf(out, "%s a node", units_format_rate(group->net_bytes_per_s, "B/s", rate));
+    if (net_share(group) < 1)
+        text_printf(out, ", of which %.0f%% count", 100 * net_share(group));
+    text_add(out, " (");
+    describe_net_source(group, sets, out);
+    text_add(out, ")");
 }

@@ -19,6 +19,7 @@ enum speed_source {
     SPEED_CALIBRATION, /* in a recorded run */
     SPEED_PRESET,      /* a data sheet, times the share of it that programs reach */
     SPEED_NOMINAL,     /* cores x frequency x vector width, and other guesses */
+    SPEED_GIVEN,       /* by whoever asks */
 };
 
 struct speed_value {
@@ -60,6 +61,9 @@ void machine_speed_from_cpuinfo(const char *cpuinfo, int cores, struct machine_s
 /* Replaces what was measured with all cores: matrix products by class and memory; what follows from them too. */
 void machine_speed_set_measured(struct machine_speed *speed, const double matmul_flops_per_s[SPEED_CLASSES],
                                 double memory_bytes_per_s);
+/* Flops a second of matrix products, by the data sheet. */
+double machine_speed_card_peak(const struct card *card, enum precision precision);
+/* Of one node: nothing is said of a network. */
 void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out);
 /* From now on, operations of the kinds that were calibrated take what they took there, and so does communication. */
 void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration);
@@ -96,8 +100,12 @@ int machine_speed_cores(void);
 enum { MACHINE_NAME = 96 };
 const char *machine_speed_cpu_name(char *out);
 
-const char *speed_source_name(enum speed_source source); /* "measured", "calibration", "preset", "nominal" */
+const char *speed_source_name(enum speed_source source); /* "measured", "calibration", "preset", "nominal", "given" */
 /* One line: each rate with its source. */
 void machine_speed_describe(const struct machine_speed *speed, struct text *out);
+/* "400 GB/s a node, of which 78% count (preset: a DGX H100's; net= sets it)": what joins the group's nodes. `sets` is how one says
+ * otherwise. */
+void machine_speed_describe_net(const struct node_group *group, const char *sets, struct text *out);
+enum speed_source machine_speed_net_source(const struct node_group *group);
 
 #endif

@@ -26,6 +26,11 @@ TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and net
         {"2x8:h100-80g,net=400Gb/s", 2, 8, "h100-80g", 81008LL << 20, 50e9},
         {"2X8:H100-80G(40GiB),net=50GB/s", 2, 8, "h100-80g", 40LL << 30, 50e9},
         {"1:l4(100)", 1, 1, "l4", 100, CLUSTER_NET_BYTES_PER_S},
+        /* Nobody says: a DGX H100's eight ports of 400 Gb/s, and as much for each card on a node with half as many. */
+        {"2x8:h100-80g(40GiB)", 2, 8, "h100-80g", 40LL << 30, 8 * 400e9 / 8},
+        {"2x4:h100-80g(40GiB)", 2, 4, "h100-80g", 40LL << 30, 4 * 400e9 / 8},
+        {"2x8:v100-32g(1GiB)", 2, 8, "v100-32g", 1LL << 30, 4 * 100e9 / 8},
+        {"2x4:l40s(1GiB)", 2, 4, "l40s", 1LL << 30, CLUSTER_NET_BYTES_PER_S},
         {"DGX-H200", 1, 8, "h200", 139LL << 30, 400e9},
     };
     struct error err = {0};
@@ -90,6 +95,7 @@ TEST(cluster_groups,
     ASSERT_INT(cluster_ranks_per_node(&c), 8);
     ASSERT_INT(c.groups[0].nodes, 5);
     ASSERT(c.groups[0].net_assumed && !c.groups[1].net_assumed);
+    ASSERT_NEAR(c.groups[0].net_bytes_per_s, 200e9, 1);
     ASSERT_NEAR(c.groups[1].net_bytes_per_s, 50e9, 1);
 
     ASSERT_OK(cluster_read("dgx-a100+4x8:h100-80g+1x2:l40s,net=80Gb/s", &c, &err));
@@ -115,14 +121,21 @@ TEST(cluster_cpu_share, "CPU ranks without a memory of their own share the machi
     ASSERT_INT(four.groups[0].device.capacity_bytes, machine / 4);
 }
 
-TEST(cluster_net_assumed, "several nodes with an unsaid network are marked as an assumption")
+TEST(cluster_net_assumed,
+     "an unsaid network is marked as an assumption, and is each card's own in a mixed cluster")
 {
     struct error err = {0};
     struct cluster cluster;
     ASSERT_OK(cluster_read("2x8:h200", &cluster, &err));
     ASSERT(cluster.groups[0].net_assumed);
-    ASSERT_OK(cluster_read("1x8:h200", &cluster, &err));
+    ASSERT_OK(cluster_read("dgx-h200", &cluster, &err));
     ASSERT(!cluster.groups[0].net_assumed);
+    ASSERT_OK(cluster_read("1x8:a100-80g+1x8:h100-80g+1x4:rtx4090", &cluster, &err));
+    ASSERT_NEAR(cluster.groups[0].net_bytes_per_s, 200e9, 1);
+    ASSERT_NEAR(cluster.groups[1].net_bytes_per_s, 400e9, 1);
+    ASSERT_NEAR(cluster.groups[2].net_bytes_per_s, 12.5e9, 1);
+    for (int g = 0; g < 3; g++)
+        ASSERT(cluster.groups[g].net_assumed);
     ASSERT_OK(cluster_read("2x8:h200,net=400Gb/s", &cluster, &err));
     ASSERT(!cluster.groups[0].net_assumed);
 }

@@ -170,3 +170,31 @@ TEST(speed_describes_itself, "each rate is printed with where it came from")
     ASSERT_HAS(text.data, "memory 32.0 GB/s (nominal)");
     text_free(&text);
 }
+
+TEST(speed_describes_networks, "a network is told with where its rate is from, and how to set it")
+{
+    static const char *const cases[][2] = {
+        {"2x8:h100-80g", "400 GB/s a node, of which 78% count (preset: a DGX H100's; net= sets it)"},
+        {"2x4:a100-80g",
+         "100 GB/s a node, of which 78% count (preset: for each card as much as a DGX A100 has; "
+         "net= sets it)"},
+        {"2x8:l4", "12.5 GB/s a node, of which 78% count (assumed: a plain server's 100 Gb/s; net= sets it)"},
+        {"2x8:h100-80g,net=400Gb/s", "50.0 GB/s a node, of which 78% count (given)"},
+        {"2x2:cpu(1GiB)", "12.5 GB/s a node (assumed: a plain server's 100 Gb/s; net= sets it)"},
+    };
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cluster cluster;
+        struct machine_speed speed;
+        struct text text = {0};
+        ASSERT_OK(cluster_read(cases[i][0], &cluster, &err));
+        machine_speed_describe_net(&cluster.groups[0], "net=", &text);
+        ASSERT_STR(text.data, cases[i][1]);
+        text_free(&text);
+        /* What is told is what is counted. */
+        machine_speed_for_cluster(&cluster, PRECISION_BF16, 1, &speed);
+        double share = cluster.groups[0].device.card ? 0.78 : 1;
+        ASSERT_NEAR(speed.net_bytes_per_s.value, share * cluster.groups[0].net_bytes_per_s, 1);
+        ASSERT_INT(speed.net_bytes_per_s.source, machine_speed_net_source(&cluster.groups[0]));
+    }
+}

@@ -1,0 +1,28 @@
+/* What `memplan plan` was asked and has found, and how it says so: as text and as JSON. */
+#ifndef MEMPLAN_CLI_PLAN_ANSWER_H
+#define MEMPLAN_CLI_PLAN_ANSWER_H
+
+#include "base/text.h"
+#include "cli/speed.h"
+#include "model/plan.h"
+#include "planner/search.h"
+
+struct plan_answer {
+    struct model model;
+    struct cluster cluster;
+    struct device_speed speed;
+    struct search_request request;
+    enum schedule_kind schedule; /* that was asked for */
+    struct search_result result;
+    struct plan plan;                   /* borrows its masks and layers from the result */
+    struct pipeline *pipeline;          /* of the plan; NULL: nothing fits */
+    const struct rank_device **devices; /* of each of its stages */
+    double quarter_s; /* of a step, were the network a quarter as fast; 0: the plan needs none */
+    struct text unlocks, refusal;
+};
+
+/* Of an answer with a plan. */
+int plan_answer_print(const struct plan_answer *answer, struct error *err);
+json_t *plan_answer_json(const struct plan_answer *answer);
+
+#endif
