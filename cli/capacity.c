@@ -126,17 +126,31 @@ static int check_device(const char *device, struct error *err)
         device, device);
 }
 
+/* A plan for a card says which; what the CPU does with it is another thing. */
+static int check_planned(const struct plan *plan, const char *device, struct error *err)
+{
+    if (device || !strcmp(plan->device, "cpu"))
+        return 0;
+    return error_set(
+        err,
+        "the plan is for %s, and a run without --device is on the CPU; give --device cuda for the "
+        "GPUs of this machine, or --device cpu for its cores and memory",
+        plan->device);
+}
+
 int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
                     struct error *err)
 {
     struct rank_device found;
     const char *name = device ? device : "cpu";
-    if (check_device(name, err) || capacity_read_device(name, ranks, &found, err))
+    bool planned = !strcmp(plan->device, name);
+    if (check_planned(plan, device, err) || check_device(name, err) ||
+        capacity_read_device(name, ranks, &found, err))
         return -1;
     snprintf(plan->device, sizeof plan->device, "%s", found.name);
     if (memory > 0)
         plan->capacity_bytes = memory;
-    else if (found.kernel_bytes || plan->capacity_bytes == INT64_MAX)
+    else if (found.kernel_bytes || !planned || plan->capacity_bytes == INT64_MAX)
         plan->capacity_bytes = found.capacity_bytes;
     found.capacity_bytes = plan->capacity_bytes;
     return automatic ? choose_alike(plan, &found, err) : 0;
