@@ -218,8 +218,9 @@ static int print_answer(const struct question *q, struct error *err)
 {
     struct arena *arena = arena_create();
     const char *const *names = standing_names(&q->standing, &q->plan.layout, arena);
+    struct breakdown_room room = {q->answer.capacity_bytes, q->answer.runtime.bytes};
     struct breakdown breakdown = breakdown_of_pipeline(
-        q->pipeline, names ? q->plan.device : q->standing.devices[0]->name, q->answer.capacity_bytes, arena);
+        q->pipeline, names ? q->plan.device : q->standing.devices[0]->name, &room, arena);
     for (int i = 0; names && i < q->pipeline->count; i++)
         breakdown.rows[i].device = names[i];
     const char *advice = find_advice(q, arena);

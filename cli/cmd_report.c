@@ -5,6 +5,7 @@
 #include "cli/foretell.h"
 #include "cli/output.h"
 #include "cli/standing.h"
+#include "planner/prediction.h"
 #include "reports/document.h"
 #include "reports/writers.h"
 
@@ -73,13 +74,20 @@ struct planned {
     json_t *json;
 };
 
-static int name_devices(const struct planned *p, struct arena *arena, const char *const **names,
-                        struct error *err)
+/* Adds what the devices of the plan's ranks are, and take for themselves. */
+static int add_devices(const struct planned *p, struct arena *arena, struct document_plan *out,
+                       struct error *err)
 {
     struct standing standing;
+    const struct layout *layout = &p->plan.layout;
+    if (!standing_is_known(&p->plan))
+        return 0;
     int status = standing_open(&p->plan, &(struct standing_choice){0}, &standing, err);
-    if (!status)
-        *names = standing_names(&standing, &p->plan.layout, arena);
+    if (!status) {
+        const struct rank_device *worst = standing.devices[pipeline_worst(p->pipeline)];
+        out->stage_devices = standing_names(&standing, layout, arena);
+        out->room.runtime_bytes = prediction_runtime(worst, layout_ranks(layout)).bytes;
+    }
     standing_close(&standing);
     return status;
 }
@@ -94,9 +102,12 @@ static int write_plan(const struct planned *p, const struct output_choice *answe
     if (candidates_from_json(p->json, p->path, p->plan.capacity_bytes, arena, &candidates, err) ||
         (needs->pictures && foretell_timeline(&p->plan, p->pipeline, p->calibration, arena, &timeline, err)))
         return -1;
-    struct document_plan plan = {p->pipeline, p->plan.device, p->plan.capacity_bytes,
-                                 candidates,  timeline,       NULL};
-    if (p->plan.group_count && name_devices(p, arena, &plan.stage_devices, err))
+    struct document_plan plan = {.pipeline = p->pipeline,
+                                 .device = p->plan.device,
+                                 .room = {.capacity_bytes = p->plan.capacity_bytes},
+                                 .candidates = candidates,
+                                 .timeline = timeline};
+    if (add_devices(p, arena, &plan, err))
         return -1;
     document_of_plan(&plan, needs, arena, &document);
     return output_document(&document, answer, err);

@@ -1,7 +1,6 @@
 #include "cli/foretell.h"
 
 #include "base/units.h"
-#include "cli/capacity.h"
 #include "cli/standing.h"
 #include "planner/step_spans.h"
 
@@ -78,20 +77,12 @@ static int make_timeline(const struct plan *plan, const struct pipeline *pipelin
     return 0;
 }
 
-/* A plan may be for a device that nobody here knows. */
-static bool is_unknown(const struct plan *plan)
-{
-    struct rank_device device;
-    return !plan->group_count &&
-           capacity_read_device(plan->device, layout_ranks(&plan->layout), &device, NULL);
-}
-
 int foretell_timeline(const struct plan *plan, const struct pipeline *pipeline, const char *calibration,
                       struct arena *arena, struct timeline **out, struct error *err)
 {
     struct standing standing;
     *out = NULL;
-    if (is_unknown(plan))
+    if (!standing_is_known(plan))
         return 0;
     int status = standing_open(plan, &(struct standing_choice){.calibration = calibration}, &standing, err);
     if (!status)

@@ -5,6 +5,7 @@
 #include "cli/capacity.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void set_memory(struct cluster *cluster, int64_t memory)
 {
@@ -36,14 +37,28 @@ static int stand_alike(const struct plan *plan, const char *device, struct stand
     return 0;
 }
 
+bool standing_is_known(const struct plan *plan)
+{
+    struct rank_device device;
+    return plan->group_count ||
+           !capacity_read_device(plan->device, layout_ranks(&plan->layout), &device, NULL);
+}
+
+/* A device by the plan's own name is the plan's, with its nodes. */
+static const char *other_device(const struct plan *plan, const struct standing_choice *choice)
+{
+    return choice->device && strcmp(choice->device, plan->device) ? choice->device : NULL;
+}
+
 int standing_open(const struct plan *plan, const struct standing_choice *choice, struct standing *out,
                   struct error *err)
 {
     const struct layout *layout = &plan->layout;
+    const char *device = other_device(plan, choice);
     double net_bytes_per_s = 0;
     *out = (struct standing){0};
-    if (!choice->device && plan->group_count ? siting_from_plan(plan, &out->cluster, &out->siting, err)
-                                             : stand_alike(plan, choice->device, out, err))
+    if (!device && plan->group_count ? siting_from_plan(plan, &out->cluster, &out->siting, err)
+                                     : stand_alike(plan, device, out, err))
         return -1;
     if (choice->memory > 0)
         set_memory(&out->cluster, choice->memory);

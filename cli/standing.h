@@ -18,11 +18,14 @@ struct standing {
 
 /* What somebody says about it; all of it may be left out. */
 struct standing_choice {
-    const char *device;      /* NULL: those of the plan, and its nodes */
+    const char *device;      /* NULL, or as in the plan: those of the plan, and its nodes */
     int64_t memory;          /* above 0: what every rank has */
     const char *net;         /* of each node: "400Gb/s" */
     const char *calibration; /* calibration.json or a run.db */
 };
+
+/* A plan may be for GPUs of a machine that is not this one, or a card that nobody here knows. */
+bool standing_is_known(const struct plan *plan);
 
 /* *out must not move; standing_close(), even where it failed. */
 int standing_open(const struct plan *plan, const struct standing_choice *choice, struct standing *out, struct error *err);

@@ -447,6 +447,10 @@ json_t *breakdown_to_json(const struct breakdown *b)
     json_object_set_new(object, "capacity_bytes", limited ? json_integer(b->capacity_bytes) : json_null());
     json_object_set_new(object, "peak_bytes", json_integer(b->peak_bytes));
     json_object_set_new(object, "arena_bytes", json_integer(b->arena_bytes));
+    if (b->runtime_bytes) {
+        json_object_set_new(object, "runtime_bytes", json_integer(b->runtime_bytes));
+        json_object_set_new(object, "needed_bytes", json_integer(b->arena_bytes + b->runtime_bytes));
+    }
     json_object_set_new(object, "by_role", roles_object(b->by_role));
     json_object_set_new(object, "peak_at", b->detailed ? breakdown_moment_to_json(&b->moment) : json_null());
     json_object_set_new(object, "layers", layers_list(b));

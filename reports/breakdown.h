@@ -68,6 +68,7 @@ struct breakdown {
     struct rank_row *rows;  /* foretold: a stage each; measured: a rank each */
     int64_t row_count;
     int64_t capacity_bytes; /* INT64_MAX: none */
+    int64_t runtime_bytes;  /* foretold: of the capacity, what no tensor owns; in no other figure here */
     int64_t peak_bytes, arena_bytes, by_role[ROLE_COUNT];
     bool detailed; /* whether what follows is known: events reach the peak */
     struct breakdown_moment moment;
@@ -78,10 +79,16 @@ struct breakdown {
     const char *advice;
 };
 
+/* What a rank has. */
+struct breakdown_room {
+    int64_t capacity_bytes; /* INT64_MAX: no limit */
+    int64_t runtime_bytes;  /* of it, what context and libraries take */
+};
+
 /* Of the stage that needs most, with the others beside it. Everything lives as long as the arena and borrows from the
- * programs. `device` is a name, or NULL; `capacity_bytes` INT64_MAX: none. */
+ * programs. `device` is a name, or NULL. */
 struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const char *device,
-                                       int64_t capacity_bytes, struct arena *arena);
+                                       const struct breakdown_room *room, struct arena *arena);
 /* `rank` -1: the one with the highest peak. Fails for a run that recorded no memory. */
 int breakdown_of_run(struct store *store, int64_t run_id, int64_t rank, struct arena *arena,
                      struct breakdown *out, struct error *err);

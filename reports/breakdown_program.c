@@ -6,6 +6,7 @@
 #include "model/recompute.h"
 #include "reports/breakdown.h"
 #include "reports/describe.h"
+#include "reports/larger_batch.h"
 #include "reports/stage_table.h"
 
 #include <stdlib.h>
@@ -146,29 +147,53 @@ static void find_lowest(const struct pipeline *pipeline, struct arena *arena, in
     pipeline_free(full);
 }
 
-static const char *advice(const struct pipeline *pipeline, int64_t capacity_bytes, struct arena *arena)
+/* `room` is what tensors may take: the capacity but for the runtime. */
+static const char *advise_short(const struct program *program, int64_t room, int64_t runtime_bytes,
+                                int64_t lowest_arena, struct arena *arena)
+{
+    char needed[UNITS_TEXT];
+    units_format_bytes(lowest_arena + runtime_bytes, needed);
+    if (lowest_arena <= room)
+        return arena_printf(arena, "It does not fit; with --recompute full it would: %s.", needed);
+    return arena_printf(arena, "It does not fit, and with --recompute full it still needs %s; try a %s.",
+                        needed,
+                        program->layout.micro_batch == 1 ? "shorter --seq-len" : "smaller --micro-batch");
+}
+
+/* NULL: little stays free, or no micro-batch is larger. */
+static const char *advise_free(const struct pipeline *pipeline, const struct breakdown_room *room,
+                               int64_t arena_bytes, struct arena *arena)
+{
+    char left[UNITS_TEXT];
+    int64_t needed = arena_bytes + room->runtime_bytes;
+    if (needed >= room->capacity_bytes / 4 * 3)
+        return NULL;
+    const char *larger = larger_batch_find(pipeline, room->capacity_bytes, room->runtime_bytes, arena);
+    return larger ? arena_printf(arena, "%s stay free; %s.",
+                                 units_format_bytes(room->capacity_bytes - needed, left), larger)
+                  : NULL;
+}
+
+static const char *advice(const struct pipeline *pipeline, const struct breakdown_room *given,
+                          struct arena *arena)
 {
     const struct program *program = pipeline->stages[pipeline_worst(pipeline)];
     char a[UNITS_TEXT], b[UNITS_TEXT];
     int64_t lowest = program->peak_bytes, lowest_arena = program->arena_bytes;
-    bool limited = capacity_bytes != INT64_MAX, one = program->layout.micro_batch == 1;
-    if (program->persistent_bytes > capacity_bytes)
+    bool limited = given->capacity_bytes != INT64_MAX;
+    int64_t room = limited ? given->capacity_bytes - given->runtime_bytes : INT64_MAX;
+    if (program->persistent_bytes > room)
         return arena_printf(
             arena,
             "It does not fit: parameters, gradients and optimizer state alone take %s, whatever "
             "the batch.",
             units_format_bytes(program->persistent_bytes, a));
     find_lowest(pipeline, arena, &lowest, &lowest_arena);
-    if (limited && program->arena_bytes > capacity_bytes && lowest_arena <= capacity_bytes)
-        return arena_printf(arena, "It does not fit; with --recompute full it would: %s.",
-                            units_format_bytes(lowest_arena, a));
-    if (limited && program->arena_bytes > capacity_bytes)
-        return arena_printf(arena, "It does not fit, and with --recompute full it still needs %s; try a %s.",
-                            units_format_bytes(lowest_arena, a),
-                            one ? "shorter --seq-len" : "smaller --micro-batch");
-    if (limited && program->arena_bytes < capacity_bytes / 4 * 3)
-        return arena_printf(arena, "%s stay free; a larger --micro-batch would use them.",
-                            units_format_bytes(capacity_bytes - program->arena_bytes, a));
+    if (program->arena_bytes > room)
+        return advise_short(program, room, given->runtime_bytes, lowest_arena, arena);
+    const char *free_room = limited ? advise_free(pipeline, given, program->arena_bytes, arena) : NULL;
+    if (free_room)
+        return free_room;
     if (lowest < program->peak_bytes / 10 * 9)
         return arena_printf(arena, "--recompute full would lower the peak to %s, %s less.",
                             units_format_bytes(lowest, a),
@@ -180,7 +205,7 @@ static const char *advice(const struct pipeline *pipeline, int64_t capacity_byte
 }
 
 struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const char *device,
-                                       int64_t capacity_bytes, struct arena *arena)
+                                       const struct breakdown_room *room, struct arena *arena)
 {
     int worst = pipeline_worst(pipeline);
     const struct program *program = pipeline->stages[worst];
@@ -191,11 +216,12 @@ struct breakdown breakdown_of_pipeline(const struct pipeline *pipeline, const ch
         .ranks = layout_ranks(&program->layout),
         .rows = stage_table_rows(pipeline, arena),
         .row_count = pipeline->count,
-        .capacity_bytes = capacity_bytes,
+        .capacity_bytes = room->capacity_bytes,
+        .runtime_bytes = room->runtime_bytes,
         .peak_bytes = program->peak_bytes,
         .arena_bytes = program->arena_bytes,
         .detailed = true,
-        .advice = advice(pipeline, capacity_bytes, arena),
+        .advice = advice(pipeline, room, arena),
     };
     struct text recompute = {0};
     recompute_print(&program->model, program->recompute, &recompute);

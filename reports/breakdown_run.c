@@ -255,9 +255,10 @@ static const char *advice(const struct breakdown *b, struct arena *arena)
     double filled = limited ? (double)b->peak_bytes / (double)b->capacity_bytes : 0;
     char free_bytes[UNITS_TEXT], capacity[UNITS_TEXT];
     if (limited && filled < 0.5)
-        return arena_printf(arena, "%s of %s stay free; a larger --micro-batch would use them.",
-                            units_format_bytes(b->capacity_bytes - b->peak_bytes, free_bytes),
-                            units_format_bytes(b->capacity_bytes, capacity));
+        return arena_printf(
+            arena, "%s of %s stay free; `memplan predict` says with which --micro-batch they would be used.",
+            units_format_bytes(b->capacity_bytes - b->peak_bytes, free_bytes),
+            units_format_bytes(b->capacity_bytes, capacity));
     if (activations > 0.5)
         return arena_printf(
             arena,

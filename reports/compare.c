@@ -271,7 +271,9 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
     for (int64_t rank = 0; rank < side.rank_count; rank++)
         add_rows(&c, rank, pipeline_of_rank(plan, rank)->at_peak, side.ranks[rank].at_peak);
     find_errors(&c);
-    struct breakdown foretold = breakdown_of_pipeline(plan, NULL, INT64_MAX, arena), measured;
+    struct breakdown foretold =
+                         breakdown_of_pipeline(plan, NULL, &(struct breakdown_room){INT64_MAX, 0}, arena),
+                     measured;
     c.changed_rank = foretold.rank;
     if (c.max_error_bytes) {
         if (breakdown_of_run(store, run_id, foretold.rank, arena, &measured, err))

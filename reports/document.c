@@ -1,5 +1,6 @@
 #include "reports/document.h"
 
+#include "base/units.h"
 #include "reports/ranges.h"
 #include "reports/role_table.h"
 #include "reports/run_setup.h"
@@ -104,12 +105,24 @@ static void add_timeline(struct report *page, const struct timeline *timeline)
     }
 }
 
+/* What must fit a card is more than what tensors hold. */
+static void add_needed(struct report *report, const struct breakdown *b)
+{
+    char runtime[UNITS_TEXT];
+    if (!b->runtime_bytes)
+        return;
+    report_capacity(report, "needed", b->arena_bytes + b->runtime_bytes, b->capacity_bytes);
+    report_fact(report, "of that, runtime", "%s: context and libraries, which no tensor owns",
+                units_format_bytes(b->runtime_bytes, runtime));
+}
+
 /* In the order in which a reader asks: how did it get there, who holds it, why, where, who else, how fast. */
 static const struct report *make_page(const struct document *d)
 {
     const struct breakdown *b = &d->breakdown;
     struct report *page = report_create(d->arena, "%s", d->summary->title);
     breakdown_add_facts(page, b);
+    add_needed(page, b);
     if (d->memory_count)
         add_memory(page, d->memory[0]);
     role_table_add(page, "Who holds the bytes at the peak", b->by_role, b->foretold ? b->predicted : NULL);
@@ -211,7 +224,7 @@ void document_of_plan(const struct document_plan *plan, const struct document_ne
                       struct arena *arena, struct document *out)
 {
     *out = (struct document){.arena = arena, .candidates = plan->candidates};
-    out->breakdown = breakdown_of_pipeline(plan->pipeline, plan->device, plan->capacity_bytes, arena);
+    out->breakdown = breakdown_of_pipeline(plan->pipeline, plan->device, &plan->room, arena);
     for (int i = 0; plan->stage_devices && i < plan->pipeline->count; i++)
         out->breakdown.rows[i].device = plan->stage_devices[i];
     if (needs->pictures) {
@@ -221,7 +234,9 @@ void document_of_plan(const struct document_plan *plan, const struct document_ne
             series_of_program(pipeline_of_rank(plan->pipeline, rank), rank, needs->points, arena);
         out->timeline = plan->timeline;
     }
-    out->summary = breakdown_report(&out->breakdown, arena);
+    struct report *summary = breakdown_report(&out->breakdown, arena);
+    add_needed(summary, &out->breakdown);
+    out->summary = summary;
     out->page = make_page(out);
 }
 

@@ -47,7 +47,7 @@ int document_of_run(struct store *store, int64_t run_id, int64_t rank, int step,
 struct document_plan {
     const struct pipeline *pipeline;
     const char *device;                  /* a name, or NULL */
-    int64_t capacity_bytes;              /* INT64_MAX: none */
+    struct breakdown_room room;
     const struct candidates *candidates; /* NULL: none */
     const struct timeline *timeline;     /* what spans_foretold() made, or NULL */
     const char *const *stage_devices;    /* names, where stages have different ones; else NULL */

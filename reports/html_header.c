@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void add_headline(struct text *out, const char *label, const char *value, const char *below)
 {
@@ -80,16 +81,20 @@ static void add_bar_legend(struct text *out, const int64_t by_role[ROLE_COUNT], 
     text_add(out, "</ul>\n");
 }
 
+/* What context and libraries will take is not free either. */
 static void add_peak_bar(struct text *out, const struct breakdown *b)
 {
-    int64_t held = role_table_total(b->by_role);
+    int64_t by_role[ROLE_COUNT];
+    memcpy(by_role, b->by_role, sizeof by_role);
+    by_role[ROLE_RUNTIME] += b->runtime_bytes;
+    int64_t held = role_table_total(by_role);
     bool limited = b->capacity_bytes != INT64_MAX && held <= b->capacity_bytes &&
                    (double)held >= least_share * (double)b->capacity_bytes;
     if (held <= 0)
         return;
-    add_bar(out, b->by_role, limited ? b->capacity_bytes : held,
+    add_bar(out, by_role, limited ? b->capacity_bytes : held,
             limited ? "Who holds how much of the capacity at the peak" : "Who holds how much at the peak");
-    add_bar_legend(out, b->by_role, limited ? b->capacity_bytes - held : 0);
+    add_bar_legend(out, by_role, limited ? b->capacity_bytes - held : 0);
 }
 
 /* ----------------------------------------------------------------------------------------------------- a run or a plan */

@@ -11,7 +11,8 @@ static void check_pipeline(struct fixture fixture)
     struct arena *arena = arena_create();
     struct pipeline *pipeline = fixture_make(fixture);
     const struct program *program = pipeline->stages[pipeline_worst(pipeline)];
-    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", INT64_MAX, arena);
+    struct breakdown b =
+        breakdown_of_pipeline(pipeline, "cpu", &(struct breakdown_room){INT64_MAX, 0}, arena);
     int64_t alive[ROLE_COUNT] = {0}, layers[ROLE_COUNT] = {0};
     for (int64_t i = 0; i < b.tensor_count; i++) {
         alive[b.tensors[i].role] += b.tensors[i].bytes;
@@ -87,7 +88,7 @@ TEST(breakdown_program_golden, "the page of a tiny GPT-2 on a device of 1 MiB")
     struct arena *arena = arena_create();
     struct pipeline *pipeline =
         fixture_pipeline("gpt2-tiny", "none", (struct layout){.dp = 2, .micro_batch = 2});
-    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", 1 << 20, arena);
+    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", &(struct breakdown_room){1 << 20, 0}, arena);
     check_golden(breakdown_report(&b, arena), INK_ASCII, "breakdown_program.txt");
     json_t *json = breakdown_to_json(&b);
     check_keys(json,
@@ -116,7 +117,7 @@ TEST(breakdown_pipeline_golden, "the page of a pipeline: the stage that needs mo
 {
     struct arena *arena = arena_create();
     struct pipeline *pipeline = two_stages();
-    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", 4 << 20, arena);
+    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", &(struct breakdown_room){4 << 20, 0}, arena);
     check_golden(breakdown_report(&b, arena), INK_ASCII, "breakdown_pipeline.txt");
     json_t *json = breakdown_to_json(&b), *stages = json_object_get(json, "stages");
     ASSERT_INT(json_whole(json, "ranks"), 8);
@@ -140,9 +141,10 @@ TEST(breakdown_program_hopeless, "no batch is advised where the states alone do 
     struct arena *arena = arena_create();
     struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
     int64_t states = pipeline->stages[0]->persistent_bytes;
-    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", states - 1, arena);
+    struct breakdown b =
+        breakdown_of_pipeline(pipeline, "cpu", &(struct breakdown_room){states - 1, 0}, arena);
     ASSERT_HAS(b.advice, "optimizer state alone take");
-    b = breakdown_of_pipeline(pipeline, "cpu", states, arena);
+    b = breakdown_of_pipeline(pipeline, "cpu", &(struct breakdown_room){states, 0}, arena);
     ASSERT_HAS(b.advice, "try a smaller --micro-batch");
     pipeline_free(pipeline);
     arena_free(arena);
@@ -442,5 +444,76 @@ TEST(rank_table_devices, "stages on devices of their own say which, whether of s
     ASSERT(strstr(out.data, " 0-1 on a100-80g "));
     ASSERT(strstr(out.data, " 2 on h100-80g "));
     text_free(&out);
+    arena_free(arena);
+}
+
+/* What stays free is counted beside what no tensor owns, and a batch is named only when it was tried. */
+static void check_larger(struct layout layout, int64_t capacity_bytes, int64_t runtime_bytes, int64_t largest)
+{
+    struct arena *arena = arena_create();
+    struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "none", layout), *tried;
+    struct breakdown_room room = {capacity_bytes, runtime_bytes};
+    struct breakdown b = breakdown_of_pipeline(pipeline, "h100-80g", &room, arena);
+    char named[64];
+    snprintf(named, sizeof named, "--micro-batch %lld would use them", (long long)largest);
+    ASSERT_HAS(b.advice, named);
+    for (int more = 0; more <= 1; more++) {
+        struct layout wanted = layout;
+        wanted.micro_batch = largest + more;
+        tried = fixture_pipeline("gpt2-tiny", "none", wanted);
+        int64_t needed = tried->stages[pipeline_worst(tried)]->arena_bytes + runtime_bytes;
+        ASSERT_INT(needed > capacity_bytes, more);
+        pipeline_free(tried);
+    }
+    pipeline_free(pipeline);
+    arena_free(arena);
+}
+
+/* The arena of a micro-batch. */
+static int64_t arena_of(struct layout layout)
+{
+    struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "none", layout);
+    int64_t bytes = pipeline->stages[pipeline_worst(pipeline)]->arena_bytes;
+    pipeline_free(pipeline);
+    return bytes;
+}
+
+TEST(breakdown_larger_batch, "the largest micro-batch that fits is named, with the runtime counted")
+{
+    const int64_t eleven = arena_of((struct layout){.micro_batch = 11}), runtime = 100 << 10;
+    check_larger((struct layout){.micro_batch = 2}, eleven, 0, 11);
+    check_larger((struct layout){.micro_batch = 2}, eleven - 1, 0, 10);
+    check_larger((struct layout){.micro_batch = 2}, eleven + runtime - 1, runtime, 10);
+    check_larger((struct layout){.micro_batch = 2}, eleven + runtime, runtime, 11);
+}
+
+TEST_LOOP(breakdown_larger_divisor, "of a global batch that was asked for only divisors are tried", 2)
+{
+    struct arena *arena = arena_create();
+    struct layout layout = {.dp = 2, .micro_batch = 2, .global_batch = 44};
+    struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "none", layout);
+    layout.micro_batch = 11;
+    struct breakdown_room room = {arena_of(layout) - _i, 0};
+    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", &room, arena);
+    ASSERT_HAS(b.advice,
+               _i ? "too little for --micro-batch 11, which needs" : "--micro-batch 11 would use them");
+    pipeline_free(pipeline);
+    arena_free(arena);
+}
+
+TEST(breakdown_runtime, "what no tensor owns can be what does not fit")
+{
+    struct arena *arena = arena_create();
+    struct pipeline *pipeline = fixture_pipeline("gpt2-tiny", "none", (struct layout){.micro_batch = 2});
+    struct breakdown_room room = {pipeline->stages[0]->arena_bytes, 0};
+    struct breakdown b = breakdown_of_pipeline(pipeline, "cpu", &room, arena);
+    ASSERT(strstr(b.advice, "does not fit") == NULL);
+    room.runtime_bytes = 1;
+    b = breakdown_of_pipeline(pipeline, "cpu", &room, arena);
+    ASSERT_HAS(b.advice, "It does not fit");
+    json_t *json = breakdown_to_json(&b);
+    ASSERT_INT(json_whole(json, "needed_bytes"), room.capacity_bytes + 1);
+    json_decref(json);
+    pipeline_free(pipeline);
     arena_free(arena);
 }

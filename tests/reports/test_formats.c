@@ -62,7 +62,7 @@ static struct sample open_plan_sample(void)
     s.pipeline = fixture_pipeline("gpt2-tiny", "selective",
                                   (struct layout){.dp = 2, .pp = 2, .micro_batch = 2, .global_batch = 16});
     ASSERT_OK(candidates_from_json(json, "plan.json", 4000000, s.arena, &candidates, &err));
-    struct document_plan plan = {s.pipeline, "cpu", 4000000, candidates, foretell(s.arena), NULL};
+    struct document_plan plan = {s.pipeline, "cpu", {4000000, 0}, candidates, foretell(s.arena), NULL};
     document_of_plan(&plan, &everything, s.arena, &s.document);
     json_decref(json);
     return s;
