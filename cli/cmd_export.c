@@ -1,8 +1,11 @@
 /* memplan export: a plan as what another system starts. */
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/standing.h"
 #include "planner/export.h"
+#include "planner/prediction.h"
 
 #include <string.h>
 
@@ -18,7 +21,8 @@ static const struct option_spec options[] = {
     {"data", 0, OPTION_TEXT, "FILE", NULL, "what it trains on; default: left open",
      offsetof(struct export_options, data)},
     {"steps", 0, OPTION_POSITIVE, "N", NULL, "training steps", offsetof(struct export_options, steps)},
-    {"ranks-per-node", 0, OPTION_POSITIVE, "N", NULL, "default 8 on GPUs, and all ranks on a CPU",
+    {"ranks-per-node", 0, OPTION_POSITIVE, "N", NULL,
+     "default the plan's; of a plan that does not say, 8 on GPUs and all on a CPU",
      offsetof(struct export_options, ranks_per_node)},
     {"output", 'o', OPTION_TEXT, "FILE", NULL, "write it there; default stdout",
      offsetof(struct export_options, output)},
@@ -42,9 +46,6 @@ static const struct command_spec spec = {
     .min_operands = 1,
     .max_operands = 1,
 };
-
-/* As in DGX and HGX machines. */
-enum { CARDS_PER_NODE = 8 };
 
 static json_t *notes_to_json(const struct text *notes)
 {
@@ -73,26 +74,74 @@ static int write_answer(const struct export_options *o, struct export_result *re
     return text_write(&result->body, o->output ? o->output : "-", err);
 }
 
+/* By the same model, whatever the plan's file says. */
+static int predict(const struct plan *plan, const struct standing *standing, struct prediction *out,
+                   struct error *err)
+{
+    struct pipeline *pipeline;
+    if (plan_pipeline(plan, &pipeline, err))
+        return -1;
+    int status = prediction_make_placed(pipeline, standing->devices, standing->pace, out, err);
+    pipeline_free(pipeline);
+    return status;
+}
+
+/* Adds what the plan's nodes would do with what was written, beside what they do with the plan. */
+static int add_price(const struct plan *plan, const struct export_options *o, struct export_result *result,
+                     struct error *err)
+{
+    struct plan written = *plan;
+    struct standing standing;
+    struct prediction planned, runs;
+    char steps[2][UNITS_TEXT], bytes[2][UNITS_TEXT];
+    if (!result->differs || !standing_is_known(plan))
+        return 0;
+    written.layout.schedule = result->schedule;
+    written.recompute = result->recompute;
+    int status = standing_open(plan, &(struct standing_choice){0}, &standing, err) ||
+                 predict(plan, &standing, &planned, err) || predict(&written, &standing, &runs, err);
+    standing_close(&standing);
+    if (status)
+        return -1;
+    text_printf(
+        &result->notes,
+        "what is written takes %s a step and %s on a rank%s, by the same model as the plan's %s and %s; "
+        "`memplan plan --for %s` finds the fastest plan that runs there as it is\n",
+        units_format_seconds(runs.time.total, steps[0]), units_format_bytes(runs.needed_bytes, bytes[0]),
+        runs.fits ? "" : ", which does not fit", units_format_seconds(planned.time.total, steps[1]),
+        units_format_bytes(planned.needed_bytes, bytes[1]), o->to);
+    return 0;
+}
+
+/* What the plan says; else eight cards to a node, as in DGX and HGX machines, and CPU ranks all on one. */
+static int64_t usual_ranks_per_node(const struct plan *plan)
+{
+    enum { CARDS_PER_NODE = 8 };
+    if (plan->group_count)
+        return plan->groups[0].ranks_per_node;
+    if (plan->ranks_per_node)
+        return plan->ranks_per_node;
+    return strcmp(plan->device, "cpu") ? CARDS_PER_NODE : layout_ranks(&plan->layout);
+}
+
 static int export_plan(const char *path, const struct plan *plan, const struct export_options *o,
                        struct error *err)
 {
     enum export_target target;
     struct export_result result;
-    int64_t usual = plan->group_count             ? plan->groups[0].ranks_per_node
-                    : strcmp(plan->device, "cpu") ? CARDS_PER_NODE
-                                                  : layout_ranks(&plan->layout);
     struct export_request request = {
         .plan = plan,
         .plan_path = path,
         .data = o->data,
         .steps = o->steps,
-        .ranks_per_node = o->ranks_per_node ? o->ranks_per_node : usual,
+        .ranks_per_node = o->ranks_per_node ? o->ranks_per_node : usual_ranks_per_node(plan),
     };
     if (export_target_find(o->to, &target, err) || export_write(target, &request, &result, err))
         return -1;
-    int status = write_answer(o, &result, err);
-    text_free(&result.body);
-    text_free(&result.notes);
+    int status = add_price(plan, o, &result, err);
+    if (!status)
+        status = write_answer(o, &result, err);
+    export_clear(&result);
     return status;
 }
 

@@ -100,6 +100,18 @@ static int search(struct plan_answer *a, const struct plan_options *o, struct er
     return search_run(&a->request, &a->result, err);
 }
 
+/* Of nodes that are alike. How many ranks one machine's CPU is shared out to is no part of the machine. */
+static void keep_nodes(struct plan_answer *a)
+{
+    const struct siting *siting = &a->result.alternatives[0].siting;
+    const struct node_group *nodes = &a->cluster.groups[siting->parts[0].group];
+    bool spans = speed_spans_nodes(&a->cluster, siting);
+    if (nodes->device.card || spans)
+        a->plan.ranks_per_node = nodes->ranks_per_node;
+    if (!nodes->net_assumed || spans)
+        a->plan.net_bytes_per_s = nodes->net_bytes_per_s;
+}
+
 static int adopt_best(struct plan_answer *a, const char *command, struct error *err)
 {
     const struct search_row *best = &a->result.alternatives[0];
@@ -111,10 +123,8 @@ static int adopt_best(struct plan_answer *a, const char *command, struct error *
         .step_seconds = best->time.total,
     };
     siting_to_plan(&a->cluster, &best->siting, &a->plan);
-    if (!a->plan.group_count && speed_spans_nodes(&a->cluster, &best->siting)) {
-        a->plan.ranks_per_node = a->cluster.groups[0].ranks_per_node;
-        a->plan.net_bytes_per_s = a->cluster.groups[0].net_bytes_per_s;
-    }
+    if (!a->plan.group_count)
+        keep_nodes(a);
     snprintf(a->plan.made_by, sizeof a->plan.made_by, "%s", command);
     a->devices = host_alloc((size_t)best->layout.pp * sizeof *a->devices);
     siting_devices(&a->cluster, &best->layout, &best->siting, a->devices);
@@ -145,7 +155,8 @@ static int write_plan(const struct plan_answer *a, const char *path, struct erro
 {
     int status = output_json(plan_to_json(&a->plan, a->pipeline), path, err);
     if (!status && strcmp(path, "-"))
-        log_note("wrote %s; run it with: memplan train %s --data FILE", path, path);
+        log_note("wrote %s; run it with: memplan train %s%s --data FILE", path, path,
+                 strcmp(a->plan.device, "cpu") ? " --device cuda" : "");
     return status;
 }
 

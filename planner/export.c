@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "model/recompute.h"
 #include "planner/export_parts.h"
+#include "planner/export_recompute.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -80,17 +81,42 @@ int64_t *export_chunk_layers(const struct plan *plan)
     return layers;
 }
 
-bool export_recompute_is_uniform(const struct plan *plan)
-{
-    for (int64_t l = 1; l < plan->model.layers; l++)
-        if (plan->recompute[l] != plan->recompute[0])
-            return false;
-    return true;
-}
-
 void export_print_recompute(const struct plan *plan, struct text *out)
 {
-    recompute_print(&plan->model, plan->recompute, out);
+    enum { SHORT = 160 };
+    int64_t ranges = 1;
+    struct text text = {0};
+    recompute_print(&plan->model, plan->recompute, &text);
+    for (const char *c = text.data; *c; c++)
+        ranges += *c == ',';
+    if (text.length <= SHORT)
+        text_add(out, text.data);
+    else
+        text_printf(out, "what the plan says for %" PRId64 " ranges of layers", ranges);
+    text_free(&text);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- what runs */
+
+bool export_restricts(enum export_target target)
+{
+    return target == EXPORT_MEGATRON || target == EXPORT_TORCHTITAN;
+}
+
+enum schedule_kind export_schedule(enum export_target target, enum schedule_kind schedule)
+{
+    bool lacks = (target == EXPORT_MEGATRON && schedule == SCHEDULE_GPIPE) ||
+                 (export_restricts(target) && schedule == SCHEDULE_ZB_H1);
+    return lacks ? SCHEDULE_1F1B : schedule;
+}
+
+static void find_differences(enum export_target target, const struct plan *plan, struct export_result *out)
+{
+    out->schedule = export_schedule(target, plan->layout.schedule);
+    out->recompute = host_alloc((size_t)plan->model.layers * sizeof *out->recompute);
+    struct export_recompute recompute = export_recompute_of(target, plan);
+    export_recompute_fill(plan, &recompute, out->recompute);
+    out->differs = !recompute.exact || (plan->layout.pp > 1 && out->schedule != plan->layout.schedule);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
@@ -160,9 +186,19 @@ int export_write(enum export_target target, const struct export_request *request
                  struct error *err)
 {
     *out = (struct export_result){0};
-    if (!write_body(target, request, out, err))
-        return 0;
-    text_free(&out->body);
-    text_free(&out->notes);
-    return -1;
+    if (write_body(target, request, out, err)) {
+        export_clear(out);
+        return -1;
+    }
+    if (export_restricts(target))
+        find_differences(target, request->plan, out);
+    return 0;
+}
+
+void export_clear(struct export_result *result)
+{
+    text_free(&result->body);
+    text_free(&result->notes);
+    free(result->recompute);
+    result->recompute = NULL;
 }

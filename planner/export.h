@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "model/plan.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum export_target {
@@ -23,9 +24,13 @@ struct export_request {
     int64_t ranks_per_node;
 };
 
-/* Both owned: text_free(). A note is a line: what the plan has and the target has not, and what was written instead. */
+/* Owned: export_clear(). A note is a line: what the plan has and the target has not, and what was written instead. */
 struct export_result {
     struct text body, notes;
+    /* What runs there, in our terms, where that is not the plan: `differs`. */
+    bool differs;
+    enum schedule_kind schedule;
+    uint32_t *recompute; /* a mask per layer */
 };
 
 /* "megatron", "torchtitan", "slurm", "mpirun". */
@@ -34,5 +39,11 @@ int export_target_find(const char *name, enum export_target *out, struct error *
 /* A model that the target does not know at all is an error that names it; then *out is empty. */
 int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
                  struct error *err);
+void export_clear(struct export_result *result);
+
+/* Has it less than all schedules and recomputations? */
+bool export_restricts(enum export_target target);
+/* The schedule that runs there for this one. */
+enum schedule_kind export_schedule(enum export_target target, enum schedule_kind schedule);
 
 #endif

@@ -2,10 +2,9 @@
  * 2026-08-22 (megatron/training/arguments.py, megatron/core/transformer/transformer_config.py). Its ranks are numbered as
  * ours: tensor, then data, then pipeline. */
 #include "planner/export_parts.h"
+#include "planner/export_recompute.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
-#include "model/recompute.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,67 +13,7 @@
 
 /* ---------------------------------------------------------------------------------------------------- recomputation */
 
-/* What --recompute-modules names, as sets of ours. */
-struct module {
-    const char *name, *gpt2, *llama;
-};
-static const struct module modules[] = {
-    {"layernorm", "norm1+norm2", "norm1+norm2"},
-    {"core_attn", "attention", "attention"},
-    {"mlp", "up+gelu", "gate_up+swiglu"},
-};
-enum { MODULES = sizeof modules / sizeof modules[0] };
-
-static uint32_t module_mask(const struct model *model, const struct module *module)
-{
-    uint32_t mask = 0;
-    recompute_parse_set(model->family == MODEL_LLAMA ? module->llama : module->gpt2, model, &mask, NULL);
-    return mask;
-}
-
-/* The modules that together give up all of `mask`, as bits; *given_up is what they give up. */
-static unsigned cover(const struct model *model, uint32_t mask, uint32_t *given_up)
-{
-    unsigned chosen = 0;
-    *given_up = 0;
-    for (int i = 0; i < MODULES; i++) {
-        uint32_t of_module = module_mask(model, &modules[i]);
-        if (mask & of_module) {
-            chosen |= 1u << i;
-            *given_up |= of_module;
-        }
-    }
-    return chosen;
-}
-
-/* The first `count` layers of every chunk, recomputed whole. */
-struct whole_layers {
-    int64_t count;
-    bool all;   /* that is every layer */
-    bool exact; /* the plan recomputes these layers whole, and no other */
-};
-
-/* The fewest that have every layer among them which recomputes anything. */
-static struct whole_layers find_whole_layers(const struct plan *plan)
-{
-    struct whole_layers whole = {.exact = true};
-    uint32_t full = recompute_full(&plan->model);
-    int64_t chunks = layout_chunks(&plan->layout), *layers = export_chunk_layers(plan), longest = 0;
-    for (int64_t c = 0, first = 0; c < chunks; first += layers[c++]) {
-        longest = max_i64(longest, layers[c]);
-        for (int64_t l = 0; l < layers[c]; l++)
-            if (plan->recompute[first + l])
-                whole.count = max_i64(whole.count, l + 1);
-    }
-    for (int64_t c = 0, first = 0; c < chunks; first += layers[c++])
-        for (int64_t l = 0; l < layers[c]; l++)
-            whole.exact = whole.exact && plan->recompute[first + l] == (l < whole.count ? full : 0);
-    whole.all = whole.count == longest;
-    free(layers);
-    return whole;
-}
-
-static void add_whole_layers(const struct whole_layers *whole, struct text *out)
+static void add_whole_layers(const struct export_recompute *whole, struct text *out)
 {
     text_add(out, "    --recompute-granularity full\n");
     if (whole->all)
@@ -86,9 +25,9 @@ static void add_whole_layers(const struct whole_layers *whole, struct text *out)
 static void add_modules(unsigned chosen, struct text *out)
 {
     text_add(out, "    --recompute-granularity selective --recompute-modules");
-    for (int i = 0; i < MODULES; i++)
+    for (int i = 0; export_module_name(i); i++)
         if (chosen >> i & 1)
-            text_printf(out, " %s", modules[i].name);
+            text_printf(out, " %s", export_module_name(i));
     text_add(out, "\n");
 }
 
@@ -97,7 +36,7 @@ static void note_more(const struct plan *plan, const char *instead, struct expor
     struct text text = {0};
     export_print_recompute(plan, &text);
     export_note(out,
-                "Megatron-LM has no recomputation of %.300s; %s instead, which recomputes that and more: "
+                "Megatron-LM has no recomputation of %s; %s instead, which recomputes that and more: "
                 "no more is kept, and the step is longer",
                 text.data, instead);
     text_free(&text);
@@ -105,22 +44,14 @@ static void note_more(const struct plan *plan, const char *instead, struct expor
 
 static void add_recompute(const struct plan *plan, struct export_result *out)
 {
-    uint32_t all = 0, given_up;
-    for (int64_t l = 0; l < plan->model.layers; l++)
-        all |= plan->recompute[l];
-    if (!all)
-        return;
-    struct whole_layers whole = find_whole_layers(plan);
-    unsigned chosen = cover(&plan->model, all, &given_up);
-    if (whole.exact || (all & ~given_up)) {
-        add_whole_layers(&whole, &out->body);
-        if (!whole.exact)
-            note_more(plan, "whole layers are recomputed", out);
-        return;
-    }
-    add_modules(chosen, &out->body);
-    if (given_up != all || !export_recompute_is_uniform(plan))
-        note_more(plan, "the same modules of every layer are", out);
+    struct export_recompute recompute = export_recompute_of(EXPORT_MEGATRON, plan);
+    bool whole = recompute.way == EXPORT_WHOLE;
+    if (whole)
+        add_whole_layers(&recompute, &out->body);
+    else if (recompute.way == EXPORT_MODULES)
+        add_modules(recompute.modules, &out->body);
+    if (!recompute.exact)
+        note_more(plan, whole ? "whole layers are recomputed" : "the same modules of every layer are", out);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- pipeline */
@@ -156,8 +87,8 @@ static void note_schedule(const struct layout *l, struct export_result *out)
     if (l->pp > 1 && l->schedule == SCHEDULE_ZB_H1)
         export_note(out, "Megatron-LM has no zb-h1 schedule; 1f1b runs instead, with the whole bubble");
     if (l->pp > 1 && l->schedule == SCHEDULE_GPIPE)
-        export_note(out, "Megatron-LM has no gpipe schedule; 1f1b runs instead, as fast and with fewer "
-                         "micro-batches kept");
+        export_note(out,
+                    "Megatron-LM has no gpipe schedule; 1f1b runs instead, with fewer micro-batches kept");
     if (l->schedule == SCHEDULE_INTERLEAVED && layout_micro_batches(l) % l->pp)
         export_note(out,
                     "Megatron-LM interleaves micro-batches in groups of the %" PRId64
@@ -200,6 +131,16 @@ static void add_llama(const struct model *m, struct export_result *out)
         text_printf(&out->body, "    --group-query-attention --num-query-groups %" PRId64 "\n", m->kv_heads);
 }
 
+/* Some versions of its NullTokenizer add a token to --vocab-size, the last of the vocabulary, and others do not: told one less,
+ * all stay below the size that is said outright. */
+static void add_vocabulary(const struct plan *plan, struct text *body)
+{
+    int64_t tp = plan->layout.tp, padded = (plan->model.vocab + tp - 1) / tp * tp;
+    text_printf(
+        body, "    --tokenizer-type NullTokenizer --vocab-size %" PRId64 " --padded-vocab-size %" PRId64 "\n",
+        max_i64(plan->model.vocab - 1, 1), padded);
+}
+
 static void add_model(const struct plan *plan, struct export_result *out)
 {
     const struct model *m = &plan->model;
@@ -218,10 +159,7 @@ static void add_model(const struct plan *plan, struct export_result *out)
     text_printf(body, "    --norm-epsilon %g --attention-dropout 0 --hidden-dropout 0\n", m->norm_eps);
     if (!m->tied)
         text_add(body, "    --untie-embeddings-and-output-weights\n");
-    text_printf(body,
-                "    --tokenizer-type NullTokenizer --vocab-size %" PRId64
-                " --make-vocab-size-divisible-by 1\n",
-                m->vocab);
+    add_vocabulary(plan, body);
     if (m->vocab % (128 * plan->layout.tp))
         export_note(out,
                     "the vocabulary is padded to a multiple of tp=%" PRId64

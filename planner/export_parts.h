@@ -26,9 +26,7 @@ void export_note_torchrun(const struct export_request *request, struct export_re
 
 /* Sizes of the chunks of the pipeline, in its order; to be freed. */
 int64_t *export_chunk_layers(const struct plan *plan);
-/* Do all layers recompute what layer 0 does? */
-bool export_recompute_is_uniform(const struct plan *plan);
-/* The plan's recomputation as on the command line, for notes. */
+/* The plan's recomputation for notes: as on the command line, or how many ranges of layers that would be. */
 void export_print_recompute(const struct plan *plan, struct text *out);
 
 int export_megatron(const struct export_request *request, struct export_result *out, struct error *err);

@@ -1,11 +1,10 @@
 /* A plan as a TOML file for torchtitan: keys of its release 0.2.2 (torchtitan/config/job_config.py), the last to read TOML;
  * later ones have fields of the same names in Python. Its device mesh has pipeline, data, then tensor, as our ranks. */
 #include "planner/export_parts.h"
+#include "planner/export_recompute.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
-#include "model/recompute.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -174,16 +173,15 @@ static void add_parallelism(const struct plan *plan, struct export_result *out)
 
 static void add_recompute(const struct plan *plan, struct export_result *out)
 {
-    bool uniform = export_recompute_is_uniform(plan);
-    uint32_t first = plan->recompute[0];
-    bool none = uniform && !first, whole = uniform && first == recompute_full(&plan->model);
-    text_printf(&out->body, "[activation_checkpoint]\nmode = \"%s\"\n", none ? "none" : "full");
-    if (none || whole)
+    struct export_recompute recompute = export_recompute_of(EXPORT_TORCHTITAN, plan);
+    text_printf(&out->body, "[activation_checkpoint]\nmode = \"%s\"\n",
+                recompute.way == EXPORT_NOTHING ? "none" : "full");
+    if (recompute.exact)
         return;
     struct text text = {0};
     export_print_recompute(plan, &text);
     export_note(out,
-                "torchtitan cannot say which tensors of which layers are made again (%.300s); all of every "
+                "torchtitan cannot say which tensors of which layers are made again (%s); all of every "
                 "layer is instead: no more is kept, and the step is longer",
                 text.data);
     text_free(&text);

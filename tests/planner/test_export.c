@@ -44,8 +44,7 @@ static struct export_result export_as(enum export_target target, struct plan *pl
 
 static void release(struct export_result *result)
 {
-    text_free(&result->body);
-    text_free(&result->notes);
+    export_clear(result);
 }
 
 /* GOLDEN_UPDATE=1 in the environment writes the file anew, to be read before it is committed. */
@@ -117,7 +116,7 @@ TEST(export_megatron_uneven,
     struct export_result result = export_as(EXPORT_MEGATRON, &plan);
     check_golden(&result.body, "megatron-llama3-8b.sh");
     check_script(&result.body);
-    ASSERT_HAS(result.body.data, "--pipeline-model-parallel-layout 'Et*9|t*8|t*8|t*7L'");
+    ASSERT_HAS(result.body.data, "--pipeline-model-parallel-layout 'Et*9|(t*8|)*2t*7L'");
     ASSERT_HAS(result.body.data, "--recompute-method block --recompute-num-layers 2");
     ASSERT(strstr(result.notes.data, "recomputation") == NULL);
     release(&result);
@@ -165,6 +164,47 @@ TEST_LOOP(export_megatron_recompute, "Megatron recomputes what the plan does or,
     release(&result);
 }
 
+TEST_LOOP(export_megatron_runs,
+          "what runs in Megatron gives up all that the plan does, and is told where it differs",
+          sizeof recomputations / sizeof recomputations[0])
+{
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, recomputations[_i].plan);
+    uint32_t planned[12];
+    memcpy(planned, plan.recompute, sizeof planned);
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_INT(result.differs, !recomputations[_i].exact);
+    ASSERT_INT(memcmp(planned, result.recompute, sizeof planned) != 0, !recomputations[_i].exact);
+    for (int l = 0; l < 12; l++)
+        ASSERT_INT(planned[l] & ~result.recompute[l], 0);
+    release(&result);
+}
+
+TEST(export_ranges, "a recomputation of many ranges is counted, and cut nowhere")
+{
+    const char *alternating =
+        "0=norm1+qkv,1=norm2+qkv,2=norm1+qkv,3=norm2+qkv,4=norm1+qkv,5=norm2+qkv,6=norm1+qkv,"
+        "7=norm2+qkv,8=norm1+qkv,9=norm2+qkv,10=norm1+qkv,11=norm2+norm1+attention+qkv";
+    static const enum export_target targets[] = {EXPORT_MEGATRON, EXPORT_TORCHTITAN};
+    for (int i = 0; i < 2; i++) {
+        struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, alternating);
+        plan.model.family = targets[i] == EXPORT_TORCHTITAN ? MODEL_LLAMA : MODEL_GPT2;
+        struct export_result result = export_as(targets[i], &plan);
+        ASSERT_HAS(result.notes.data, "what the plan says for 12 ranges of layers");
+        ASSERT(strstr(result.notes.data, "0=norm1") == NULL);
+        release(&result);
+    }
+}
+
+TEST_LOOP(export_megatron_vocabulary, "the vocabulary is the plan's, padded to the tensor-parallel ranks", 2)
+{
+    struct plan plan = make_plan("gpt2-124m", (struct layout){.tp = _i ? 4 : 1}, "none");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    /* 50257 = 4 * 12564 + 1. Versions that add a token to --vocab-size, and those that do not, stay below. */
+    ASSERT_HAS(result.body.data, _i ? "--vocab-size 50256 --padded-vocab-size 50260\n"
+                                    : "--vocab-size 50256 --padded-vocab-size 50257\n");
+    release(&result);
+}
+
 TEST(export_megatron_none, "nothing is recomputed where the plan keeps all")
 {
     struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, "none");
@@ -180,6 +220,19 @@ TEST_LOOP(export_schedules, "schedules that the others lack are said, and run as
         "llama3-8b", (struct layout){.pp = 4, .global_batch = 8, .schedule = SCHEDULE_ZB_H1}, "none");
     struct export_result result = export_as(targets[_i], &plan);
     ASSERT_HAS(result.notes.data, "no zb-h1 schedule");
+    ASSERT(result.differs && result.schedule == SCHEDULE_1F1B);
+    release(&result);
+}
+
+TEST_LOOP(export_gpipe, "gpipe is torchtitan's too, and Megatron runs 1f1b", 2)
+{
+    static const enum export_target targets[] = {EXPORT_MEGATRON, EXPORT_TORCHTITAN};
+    struct plan plan = make_plan(
+        "llama3-8b", (struct layout){.pp = 4, .global_batch = 8, .schedule = SCHEDULE_GPIPE}, "none");
+    struct export_result result = export_as(targets[_i], &plan);
+    ASSERT_INT(result.differs, !_i);
+    ASSERT_INT(result.schedule, _i ? SCHEDULE_GPIPE : SCHEDULE_1F1B);
+    ASSERT(!result.notes.data || !strstr(result.notes.data, "as fast"));
     release(&result);
 }
 

@@ -10,7 +10,7 @@ arguments=(
     --seq-length 1024 --max-position-embeddings 1024
     --position-embedding-type learned_absolute --normalization LayerNorm
     --norm-epsilon 1e-05 --attention-dropout 0 --hidden-dropout 0
-    --tokenizer-type NullTokenizer --vocab-size 50257 --make-vocab-size-divisible-by 1
+    --tokenizer-type NullTokenizer --vocab-size 50256 --padded-vocab-size 50257
     --micro-batch-size 2 --global-batch-size 64
     --tensor-model-parallel-size 1
     --pipeline-model-parallel-size 2

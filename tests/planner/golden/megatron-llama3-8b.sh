@@ -14,12 +14,12 @@ arguments=(
     --group-query-attention --num-query-groups 8
     --norm-epsilon 1e-05 --attention-dropout 0 --hidden-dropout 0
     --untie-embeddings-and-output-weights
-    --tokenizer-type NullTokenizer --vocab-size 128256 --make-vocab-size-divisible-by 1
+    --tokenizer-type NullTokenizer --vocab-size 128255 --padded-vocab-size 128256
     --micro-batch-size 1 --global-batch-size 64
     --tensor-model-parallel-size 4
     --sequence-parallel
     --pipeline-model-parallel-size 4
-    --pipeline-model-parallel-layout 'Et*9|t*8|t*8|t*7L'
+    --pipeline-model-parallel-layout 'Et*9|(t*8|)*2t*7L'
     --use-distributed-optimizer
     --overlap-grad-reduce --ddp-bucket-size 6553600
     --bf16 --accumulate-allreduce-grads-in-fp32
