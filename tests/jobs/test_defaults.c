@@ -1,5 +1,5 @@
 /* What frameworks take where a launch says nothing, and what they ask for: that it is noted so, each with the source that says it.
- * What it means for memory is in test_workload_fields.c. */
+ * What it means for memory is in test_option_effects.c. */
 #include "tests/test.h"
 
 #include "base/text.h"

@@ -1,0 +1,107 @@
+/* What has no rule of memory is refused by its name; what asks for nothing is not; and activations by name. */
+#include "tests/jobs/launches.h"
+
+#include "tests/test.h"
+
+#include <stdio.h>
+
+TEST(workload_refusals, "what changes memory and has no rule is refused by its name")
+{
+    static const struct {
+        const char *script, *message;
+    } refused[] = {
+        {MEGATRON "--fp8-format hybrid --transformer-impl local", "fp8 other than"},
+        {MEGATRON "--fp32-residual-connection", "residuals in fp32 (--fp32-residual-connection)"},
+        {MEGATRON "--enable-cuda-graph", "CUDA graphs"},
+        {MEGATRON "--mtp-num-layers 1", "predict further tokens"},
+        {MEGATRON "--optimizer muon", "the optimizer muon"},
+        {MEGATRON "--optimizer-cpu-offload --optimizer-offload-fraction 0.5", "on the host in part"},
+        {MEGATRON "--num-experts 8 --moe-layer-freq 2", "every so many-th"},
+        {MEGATRON "--recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
+         "in chunks of several layers"},
+        {MEGATRON "--recompute-granularity selective --recompute-modules mlp", "chosen modules"},
+        {HF "--optim galore_adamw", "the optimizer galore_adamw"},
+        {HF "--use_dora True --use_peft", "DoRA"},
+        {ZERO("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
+         "ZeRO++'s second copy of the weights (zero_optimization.zero_hpz_partition_size)"},
+        {TITAN "--model.converters float8 --float8.enable_fsdp_float8_all_gather", "gathered in fp8"},
+        {TITAN "--activation_checkpoint.mode memory_budget", "a budget of memory"},
+        {TITAN "--activation_checkpoint.selective_ac_option 3", "every third layer"},
+        {TITAN "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule LoopedBFS",
+         "the schedule LoopedBFS"},
+        {ACCELERATE("distributed_type: MEGATRON_LM"), "Megatron-LM inside of accelerate"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct arena *arena = arena_create();
+        struct error err = {0};
+        struct workload w;
+        ASSERT_MSG(launch_workload(refused[i].script, arena, &w, &err), "%s is not refused",
+                   refused[i].script);
+        ASSERT_MSG(strstr(err.text, refused[i].message), "%s: %s", refused[i].script, err.text);
+        arena_free(arena);
+    }
+}
+
+TEST(workload_harmless, "options that ask for nothing, and stages that come out even, are no obstacle")
+{
+    static const char *const scripts[] = {
+        MEGATRON "--optimizer-cpu-offload --optimizer-offload-fraction 1",
+        MEGATRON "--num-layers 14 --pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split "
+                 "--account-for-loss-in-pipeline-split",
+        MEGATRON "--num-layers 14 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 "
+                 "--decoder-last-pipeline-num-layers 3",
+        HF "--use_dora False",
+        ZERO(
+            "\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 1, \"mics_shard_size\": -1}"),
+        TITAN "--float8.recipe_name rowwise",
+        TITAN "--parallelism.pipeline_parallel_first_stage_less_layers 1",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
+        struct arena *arena = arena_create();
+        struct error err = {0};
+        struct workload w;
+        ASSERT_MSG(!launch_workload(scripts[i], arena, &w, &err), "%s: %s", scripts[i], err.text);
+        arena_free(arena);
+    }
+}
+
+/* A GPT-2 whose config.json names another; one that a gated feed-forward has decides nothing. */
+static int read_activation(const char *name, bool gated, struct workload *w, struct error *failure)
+{
+    struct error err = {0};
+    struct arena *arena = arena_create();
+    struct training_job job;
+    struct jobs_request request = {0};
+    ASSERT_OK(jobs_read_text(&request, "examples/launch/run.sh", GPT2, strlen(GPT2), arena, &job, &err));
+    snprintf(job.model.activation, sizeof job.model.activation, "%s", name);
+    job.model.gated = gated;
+    int status = job_workload(&job, w, failure);
+    arena_free(arena);
+    return status;
+}
+
+TEST(workload_activations, "an activation by transformers' name keeps what that name computes")
+{
+    static const struct {
+        const char *name;
+        enum workload_activation activation;
+    } names[] = {
+        {"gelu", WORKLOAD_ACTIVATION_KERNEL},          {"gelu_pytorch_tanh", WORKLOAD_ACTIVATION_KERNEL},
+        {"silu", WORKLOAD_ACTIVATION_KERNEL},          {"swish", WORKLOAD_ACTIVATION_KERNEL},
+        {"leaky_relu", WORKLOAD_ACTIVATION_KERNEL},    {"relu6", WORKLOAD_ACTIVATION_KERNEL},
+        {"relu", WORKLOAD_ACTIVATION_RESULT},          {"sigmoid", WORKLOAD_ACTIVATION_RESULT},
+        {"tanh", WORKLOAD_ACTIVATION_RESULT},          {"gelu_new", WORKLOAD_ACTIVATION_NEW},
+        {"gelu_python_tanh", WORKLOAD_ACTIVATION_NEW}, {"gelu_accurate", WORKLOAD_ACTIVATION_NEW},
+        {"gelu_fast", WORKLOAD_ACTIVATION_FAST},       {"gelu_python", WORKLOAD_ACTIVATION_ERF},
+        {"quick_gelu", WORKLOAD_ACTIVATION_QUICK},     {"gelu_10", WORKLOAD_ACTIVATION_CLIPPED},
+    };
+    struct error err = {0};
+    struct workload w;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ASSERT_OK(read_activation(names[i].name, false, &w, &err));
+        ASSERT_MSG(w.model.activation == names[i].activation, "%s: %d", names[i].name, w.model.activation);
+    }
+    ASSERT(read_activation("laplace", false, &w, &err) == -1);
+    ASSERT(strstr(err.text, "no rule is about the activation laplace"));
+    ASSERT_OK(read_activation("laplace", true, &w, &err));
+}
