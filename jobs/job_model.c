@@ -86,6 +86,73 @@ static const struct key gpt2_keys[] = {
     {0},
 };
 
+/* Gemma's name of it, since Transformers 4.39. */
+static const struct key gemma_keys[] = {
+    KEY("hidden_activation", NAME, activation, false),
+    {0},
+};
+
+static const struct key phi_keys[] = {
+    KEY("layer_norm_eps", REAL, norm_eps, false),
+    KEY("resid_pdrop", REAL, hidden_dropout, false),
+    {0},
+};
+
+static const struct key neox_keys[] = {
+    KEY("layer_norm_eps", REAL, norm_eps, false),
+    KEY("rotary_emb_base", REAL, rope_theta, false),
+    KEY("hidden_dropout", REAL, hidden_dropout, false),
+    KEY("attention_bias", TRUTH, qkv_bias, false),
+    {0},
+};
+
+static const struct key falcon_keys[] = {
+    KEY("num_hidden_layers", INTEGER, layers, true),
+    KEY("hidden_size", INTEGER, hidden, true),
+    KEY("num_attention_heads", INTEGER, heads, true),
+    KEY("num_kv_heads", INTEGER, kv_heads, false),
+    KEY("ffn_hidden_size", INTEGER, ffn, false),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("max_position_embeddings", INTEGER, max_seq_len, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("layer_norm_epsilon", REAL, norm_eps, false),
+    KEY("rope_theta", REAL, rope_theta, false),
+    KEY("hidden_dropout", REAL, hidden_dropout, false),
+    KEY("attention_dropout", REAL, attention_dropout, false),
+    KEY("bias", TRUTH, ffn_bias, false),
+    KEY("alibi", TRUTH, traits.alibi, false),
+    KEY("activation", NAME, activation, false),
+    {0},
+};
+
+static const struct key opt_keys[] = {
+    KEY("num_hidden_layers", INTEGER, layers, true),
+    KEY("hidden_size", INTEGER, hidden, true),
+    KEY("num_attention_heads", INTEGER, heads, true),
+    KEY("ffn_dim", INTEGER, ffn, true),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("max_position_embeddings", INTEGER, max_seq_len, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("dropout", REAL, hidden_dropout, false),
+    KEY("attention_dropout", REAL, attention_dropout, false),
+    KEY("enable_bias", TRUTH, ffn_bias, false),
+    KEY("activation_function", NAME, activation, false),
+    {0},
+};
+
+static const struct key bloom_keys[] = {
+    KEY("n_layer", INTEGER, layers, true),
+    KEY("hidden_size", INTEGER, hidden, true),
+    KEY("n_head", INTEGER, heads, true),
+    KEY("vocab_size", INTEGER, vocab, true),
+    KEY("seq_length", INTEGER, max_seq_len, false),
+    KEY("tie_word_embeddings", TRUTH, tied, false),
+    KEY("layer_norm_epsilon", REAL, norm_eps, false),
+    KEY("hidden_dropout", REAL, hidden_dropout, false),
+    KEY("attention_dropout", REAL, attention_dropout, false),
+    {0},
+};
+
 static const struct key bert_keys[] = {
     KEY("num_hidden_layers", INTEGER, layers, true),
     KEY("hidden_size", INTEGER, hidden, true),
@@ -144,6 +211,14 @@ static bool has_architecture(const json_t *config, const char *word)
     return false;
 }
 
+/* Four times as wide as the model, where nothing is said. */
+static int set_ffn(struct job_model *m, const char *where, struct error *err)
+{
+    if (!m->ffn && !checked_mul(4, m->hidden, &m->ffn))
+        return error_set(err, "%s: its hidden size is %lld; correct it", where, (long long)m->hidden);
+    return 0;
+}
+
 static int read_gpt2(const json_t *config, const char *where, struct job_model *m, struct error *err)
 {
     m->positions = JOB_LEARNED;
@@ -151,12 +226,24 @@ static int read_gpt2(const json_t *config, const char *where, struct job_model *
     m->norm_eps = 1e-5;
     m->max_seq_len = 1024;
     m->hidden_dropout = m->attention_dropout = 0.1;
+    m->traits.softmax = WORKLOAD_SOFTMAX_AS_IT_IS;
+    m->traits.joint_qkv = true;
     snprintf(m->activation, sizeof m->activation, "gelu_new");
-    if (read_keys(gpt2_keys, config, where, m, err))
-        return -1;
-    if (!m->ffn && !checked_mul(4, m->hidden, &m->ffn))
-        return error_set(err, "%s: n_embd is %lld; correct it", where, (long long)m->hidden);
-    return 0;
+    return read_keys(gpt2_keys, config, where, m, err) || set_ffn(m, where, err) ? -1 : 0;
+}
+
+/* A rotary GPT-2 whose feed-forward runs beside attention (modeling_gptj.py). */
+static int read_gptj(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->positions = JOB_ROPE;
+    m->ffn_bias = m->head_bias = true;
+    m->norm_eps = 1e-5;
+    m->max_seq_len = 2048;
+    m->rope_theta = 10000;
+    m->traits = (struct workload_traits){
+        .residual = WORKLOAD_BESIDE_ONE_NORM, .softmax = WORKLOAD_SOFTMAX_FP32, .flash_2_alone = true};
+    snprintf(m->activation, sizeof m->activation, "gelu_new");
+    return read_keys(gpt2_keys, config, where, m, err) || set_ffn(m, where, err) ? -1 : 0;
 }
 
 static int read_bert(const json_t *config, const char *where, struct job_model *m, struct error *err)
@@ -183,13 +270,103 @@ static int read_roberta(const json_t *config, const char *where, struct job_mode
 
 static int read_neox(const json_t *config, const char *where, struct job_model *m, struct error *err)
 {
+    bool beside = true;
     m->positions = JOB_ROPE;
     m->qkv_bias = m->proj_bias = m->ffn_bias = true;
     m->norm_eps = 1e-5;
     m->rope_theta = 10000;
     m->max_seq_len = 2048;
+    m->traits.joint_qkv = true;
     snprintf(m->activation, sizeof m->activation, "gelu");
-    return read_keys(llama_keys, config, where, m, err);
+    if (read_keys(llama_keys, config, where, m, err) || read_keys(neox_keys, config, where, m, err) ||
+        jsonfile_bool_optional(config, "use_parallel_residual", where, &beside, err))
+        return -1;
+    m->proj_bias = m->qkv_bias;
+    m->traits.residual = beside ? WORKLOAD_BESIDE : WORKLOAD_IN_TURN;
+    return 0;
+}
+
+static int read_phi(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->positions = JOB_ROPE;
+    m->qkv_bias = m->proj_bias = m->ffn_bias = m->head_bias = true;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    m->max_seq_len = 2048;
+    m->traits.residual = WORKLOAD_BESIDE_ONE_NORM;
+    snprintf(m->activation, sizeof m->activation, "gelu_new");
+    if (read_keys(llama_keys, config, where, m, err) || read_keys(phi_keys, config, where, m, err) ||
+        jsonfile_bool_optional(config, "qk_layernorm", where, &m->qk_norm, err))
+        return -1;
+    return 0;
+}
+
+/* modeling_falcon.py: of the new architecture keys and values are shared by groups of heads and each half has a norm, of the
+ * old one (7B) all heads share them. What is taken out of the joint product by a list of indices is a copy. */
+static int read_falcon(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    bool grouped = false, shared = true, beside = true;
+    int64_t norms = 0;
+    m->positions = JOB_ROPE;
+    m->tied = true;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    m->max_seq_len = 2048;
+    m->traits.softmax = WORKLOAD_SOFTMAX_AS_IT_IS;
+    snprintf(m->activation, sizeof m->activation, "gelu");
+    if (read_keys(falcon_keys, config, where, m, err) || set_ffn(m, where, err) ||
+        jsonfile_bool_optional(config, "new_decoder_architecture", where, &grouped, err) ||
+        jsonfile_bool_optional(config, "multi_query", where, &shared, err) ||
+        jsonfile_bool_optional(config, "parallel_attn", where, &beside, err) ||
+        jsonfile_int_optional(config, "num_ln_in_parallel_attn", where, &norms, err))
+        return -1;
+    m->qkv_bias = m->proj_bias = m->ffn_bias;
+    m->kv_heads = grouped ? m->kv_heads : shared ? 1 : m->heads;
+    m->positions = m->traits.alibi ? JOB_NO_POSITIONS : JOB_ROPE;
+    m->traits.joint_qkv = !grouped && !shared;
+    m->traits.flash_2_alone = m->kv_heads == 1 || m->traits.alibi;
+    m->traits.residual = grouped && norms != 1 ? WORKLOAD_BESIDE
+                         : grouped || beside   ? WORKLOAD_BESIDE_ONE_NORM
+                                               : WORKLOAD_IN_TURN;
+    return 0;
+}
+
+/* modeling_opt.py: its table of positions has two rows more than a text has. */
+static int read_opt(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    bool norm_first = true;
+    int64_t width = 0;
+    m->positions = JOB_LEARNED;
+    m->tied = m->ffn_bias = true;
+    m->norm_eps = 1e-5;
+    m->max_seq_len = 2048;
+    m->unused_positions = 2;
+    m->hidden_dropout = 0.1;
+    snprintf(m->activation, sizeof m->activation, "relu");
+    if (read_keys(opt_keys, config, where, m, err) ||
+        jsonfile_bool_optional(config, "do_layer_norm_before", where, &norm_first, err) ||
+        jsonfile_int_optional(config, "word_embed_proj_dim", where, &width, err))
+        return -1;
+    if (!norm_first || (width && width != m->hidden))
+        return error_set(err,
+                         "%s: an OPT of the kind of OPT-350m, with norms behind its halves and a narrower "
+                         "table, is not known; another OPT is",
+                         where);
+    m->qkv_bias = m->proj_bias = m->ffn_bias;
+    if (!checked_add(m->max_seq_len, m->unused_positions, &m->max_seq_len))
+        return error_set(err, "%s: max_position_embeddings is too large; correct it", where);
+    return 0;
+}
+
+static int read_bloom(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    m->positions = JOB_NO_POSITIONS;
+    m->tied = m->qkv_bias = m->proj_bias = m->ffn_bias = m->embedding_norm = true;
+    m->norm_eps = 1e-5;
+    m->max_seq_len = 2048;
+    m->traits = (struct workload_traits){.joint_qkv = true, .alibi = true, .flash_2_alone = true};
+    snprintf(m->activation, sizeof m->activation, "gelu");
+    return read_keys(bloom_keys, config, where, m, err) || set_ffn(m, where, err) ? -1 : 0;
 }
 
 static int read_llama(const json_t *config, const char *where, struct job_model *m, struct error *err)
@@ -209,6 +386,33 @@ static int read_llama(const json_t *config, const char *where, struct job_model 
     m->proj_bias = bias;
     m->qkv_bias = bias || !strcmp(type, "qwen2") || !strcmp(type, "qwen2_moe");
     m->qk_norm = !strncmp(type, "qwen3", 5);
+    m->traits.joint_qkv = !strcmp(type, "phi3");
+    return 0;
+}
+
+/* Whether a cap is there: null takes it away. */
+static bool is_capped(const json_t *config, const char *key)
+{
+    const json_t *cap = json_object_get(config, key);
+    return !cap || !json_is_null(cap);
+}
+
+/* Gemma, its second and its third. */
+static int read_gemma(const json_t *config, const char *where, struct job_model *m, struct error *err)
+{
+    bool first = !strcmp(m->type, "gemma"), second = !strcmp(m->type, "gemma2");
+    m->tied = true;
+    m->head_size = 256;
+    m->kv_heads = first ? 16 : 4;
+    if (read_llama(config, where, m, err) || read_keys(gemma_keys, config, where, m, err))
+        return -1;
+    m->qk_norm = !first && !second;
+    m->traits = (struct workload_traits){
+        .norms_fp32 = true,
+        .post_norms = !first,
+        .scores_capped = second && is_capped(config, "attn_logit_softcapping"),
+        .logits_capped = second && is_capped(config, "final_logit_softcapping"),
+    };
     return 0;
 }
 
@@ -258,6 +462,14 @@ static const struct {
     {"deepseek_v2", read_deepseek},
     {"deepseek_v3", read_deepseek},
     {"gpt_neox", read_neox},
+    {"gptj", read_gptj},
+    {"phi", read_phi},
+    {"gemma", read_gemma},
+    {"gemma2", read_gemma},
+    {"gemma3_text", read_gemma},
+    {"falcon", read_falcon},
+    {"opt", read_opt},
+    {"bloom", read_bloom},
     {"bert", read_bert},
     {"roberta", read_roberta},
     {"xlm-roberta", read_roberta},
@@ -300,7 +512,9 @@ int job_model_from_config(const json_t *config, const char *where, struct job_mo
         return error_set(
             err,
             "%s: model_type \"%.40s\" is not known; gpt2, llama, mistral, qwen2, qwen3, phi3, mixtral, "
-            "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_neox, bert, roberta and xlm-roberta are",
+            "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_neox, gptj, phi, gemma, gemma2, "
+            "gemma3_text, "
+            "falcon, opt, bloom, bert, roberta and xlm-roberta are",
             where, type);
     if (types[i].read(config, where, &m, err))
         return -1;
@@ -430,6 +644,8 @@ static int64_t end_parameters(const struct job_model *m)
     int64_t table = m->vocab * m->hidden;
     int64_t count =
         table + (m->tied ? 0 : table) + (m->head_bias ? m->vocab : 0) + norm_parameters(m, m->hidden);
+    if (m->embedding_norm)
+        count += norm_parameters(m, m->hidden);
     if (m->positions == JOB_LEARNED)
         count += m->max_seq_len * m->hidden;
     count += m->token_types * m->hidden;
@@ -443,7 +659,8 @@ static int64_t end_parameters(const struct job_model *m)
 static int64_t count_parameters(const struct job_model *m, int64_t experts)
 {
     int64_t with = job_model_expert_layers(m);
-    return m->layers * (attention_parameters(m) + 2 * norm_parameters(m, m->hidden)) +
+    int64_t norms = m->traits.residual == WORKLOAD_BESIDE_ONE_NORM ? 1 : m->traits.post_norms ? 4 : 2;
+    return m->layers * (attention_parameters(m) + norms * norm_parameters(m, m->hidden)) +
            (m->layers - with) * ffn_parameters(m, m->ffn) + with * expert_layer_parameters(m, experts) +
            end_parameters(m);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/model.h"
+#include "planner/frameworks/workload.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,6 +54,8 @@ struct job_model {
     double hidden_dropout, attention_dropout;
     double norm_eps, rope_theta;
     char activation[24];
+    struct workload_traits traits; /* how transformers writes its layers */
+    bool embedding_norm; /* BLOOM's */
     struct job_experts experts;
     struct job_latent latent;
     int64_t extra_layers; /* that predict further tokens (DeepSeek-V3); not counted as parameters */

@@ -60,6 +60,7 @@ static void set_model(const struct training_job *job, struct workload *w)
         .rope_size = m->latent.rope_size,
         .nope_size = m->latent.nope_size,
         .value_size = m->latent.value_size,
+        .traits = m->traits,
         .parameters = (double)m->counted_parameters,
     };
     w->hidden_dropout = w->embedding_dropout = m->hidden_dropout > 0;
@@ -232,7 +233,9 @@ static int set_optimizer(const struct training_job *job, struct workload *w, str
 static void set_kernels(const struct training_job *job, struct workload *w)
 {
     const struct job_kernels *k = &job->kernels;
-    w->attention = k->attention == JOB_EAGER ? WORKLOAD_EAGER : WORKLOAD_FLASH;
+    bool flash_2 = k->attention == JOB_FLASH || k->attention == JOB_FLASH3;
+    bool scores = k->attention == JOB_EAGER || (job->model.traits.flash_2_alone && !flash_2);
+    w->attention = scores ? WORKLOAD_EAGER : WORKLOAD_FLASH;
     if (k->liger) {
         w->norm = WORKLOAD_NORM_FUSED;
         w->gate = WORKLOAD_GATE_FUSED;
@@ -267,7 +270,8 @@ static void set_shards(const struct training_job *job, struct workload *w)
 static int adapted_matrices(const struct training_job *job)
 {
     const char *targets = job->adapter.targets;
-    bool fused = !strcmp(job->model.type, "gpt2") || !strcmp(job->model.type, "gpt_neox");
+    bool fused = !strcmp(job->model.type, "gpt2") || !strcmp(job->model.type, "gpt_neox") ||
+                 !strcmp(job->model.type, "falcon") || !strcmp(job->model.type, "bloom");
     int matrices = (fused ? 2 : 4) + (job->model.gated ? 3 : 2), listed = 1;
     for (const char *c = targets ? targets : ""; *c; c++)
         listed += *c == ',';

@@ -2,11 +2,12 @@
 
 #include "base/checked.h"
 
-#define PAPER   "Korthikanti et al. 2022, section 4.1"
-#define HOOKS   "saved-tensor hooks (tests/torch/compare_saved.py)"
-#define EVERY   (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
-#define WRITTEN (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS) /* what activations make, likewise */
-#define ACT2FN  "transformers activations.py"
+#define PAPER    "Korthikanti et al. 2022, section 4.1"
+#define HOOKS    "saved-tensor hooks (tests/torch/compare_saved.py)"
+#define EVERY    (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
+#define WRITTEN  (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS) /* what activations make, likewise */
+#define ACT2FN   "transformers activations.py"
+#define FAMILIES "saved-tensor hooks on transformers 4.57.6 (tests/torch/compare_families.py)"
 #define NORM                                                                                                 \
     (KEEP_CORE | KEEP_EXPERTS | KEEP_GELU) /* what norms make is not kept where norms are made again */
 
@@ -51,15 +52,23 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, HOOKS ": rotation keeps sines alone"},
     {"rotated queries in fp32", ELEMENT_FP32, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY | IF_HALF, LIFE_TWO, 0,
      MATRIX_NONE, "apply_rotary_emb: computed in fp32"},
-    {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, 0, LIFE_KEPT,
-     EVERY, MATRIX_NONE, "the norm's input"},
+    {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_FUSED,
+     LIFE_KEPT, EVERY, MATRIX_NONE, "the norm's input"},
+    {"queries and keys in fp32", ELEMENT_FP32, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_INPUT_NOT_SAVED, LIFE_KEPT,
+     EVERY, MATRIX_NONE, FAMILIES ": their norm's pow(2) and product"},
+    {"queries and keys, normed, in fp32", ELEMENT_FP32, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_COMPOSED,
+     LIFE_NORM_WEIGHT, EVERY, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"queries and keys, normed", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_WRITTEN,
+     LIFE_NORM_WEIGHT, EVERY, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"statistics of queries and keys", ELEMENT_FP32, WIDTH_HEADS_STATISTICS, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, FAMILIES ": rsqrt"},
     {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_TWO, 0, MATRIX_NONE,
      HOOKS ": matmul copies what is transposed"},
-    {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"queries", ELEMENT_SCORED, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
      PAPER ": Q of QK'"},
     {"keys, before they are repeated", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, 0,
      MATRIX_NONE, "repeat_kv"},
-    {"keys", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"keys", ELEMENT_SCORED, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
      PAPER ": K of QK'"},
     {"projected values", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, KEEP_SECOND,
      MATRIX_NONE, "repeat_kv"},
@@ -67,12 +76,16 @@ const struct layer_rule layer_rules[] = {
      PAPER ": V"},
     {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_NOT_EXPANDED, LIFE_KEPT, EVERY | KEEP_SECOND,
      MATRIX_NONE, PAPER ": V; the third product of a layer"},
+    {"queries and keys beside values", ELEMENT_COMPUTE, WIDTH_VIEWED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, FAMILIES ": values are a view, so all that the joint product made stays"},
     {"keys and values of all ranks", ELEMENT_COMPUTE, WIDTH_RING, SPLIT_PARTS, 0, LIFE_TWO, 0, MATRIX_NONE,
      "Transformer Engine context_parallel.py: p2p_comm_buffers; PyTorch: an all-gather"},
     {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, 0, MATRIX_NONE,
      "bmm's result"},
     {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
      MATRIX_NONE, HOOKS ": division by a number keeps nothing"},
+    {"tanh of scores", ELEMENT_COMPUTE, WIDTH_CAPPED_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_KEPT,
+     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, FAMILIES ": attn_logit_softcapping"},
     {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_NEXT, 0,
      MATRIX_NONE, "softmax in fp32: its cast"},
     {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
@@ -113,14 +126,24 @@ const struct layer_rule layer_rules[] = {
      "llm.c, train_gpt2.cu before 2024-06-30 (ba4e2c0): fcproj"},
     {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
+    {"projection, in fp32 for its norm", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_INPUT_NOT_SAVED,
+     LIFE_KEPT, NORM, MATRIX_NONE, FAMILIES ": post_attention_layernorm"},
+    {"projection, normed, in fp32", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_COMPOSED,
+     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"projection, before its norm", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_FUSED, LIFE_KEPT,
+     EVERY, MATRIX_NONE, "as norm 1"},
+    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "as norm 1"},
+    {"projection, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, MATRIX_NONE,
+     FAMILIES ": an addition keeps nothing"},
     {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
      PAPER ": dropout mask"},
 
     /* Between. */
-    {"residual", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
+    {"residual", ELEMENT_RESIDUAL, WIDTH_BETWEEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
      EVERY, MATRIX_NONE, PAPER ": the norm's input"},
-    {"residual", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED, LIFE_LAYER,
-     0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"residual", ELEMENT_RESIDUAL, WIDTH_BETWEEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
+     LIFE_LAYER, 0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
     {"sum 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
      HOOKS ": LayerNorm's input"},
     {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY,
@@ -129,21 +152,21 @@ const struct layer_rule layer_rules[] = {
      MATRIX_NONE, "autocast: layer_norm runs in fp32"},
     {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
      HOOKS ": Linear's input"},
-    {"norm 2, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
+    {"norm 2, input in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
      LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
-    {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
+    {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
      LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
-    {"norm 2, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+    {"norm 2, squares in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
-    {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
+    {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, 0, MATRIX_NONE, "as norm 1"},
-    {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+    {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_SECOND, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
-    {"statistics of norm 2", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "as norm 1"},
-    {"norm 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
+    {"statistics of norm 2", ELEMENT_FP32, WIDTH_SECOND_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
      MATRIX_NONE, "as norm 1"},
-    {"norm 2", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
+    {"norm 2", ELEMENT_RESIDUAL, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
+     MATRIX_NONE, "as norm 1"},
+    {"norm 2", ELEMENT_INPUT, WIDTH_SECOND, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
      PAPER ": input of the first linear layer"},
 
     {"norm 2, cast again", ELEMENT_COMPUTE, WIDTH_UP_CASTS, SPLIT_SEQUENCE,
@@ -241,6 +264,16 @@ const struct layer_rule layer_rules[] = {
      "Linear's result, a partial sum; the seventh product of a layer"},
     {"MLP's result, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
+    {"MLP's result, in fp32 for its norm", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_INPUT_NOT_SAVED,
+     LIFE_KEPT, NORM, MATRIX_NONE, FAMILIES ": post_feedforward_layernorm"},
+    {"MLP's result, normed, in fp32", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_COMPOSED,
+     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"MLP's result, before its norm", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_FUSED, LIFE_KEPT,
+     EVERY, MATRIX_NONE, "as norm 1"},
+    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
+     MATRIX_NONE, "as norm 1"},
+    {"MLP's result, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, MATRIX_NONE,
+     FAMILIES ": an addition keeps nothing"},
     {"MLP mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
      PAPER ": dropout mask"},
     {"sum 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
@@ -261,9 +294,9 @@ _Static_assert(sizeof layer_rules / sizeof *layer_rules <= LAYER_RULES_MOST,
 
 /* "logits" live until the end of forward, or are held through backward. */
 const struct loss_rule loss_forward_rules[] = {
-    {"logits of this rank", ELEMENT_COMPUTE, WIDTH_VOCAB_PART, UPCAST | PLAIN, IF_WHOLE, LIFE_LAYER,
+    {"logits of this rank", ELEMENT_COMPUTE, WIDTH_VOCAB_PART, UPCAST | PLAIN, IF_WHOLE, LIFE_THREE,
      "Linear's result"},
-    {"logits of each rank", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN, IF_WHOLE, LIFE_LAYER,
+    {"logits of each rank", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | PLAIN, IF_WHOLE, LIFE_TWO,
      "Megatron-LM mappings.py, _gather_along_last_dim(): gathered, then put side by side"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, PLAIN | VOCABULARY, 0, LIFE_LAYER, "Linear's result"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, UPCAST | CHUNKED | PARALLEL, IF_NOT_COMPILED, LIFE_LAYER,
@@ -273,6 +306,8 @@ const struct loss_rule loss_forward_rules[] = {
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, FUSED, 0, LIFE_KEPT, "llm.c: the gradient replaces them"},
     {"logits", ELEMENT_COMPUTE, WIDTH_VOCAB, KERNEL, 0, LIFE_KEPT,
      "flash_attn losses/cross_entropy.py: logits and log-sum-exp are saved"},
+    {"tanh of logits", ELEMENT_COMPUTE, WIDTH_CAPPED_VOCAB, UPCAST | PLAIN | CHUNKED, 0, LIFE_KEPT,
+     "transformers modeling_gemma2.py: final_logit_softcapping"},
     {"logits in fp32", ELEMENT_FP32, WIDTH_VOCAB, UPCAST | PARALLEL, IF_HALF | IF_NOT_COMPILED, LIFE_LAYER,
      "logits.float()"},
     {"shifted logits", ELEMENT_FP32, WIDTH_VOCAB, PARALLEL, 0, LIFE_LAYER,
@@ -338,13 +373,14 @@ unsigned layer_conditions(const struct workload *w, bool experts)
     unsigned c = m->encoder ? IF_ENCODER : IF_PRE_NORM;
     c |= fused ? IF_NORM_FUSED : IF_INPUT_NOT_SAVED;
     if (!fused)
-        c |= w->norm == WORKLOAD_NORM_WRITTEN ? IF_NORM_WRITTEN : IF_NORM_COMPOSED;
-    c |= !m->positions && !m->encoder && !megatron && !w->compiled ? IF_ROTARY : 0;
+        c |= w->norm == WORKLOAD_NORM_WRITTEN && !m->traits.norms_fp32 ? IF_NORM_WRITTEN : IF_NORM_COMPOSED;
+    c |= !m->positions && !m->traits.alibi && !m->encoder && !megatron && !w->compiled ? IF_ROTARY : 0;
     c |= w->keys_expanded && m->kv_heads != m->heads ? IF_EXPANDED : IF_NOT_EXPANDED;
     c |= scores ? IF_SCORES : IF_FLASH;
     c |= w->attention == WORKLOAD_EAGER ? IF_EAGER : 0;
     /* Megatron's attention_softmax_in_fp32 is off by default. */
-    c |= w->attention == WORKLOAD_EAGER && w->compute_bytes == 2 && !megatron ? IF_FP32_SOFTMAX : 0;
+    bool casts = w->autocast || m->traits.softmax != WORKLOAD_SOFTMAX_AS_IT_IS;
+    c |= w->attention == WORKLOAD_EAGER && w->compute_bytes == 2 && !megatron && casts ? IF_FP32_SOFTMAX : 0;
     c |= w->attention == WORKLOAD_EAGER && !megatron ? IF_SEPARATE : 0;
     c |= scores && w->attention_dropout ? IF_CORE_DROPOUT : 0;
     c |= w->hidden_dropout ? IF_DROPOUT : 0;
@@ -425,9 +461,18 @@ static double activation_width(const struct workload *w, enum layer_width width)
     return makers[width] >> activation & 1 ? (double)w->model.ffn : 0;
 }
 
+/* What is not rotated: fused attention keeps values as the view that they are. Others copy them. */
+static bool keeps_view(const struct workload *w)
+{
+    const struct workload_model *m = &w->model;
+    return m->traits.joint_qkv && !m->positions && !m->traits.alibi && w->attention == WORKLOAD_FLASH &&
+           (m->kv_heads == m->heads || !w->keys_expanded) && !w->compiled;
+}
+
 static double width_of(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
+    const struct workload_traits *traits = &m->traits;
     double heads = (double)m->heads, head = (double)m->head_size, kv = (double)(m->kv_heads * m->head_size);
     double active = (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
     int64_t padded = w->pads_heads_to ? round_up(m->head_size, w->pads_heads_to) : m->head_size;
@@ -442,6 +487,8 @@ static double width_of(const struct workload *w, enum layer_width width)
         return m->kv_rank         ? heads * (double)(m->nope_size + m->rope_size)
                : w->keys_expanded ? heads * head
                                   : kv;
+    case WIDTH_VIEWED:
+        return keeps_view(w) ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
     case WIDTH_PADDED:
         return m->kv_rank ? 0
                : padded == m->head_size
@@ -463,10 +510,24 @@ static double width_of(const struct workload *w, enum layer_width width)
         return activation_width(w, width);
     case WIDTH_SCORES:
         return heads * (double)w->sequence;
+    case WIDTH_CAPPED_SCORES:
+        return traits->scores_capped ? heads * (double)w->sequence : 0;
+    case WIDTH_BETWEEN:
+        return traits->residual == WORKLOAD_IN_TURN ? (double)m->hidden : 0;
+    case WIDTH_SECOND:
+        return traits->residual == WORKLOAD_BESIDE_ONE_NORM ? 0 : (double)m->hidden;
+    case WIDTH_POST:
+        return traits->post_norms ? (double)m->hidden : 0;
     case WIDTH_HEADS:
         return heads;
     case WIDTH_STATISTICS:
         return m->rms_norm ? 1 : 2;
+    case WIDTH_SECOND_STATISTICS:
+        return traits->residual == WORKLOAD_BESIDE_ONE_NORM ? 0 : width_of(w, WIDTH_STATISTICS);
+    case WIDTH_POST_STATISTICS:
+        return traits->post_norms ? width_of(w, WIDTH_STATISTICS) : 0;
+    case WIDTH_HEADS_STATISTICS:
+        return m->qk_norm ? heads + (double)m->kv_heads : 0;
     case WIDTH_SENT:
         return active * (double)m->hidden;
     case WIDTH_EXPERT:
@@ -493,6 +554,8 @@ static double width_of(const struct workload *w, enum layer_width width)
         return 2 * (double)m->q_rank;
     case WIDTH_LATENT_KV:
         return 2 * (double)m->kv_rank + (double)m->rope_size;
+    case WIDTH_CAPPED_VOCAB:
+        return traits->logits_capped ? (double)m->vocab : 0;
     case WIDTH_VOCAB_PART:
     case WIDTH_VOCAB:
         return (double)m->vocab;
@@ -514,6 +577,11 @@ static int element_bytes(const struct workload *w, enum layer_element element)
         return w->fp8 ? 1 : w->compute_bytes;
     case ELEMENT_RESIDUAL:
         return w->autocast ? 4 : w->compute_bytes;
+    case ELEMENT_SCORED:
+        return w->model.traits.softmax == WORKLOAD_SOFTMAX_FP32 && w->attention == WORKLOAD_EAGER &&
+                       !w->autocast
+                   ? 4
+                   : w->compute_bytes;
     default:
         return w->compute_bytes;
     }
@@ -522,10 +590,14 @@ static int element_bytes(const struct workload *w, enum layer_element element)
 /* The widths in plain symbols; those that width_of() makes of several are named as a whole. */
 static const char *const width_symbols[] = {
     [WIDTH_HIDDEN] = "hidden",
+    [WIDTH_BETWEEN] = "hidden",
+    [WIDTH_SECOND] = "hidden",
+    [WIDTH_POST] = "hidden",
     [WIDTH_QUERIES] = "heads x head_size",
     [WIDTH_KEYS] = "kv_heads x head_size",
     [WIDTH_QUERIES_KEYS] = "(heads + kv_heads) x head_size",
     [WIDTH_KEYS_USED] = "kv_heads, or heads if repeated, x head_size",
+    [WIDTH_VIEWED] = "(heads + kv_heads) x head_size",
     [WIDTH_PADDED] = "padding of queries, keys, values and the padded result",
     [WIDTH_FFN] = "ffn",
     [WIDTH_BIASED] = "ffn",
@@ -538,8 +610,12 @@ static const char *const width_symbols[] = {
     [WIDTH_QUICK] = "ffn",
     [WIDTH_CLIPPED] = "ffn",
     [WIDTH_SCORES] = "heads x sequence",
+    [WIDTH_CAPPED_SCORES] = "heads x sequence",
     [WIDTH_HEADS] = "heads",
     [WIDTH_STATISTICS] = "statistics of a norm, 1 or 2,",
+    [WIDTH_SECOND_STATISTICS] = "statistics of a norm, 1 or 2,",
+    [WIDTH_POST_STATISTICS] = "statistics of a norm, 1 or 2,",
+    [WIDTH_HEADS_STATISTICS] = "(heads + kv_heads)",
     [WIDTH_SENT] = "active_experts x hidden",
     [WIDTH_EXPERT] = "active_experts x expert_ffn",
     [WIDTH_SHARED] = "2 x shared_ffn",
@@ -554,6 +630,7 @@ static const char *const width_symbols[] = {
     [WIDTH_LATENT_Q] = "2 x q_rank",
     [WIDTH_LATENT_KV] = "(2 x kv_rank + rope_size)",
     [WIDTH_VOCAB] = "vocab",
+    [WIDTH_CAPPED_VOCAB] = "vocab",
     [WIDTH_VOCAB_PART] = "vocab",
     [WIDTH_CHUNK] = "vocab / loss_chunks",
 };

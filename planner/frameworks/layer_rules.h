@@ -12,16 +12,21 @@ enum layer_element {
     ELEMENT_INPUT, /* of a product: as computed, or a byte in fp8 */
     ELEMENT_FP32,
     ELEMENT_BYTE,
-    ELEMENT_RESIDUAL /* fp32 under autocast */
+    ELEMENT_RESIDUAL, /* fp32 under autocast */
+    ELEMENT_SCORED    /* of what scores are made from: fp32 where that is cast */
 };
 
 /* Elements for each token. */
 enum layer_width {
     WIDTH_HIDDEN,
+    WIDTH_BETWEEN, /* hidden, where the feed-forward reads what attention has added to */
+    WIDTH_SECOND,  /* hidden, where it has a norm of its own */
+    WIDTH_POST,    /* hidden, where what attention or it gives has a norm */
     WIDTH_QUERIES,
     WIDTH_KEYS,         /* or values */
     WIDTH_QUERIES_KEYS, /* both */
     WIDTH_KEYS_USED,    /* after they are repeated for all heads, if they are */
+    WIDTH_VIEWED,       /* queries and keys, where values are a view of what made all three */
     WIDTH_PADDED,       /* queries with heads padded for the kernel */
     WIDTH_FFN,
     WIDTH_BIASED,     /* ffn where Megatron adds the bias in a kernel of its own; so for those that follow: */
@@ -34,8 +39,12 @@ enum layer_width {
     WIDTH_QUICK,
     WIDTH_CLIPPED,
     WIDTH_SCORES,
+    WIDTH_CAPPED_SCORES,
     WIDTH_HEADS,
     WIDTH_STATISTICS, /* of a norm: mean and deviation, or the latter alone */
+    WIDTH_SECOND_STATISTICS,
+    WIDTH_POST_STATISTICS,
+    WIDTH_HEADS_STATISTICS, /* of norms of queries and keys */
     WIDTH_SENT,       /* hidden, for each expert that a token is sent to */
     WIDTH_EXPERT,     /* the experts' ffn, likewise */
     WIDTH_SHARED,     /* the shared experts' */
@@ -50,6 +59,7 @@ enum layer_width {
     WIDTH_LATENT_Q,
     WIDTH_LATENT_KV,
     WIDTH_VOCAB,
+    WIDTH_CAPPED_VOCAB,
     WIDTH_VOCAB_PART, /* of it, this rank's, though logits are gathered */
     WIDTH_CHUNK,      /* of the vocabulary, for a chunk of the tokens */
 };

@@ -214,11 +214,17 @@ static double mlp_parameters(const struct workload_model *m, double ffn)
     return (m->gated ? 3 : 2) * h * ffn + (m->bias ? ffn + h : 0);
 }
 
+double workload_norm_parameters(const struct workload *w)
+{
+    const struct workload_traits *traits = &w->model.traits;
+    int norms = traits->residual == WORKLOAD_BESIDE_ONE_NORM ? 1 : traits->post_norms ? 4 : 2;
+    return norms * (w->model.rms_norm ? 1 : 2) * (double)w->model.hidden;
+}
+
 double workload_layer_parameters(const struct workload *w, int64_t layer)
 {
     const struct workload_model *m = &w->model;
-    double norms = (m->rms_norm ? 2 : 4) * (double)m->hidden;
-    double dense = attention_parameters(m) + norms;
+    double dense = attention_parameters(m) + workload_norm_parameters(w);
     if (!m->experts || layer < m->dense_layers)
         return dense + mlp_parameters(m, (double)m->ffn);
     return dense + (double)(m->experts * m->hidden) +

@@ -87,6 +87,30 @@ enum workload_optimizer {
 };
 enum workload_step { WORKLOAD_STEP_FUSED, WORKLOAD_STEP_FOREACH, WORKLOAD_STEP_LOOP };
 
+/* What the feed-forward of a layer reads. */
+enum workload_residual {
+    WORKLOAD_IN_TURN,         /* the sum that attention has added to */
+    WORKLOAD_BESIDE,          /* as attention does the layer's input, through a norm of its own */
+    WORKLOAD_BESIDE_ONE_NORM, /* and through attention's norm */
+};
+/* Where scores are a tensor, of 16 bits. */
+enum workload_softmax {
+    WORKLOAD_SOFTMAX_CAST,     /* in fp32, and cast back */
+    WORKLOAD_SOFTMAX_AS_IT_IS, /* in 16 bits, but under autocast */
+    WORKLOAD_SOFTMAX_FP32,     /* queries and keys are cast too */
+};
+/* How a family of models writes its layers, where that is not as LLaMA's are. */
+struct workload_traits {
+    enum workload_residual residual;
+    enum workload_softmax softmax;
+    bool norms_fp32; /* a norm written out multiplies by its weight in fp32 (Gemma) */
+    bool post_norms; /* what attention and the feed-forward give has norms too, before it is added (Gemma 2 and 3) */
+    bool joint_qkv;  /* one product makes queries, keys and values: what attention does not rotate stays a view of it */
+    bool alibi;      /* no positions: a bias on scores (BLOOM) */
+    bool scores_capped, logits_capped; /* by tanh, where scores are a tensor (Gemma 2) */
+    bool flash_2_alone; /* is the one fused attention that there is; PyTorch's makes scores */
+};
+
 struct workload_model {
     int64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab;
     int64_t positions;   /* learned ones; 0: none */
@@ -98,6 +122,7 @@ struct workload_model {
     int64_t experts, active_experts, expert_ffn, shared_ffn, dense_layers;
     int64_t q_rank, kv_rank, rope_size, nope_size,
         value_size;    /* multi-head latent attention; kv_rank 0: none */
+    struct workload_traits traits;
     double parameters; /* as stated elsewhere: scales what counting says; 0: counting is all there is */
 };
 
@@ -185,6 +210,7 @@ bool workload_adapted(const struct workload *workload, enum layer_matrix matrix)
 double workload_adapter_parameters(const struct workload *workload, enum layer_matrix matrix);
 
 /* Parameters of one layer (with all experts or its share of them), of one vocabulary table, of the model. */
+double workload_norm_parameters(const struct workload *workload); /* of one layer */
 double workload_layer_parameters(const struct workload *workload, int64_t layer);
 double workload_parameters(const struct workload *workload);
 /* Layers of stage `stage`, chunk `chunk`; the total over all is model.layers. */

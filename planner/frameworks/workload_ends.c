@@ -40,12 +40,16 @@ void workload_head_forward(struct rank *rank, struct pass *pass)
             continue;
         int tensor =
             replay_take(rank->r, loss_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LOSS + i, REPLAY_COMPUTE);
-        if (rule->life == LIFE_KEPT)
+        workload_pass_time(rank, &temporaries);
+        if (rule->life == LIFE_KEPT) {
             pass->ends[end++] = tensor;
-        else if (w->logits_held == loss_rule_element(w, rule) && pass->ends[END_LOGITS] < 0)
+        } else if (rule->life == LIFE_LAYER && w->logits_held == loss_rule_element(w, rule) &&
+                   pass->ends[END_LOGITS] < 0) {
             pass->ends[END_LOGITS] = tensor;
-        else
-            temporaries.tensors[temporaries.count++] = tensor;
+        } else {
+            temporaries.tensors[temporaries.count] = tensor;
+            temporaries.life[temporaries.count++] = rule->life;
+        }
     }
     workload_drop_all(rank, &temporaries);
 }

@@ -46,7 +46,7 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool ag
             continue;
         int tensor =
             replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER + i, REPLAY_COMPUTE);
-        if (tensor < 0)
+        if (tensor < 0 && rule->matrix == MATRIX_NONE)
             continue; /* the model has none */
         bool stays =
             again ? layer_rule_saved(w, rule) : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
@@ -74,13 +74,14 @@ static bool is_cast(const struct layer_rule *rule)
 static bool has_gradient(const struct layer_rule *rule)
 {
     return !is_cast(rule) && rule->element != ELEMENT_BYTE && rule->width != WIDTH_HEADS &&
-           rule->width != WIDTH_ROUTES && rule->width != WIDTH_STATISTICS;
+           rule->width != WIDTH_ROUTES &&
+           (rule->width < WIDTH_STATISTICS || rule->width > WIDTH_HEADS_STATISTICS);
 }
 
-/* A tensor of another activation than the model's: the gradient goes past it. */
+/* A tensor that the model lacks: the gradient goes past it. */
 static bool is_absent(const struct workload *w, const struct layer_rule *rule)
 {
-    return rule->width >= WIDTH_BIASED && rule->width <= WIDTH_CLIPPED && layer_rule_bytes(w, rule) < 1;
+    return layer_rule_bytes(w, rule) < 1;
 }
 
 /* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what
@@ -100,6 +101,8 @@ void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
         const struct layer_rule *rule = &layer_rules[i];
         if ((rule->conditions & holds) != rule->conditions)
             continue;
+        if (is_absent(w, rule) && rule->matrix != MATRIX_NONE)
+            workload_weight_gradient(rank, local, (int)rule->matrix); /* of an input that another rule has */
         if (!has_gradient(rule) || is_absent(w, rule)) {
             replay_drop(rank->r, &kept[i]);
             continue;

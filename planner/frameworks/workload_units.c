@@ -61,7 +61,7 @@ static void layer_unit(const struct workload *w, int64_t layer, struct unit *uni
     double proj = (double)m->heads * (double)(m->kv_rank ? m->value_size : m->head_size) * h;
     bool experts = m->experts && layer >= m->dense_layers;
     double ffn = experts ? (double)m->shared_ffn : (double)m->ffn;
-    double mlp = (m->gated ? 3 : 2) * h * ffn, norms = (m->rms_norm ? 2 : 4) * h;
+    double mlp = (m->gated ? 3 : 2) * h * ffn, norms = workload_norm_parameters(w);
     double routed = experts ? (double)m->experts * (m->gated ? 3 : 2) * h * (double)m->expert_ffn : 0;
     unit_clear(unit, OF_LAYERS);
     unit->tensors[MATRIX_NONE] = norms + (experts ? (double)m->experts * h : 0);

@@ -148,6 +148,78 @@ TEST(job_model_activation, "the activation is the one that config.json names, or
                    "activation_function");
 }
 
+/* Of a family: its parameters as published, and how it writes a layer. */
+static void assert_family(const char *config, int64_t parameters, struct workload_traits traits)
+{
+    struct job_model model;
+    struct error err = {0};
+    assert_parameters(config, parameters);
+    ASSERT_OK(read_model(config, &model, &err));
+    ASSERT(model.traits.residual == traits.residual && model.traits.softmax == traits.softmax);
+    ASSERT(model.traits.norms_fp32 == traits.norms_fp32 && model.traits.post_norms == traits.post_norms);
+    ASSERT(model.traits.joint_qkv == traits.joint_qkv && model.traits.alibi == traits.alibi);
+    ASSERT(model.traits.scores_capped == traits.scores_capped);
+    ASSERT(model.traits.logits_capped == traits.logits_capped);
+    ASSERT(model.traits.flash_2_alone == traits.flash_2_alone);
+}
+
+TEST(job_model_families,
+     "families that write their layers in other ways have their published numbers of parameters")
+{
+    assert_family(
+        "{\"model_type\":\"falcon\",\"num_hidden_layers\":32,\"hidden_size\":4544,\"num_attention_heads\":71,"
+        "\"vocab_size\":65024}", /* 7B */
+        6921720704,
+        (struct workload_traits){.residual = WORKLOAD_BESIDE_ONE_NORM,
+                                 .softmax = WORKLOAD_SOFTMAX_AS_IT_IS,
+                                 .flash_2_alone = true});
+    assert_family(
+        "{\"model_type\":\"falcon\",\"num_hidden_layers\":60,\"hidden_size\":8192,\"num_attention_heads\":"
+        "128,"
+        "\"num_kv_heads\":8,\"new_decoder_architecture\":true,\"vocab_size\":65024}", /* 40B */
+        41303293952,
+        (struct workload_traits){.residual = WORKLOAD_BESIDE, .softmax = WORKLOAD_SOFTMAX_AS_IT_IS});
+    assert_family(
+        "{\"model_type\":\"opt\",\"num_hidden_layers\":12,\"hidden_size\":768,\"num_attention_heads\":12,"
+        "\"ffn_dim\":3072,\"vocab_size\":50272,\"word_embed_proj_dim\":768}", /* OPT-125m */
+        125239296, (struct workload_traits){.alibi = false});
+    assert_family(
+        "{\"model_type\":\"bloom\",\"n_layer\":24,\"hidden_size\":1024,\"n_head\":16,\"vocab_size\":250880}",
+        559214592, /* bloom-560m */
+        (struct workload_traits){.joint_qkv = true, .alibi = true, .flash_2_alone = true});
+    assert_family("{\"model_type\":\"gptj\",\"n_layer\":28,\"n_embd\":4096,\"n_head\":16,\"n_inner\":null,"
+                  "\"vocab_size\":50400,\"tie_word_embeddings\":false}", /* gpt-j-6b */
+                  6050882784,
+                  (struct workload_traits){.residual = WORKLOAD_BESIDE_ONE_NORM,
+                                           .softmax = WORKLOAD_SOFTMAX_FP32,
+                                           .flash_2_alone = true});
+    assert_family(
+        "{\"model_type\":\"phi\",\"num_hidden_layers\":32,\"hidden_size\":2560,\"num_attention_heads\":32,"
+        "\"intermediate_size\":10240,\"vocab_size\":51200}", /* phi-2 */
+        2779683840, (struct workload_traits){.residual = WORKLOAD_BESIDE_ONE_NORM});
+    assert_family("{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":12,\"hidden_size\":768,\"num_attention_"
+                  "heads\":12,"
+                  "\"intermediate_size\":3072,\"vocab_size\":50304,\"use_parallel_residual\":false}",
+                  162322944, (struct workload_traits){.joint_qkv = true});
+    assert_family(
+        "{\"model_type\":\"gemma\",\"num_hidden_layers\":18,\"hidden_size\":2048,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":1,\"head_dim\":256,\"intermediate_size\":16384,\"vocab_size\":256000}",
+        2506172416, /* gemma-2b */
+        (struct workload_traits){.norms_fp32 = true});
+    assert_family(
+        "{\"model_type\":\"gemma2\",\"num_hidden_layers\":26,\"hidden_size\":2304,\"num_attention_heads\":8,"
+        "\"intermediate_size\":9216,\"vocab_size\":256000,\"attn_logit_softcapping\":null}", /* 2b */
+        2614341888, (struct workload_traits){.norms_fp32 = true, .post_norms = true, .logits_capped = true});
+    assert_family("{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":26,\"hidden_size\":1152,\"num_"
+                  "attention_heads\":"
+                  "4,\"num_key_value_heads\":1,\"intermediate_size\":6912,\"vocab_size\":262144}", /* 1b */
+                  999885952, (struct workload_traits){.norms_fp32 = true, .post_norms = true});
+    assert_refused(
+        "{\"model_type\":\"opt\",\"num_hidden_layers\":24,\"hidden_size\":1024,\"num_attention_heads\":16,"
+        "\"ffn_dim\":4096,\"vocab_size\":50272,\"word_embed_proj_dim\":512}",
+        "OPT-350m");
+}
+
 TEST(job_model_refusals, "configurations that cannot be are refused by name")
 {
     assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known");

@@ -22,18 +22,39 @@ static enum workload_activation activation_of(const char *flags)
     return WORKLOAD_ACTIVATION_KERNEL;
 }
 
+static struct workload_traits traits_of(const char *flags)
+{
+    return (struct workload_traits){
+        .residual = strstr(flags, "one")      ? WORKLOAD_BESIDE_ONE_NORM
+                    : strstr(flags, "beside") ? WORKLOAD_BESIDE
+                                              : WORKLOAD_IN_TURN,
+        .softmax = strstr(flags, "asis")       ? WORKLOAD_SOFTMAX_AS_IT_IS
+                   : strstr(flags, "scores32") ? WORKLOAD_SOFTMAX_FP32
+                                               : WORKLOAD_SOFTMAX_CAST,
+        .norms_fp32 = strstr(flags, "gemma"),
+        .post_norms = strstr(flags, "post"),
+        .joint_qkv = strstr(flags, "joint"),
+        .alibi = strstr(flags, "alibi"),
+        .scores_capped = strstr(flags, "capped"),
+    };
+}
+
 static struct workload toy(const char *flags)
 {
     struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
     w.model = (struct workload_model){.layers = 2,
                                       .hidden = 32,
                                       .heads = 4,
-                                      .kv_heads = strstr(flags, "gqa") ? 2 : 4,
+                                      .kv_heads = strstr(flags, "gqa")   ? 2
+                                                  : strstr(flags, "mqa") ? 1
+                                                                         : 4,
                                       .head_size = 8,
-                                      .ffn = 48,
+                                      .ffn = strstr(flags, "wide") ? 128 : 48,
                                       .vocab = 64,
                                       .rms_norm = strstr(flags, "rms"),
-                                      .gated = strstr(flags, "gated")};
+                                      .gated = strstr(flags, "gated"),
+                                      .qk_norm = strstr(flags, "qknorm"),
+                                      .traits = traits_of(flags)};
     w.micro_batch = 2;
     w.sequence = 20;
     w.compute_bytes = strstr(flags, "fp32") ? 4 : 2;
@@ -80,29 +101,50 @@ static void check_line(char *line)
     ASSERT_MSG(sum == expected, "%s: the rules say %.0f, PyTorch %.0f", name, sum, expected);
 }
 
-TEST(layer_rules_torch, "the rules keep what PyTorch keeps, to the byte")
+/* Those of a table that are no comment; how many. */
+static int for_each_line(const char *path, void (*check)(char *line))
 {
     struct error err = {0};
-    char *data, *rest, *line;
+    char *data, *line;
     size_t length;
     int lines = 0;
-    ASSERT_OK(text_read_file("tests/torch/saved.csv", 1 << 16, &data, &length, &err));
+    ASSERT_OK(text_read_file(path, 1 << 16, &data, &length, &err));
     /* By hand: strtok() is busy inside. */
-    for (rest = data; *rest; rest = line + strlen(line) + 1) {
-        line = rest;
+    for (line = data; line < data + length; line += strlen(line) + 1) {
         line[strcspn(line, "\n")] = 0;
-        size_t before = strlen(line);
         char *copy = strdup(line);
-        if (*copy != '#') {
-            check_line(copy);
+        if (*copy && *copy != '#') {
+            check(copy);
             lines++;
         }
         free(copy);
-        if (line + before + 1 >= data + length)
-            break;
     }
-    ASSERT_INT(lines, 54);
     free(data);
+    return lines;
+}
+
+TEST(layer_rules_torch, "the rules keep what PyTorch keeps, to the byte")
+{
+    ASSERT_INT(for_each_line("tests/torch/saved.csv", check_line), 54);
+}
+
+/* "name|words|bytes" */
+static void check_family(char *line)
+{
+    char *name = strtok(line, "|"), *words = strtok(NULL, "|");
+    double expected = atof(strtok(NULL, "|"));
+    struct workload w = toy(words);
+    if (!strstr(words, "rotary"))
+        w.model.positions = 20;
+    if (strstr(words, "relu"))
+        w.model.activation = WORKLOAD_ACTIVATION_RESULT;
+    double bytes = layer_kept_bytes(&w, 0);
+    ASSERT_MSG(bytes == expected, "%s: the rules say %.0f, PyTorch %.0f", name, bytes, expected);
+}
+
+TEST(layer_rules_families, "a whole layer of each family keeps what PyTorch keeps of it, to the byte")
+{
+    ASSERT_INT(for_each_line("tests/torch/families.csv", check_family), 24);
 }
 
 static struct workload megatron_gpt(int64_t hidden, int64_t heads, int64_t head_size, int64_t sequence)

@@ -457,3 +457,34 @@ TEST(workload_time_remade,
     ASSERT(all > none);
     ASSERT_MSG(fabs(half - (none + all) / 2) < 0.01 * none, "%g, between %g and %g", half, none, all);
 }
+
+/* gelu_new has eight kernels forward where GELU has one, and eleven backward: 36 and 56 bytes an element instead of 4 and 6. Of
+ * 48 layers and eight micro-batches of 8,192 tokens on an A100 (2.0 TB/s) that is 82 bytes x 24,576 x 8,192 x 48 x 8 = 6.3e12 bytes:
+ * 3.1 s at the peak rate, and less than twice that at the rate that such kernels reach. */
+TEST(workload_time_activation,
+     "an activation that is written out takes its kernels' time, and compiled one kernel's")
+{
+    struct workload w = megatron();
+    w.library = WORKLOAD_TRANSFORMERS;
+    double kernel_s = seconds(&w);
+    w.model.activation = WORKLOAD_ACTIVATION_NEW;
+    double more_s = seconds(&w) - kernel_s;
+    ASSERT_MSG(more_s > 3.1 && more_s < 6.2, "gelu_new takes %g s more", more_s);
+    w.compiled = true;
+    double compiled_s = seconds(&w);
+    w.model.activation = WORKLOAD_ACTIVATION_KERNEL;
+    ASSERT_NEAR(seconds(&w), compiled_s, 1e-9);
+}
+
+/* Two norms of 6,144 wide tokens become one: 12 bytes an element fewer, of the fused ones. */
+TEST(workload_time_one_norm,
+     "a layer with one norm is faster by the other's kernels, one with four slower by two")
+{
+    struct workload w = megatron();
+    double two_s = seconds(&w);
+    w.model.traits.residual = WORKLOAD_BESIDE_ONE_NORM;
+    double one_s = two_s - seconds(&w);
+    w.model.traits = (struct workload_traits){.post_norms = true};
+    ASSERT(one_s > 0);
+    ASSERT_NEAR(seconds(&w) - two_s, 2 * one_s, 1e-3 * one_s);
+}

@@ -19,8 +19,8 @@ class Unavailable(Exception):
     pass
 
 
-def saved_bytes(run, x, parameters):
-    known = {p.data_ptr() for p in parameters}
+def saved_bytes(run, x, parameters, shared=()):
+    known = {p.data_ptr() for p in (*parameters, *shared)}
     sizes = {t.shape for t in parameters} | {t.t().shape for t in parameters if t.dim() == 2}
     storages, keep = {}, []
 
@@ -29,7 +29,9 @@ def saved_bytes(run, x, parameters):
         scalar = t.numel() <= 1
         cast = t.dtype != x.dtype and t.shape in sizes
         if t.data_ptr() not in known and t.dtype != torch.int64 and not scalar and not cast:
-            storages[t.storage().data_ptr()] = t.storage().nbytes()
+            # a CPU's layer_norm keeps its statistics in the input's type, CUDA's in fp32
+            statistics = t.dtype == torch.bfloat16 and t.shape[-1] == 1
+            storages[t.storage().data_ptr()] = t.storage().nbytes() * (2 if statistics else 1)
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
@@ -201,4 +203,5 @@ def main(path):
     return failed > 0
 
 
-sys.exit(main(sys.argv[1]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
