@@ -136,6 +136,32 @@ struct rope_args {
     void *qkv; /* (B, T, (H + 2K) D) */
 };
 
+/* Where queries and keys are normed before they are turned (Qwen3): a row's H + K first heads, each by RMSNorm over its D elements
+ * with the weights q_norm or k_norm. */
+struct qk_norm_heads {
+    int64_t B, T, H, K, D;
+    enum dtype dtype;
+    double eps, theta;
+    const void *qkv;             /* (B, T, (H + 2K) D): neither normed nor turned */
+    const void *q_norm, *k_norm; /* (D) */
+};
+
+/* y = the heads normed and then turned as by rope_args; values are copied. */
+struct qk_norm_args {
+    struct qk_norm_heads heads;
+    void *y; /* (B, T, (H + 2K) D) */
+};
+
+/* Gradient through both, in place: dqkv comes as that of y and leaves as that of qkv; that of values stays. The weights' sum over
+ * sequences, positions and heads in a fixed order. Nothing is kept for it: 1 / rms is made again from the elements, which are read
+ * anyway. */
+struct qk_norm_grad_args {
+    struct qk_norm_heads heads;
+    void *dqkv;              /* (B, T, (H + 2K) D) */
+    void *dq_norm, *dk_norm; /* wide (D) */
+    bool add;                /* to dq_norm and dk_norm */
+};
+
 /* GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 struct gelu_args {
     int64_t count;
@@ -274,6 +300,8 @@ struct kernel_table {
     int (*attention)(const struct kernel_context *, const struct attention_args *, struct error *);
     int (*attention_grad)(const struct kernel_context *, const struct attention_grad_args *, struct error *);
     int (*rope)(const struct kernel_context *, const struct rope_args *, struct error *);
+    int (*qk_norm)(const struct kernel_context *, const struct qk_norm_args *, struct error *);
+    int (*qk_norm_grad)(const struct kernel_context *, const struct qk_norm_grad_args *, struct error *);
     int (*gelu)(const struct kernel_context *, const struct gelu_args *, struct error *);
     int (*gelu_grad)(const struct kernel_context *, const struct gelu_grad_args *, struct error *);
     /* Two in one, or NULL. As matmul and gelu of its result: `act` is what gelu makes, y is there too. As matmul_dgrad, without

@@ -4,12 +4,29 @@
 
 #include "base/arena.h"
 #include "kernels/cpu/cpu_math.h"
+#include "kernels/cpu/cpu_rope.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Pairs (low[i], high[i]) turn by the angle with these cosines and sines. */
-static void turn_head(int64_t half, float *low, float *high, const float *cosine, const float *sine)
+double *cpu_rope_frequencies(int64_t D, double theta)
+{
+    double *frequency = host_alloc((size_t)(D / 2) * sizeof *frequency);
+    for (int64_t i = 0; i < D / 2; i++)
+        frequency[i] = pow(theta, -2.0 * (double)i / (double)D);
+    return frequency;
+}
+
+void cpu_rope_angles(const double *frequency, int64_t half, int64_t t, bool inverse, float *cosine,
+                     float *sine)
+{
+    for (int64_t i = 0; i < half; i++) {
+        cosine[i] = (float)cos((double)t * frequency[i]);
+        sine[i] = (float)sin((double)t * frequency[i]) * (inverse ? -1 : 1);
+    }
+}
+
+void cpu_rope_turn(int64_t half, float *low, float *high, const float *cosine, const float *sine)
 {
     for (int64_t i = 0; i < half; i++) {
         float turned = low[i] * cosine[i] - high[i] * sine[i];
@@ -23,16 +40,13 @@ static void turn_position(const struct rope_args *args, int64_t t, const double 
 {
     int64_t D = args->D, half = D / 2, row = (args->H + 2 * args->K) * D;
     float *cosine = scratch, *sine = cosine + half, *spare = sine + half;
-    for (int64_t i = 0; i < half; i++) {
-        cosine[i] = (float)cos((double)t * frequency[i]);
-        sine[i] = (float)sin((double)t * frequency[i]) * (args->inverse ? -1 : 1);
-    }
+    cpu_rope_angles(frequency, half, t, args->inverse, cosine, sine);
     for (int64_t b = 0; b < args->B; b++)
         for (int64_t h = 0; h < args->H + args->K; h++) {
             int64_t at = (b * args->T + t) * row + h * D;
             float *head = cpu_target(args->dtype, args->qkv, at, spare);
             cpu_load(args->dtype, args->qkv, at, D, head);
-            turn_head(half, head, head + half, cosine, sine);
+            cpu_rope_turn(half, head, head + half, cosine, sine);
             cpu_store(args->dtype, args->qkv, at, D, head);
         }
 }
@@ -44,10 +58,7 @@ int cpu_rope(const struct kernel_context *ctx, const struct rope_args *args, str
     if (args->D % 2)
         return error_set(err, "rope turns pairs, and a head of size %ld is odd; choose an even head size",
                          (long)args->D);
-    int64_t half = args->D / 2;
-    double *frequency = host_alloc((size_t)half * sizeof *frequency);
-    for (int64_t i = 0; i < half; i++)
-        frequency[i] = pow(args->theta, -2.0 * (double)i / (double)args->D);
+    double *frequency = cpu_rope_frequencies(args->D, args->theta);
 #pragma omp parallel num_threads(ctx->threads)
     {
         float *scratch = host_alloc((size_t)(2 * args->D) * sizeof *scratch);

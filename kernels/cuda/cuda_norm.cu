@@ -7,6 +7,7 @@
  * of each: it keeps their dw and db in shared memory, which nobody else touches. A second kernel adds the blocks' sums in
  * order. How rows are cut depends on sizes only, so the bits are the same on every GPU. */
 #include "kernels/cuda/cuda_pack.cuh"
+#include "kernels/cuda/cuda_parts.cuh"
 #include "kernels/cuda/cuda_reduce.cuh"
 
 /* The columns of a row that this thread has, in packs: those of lane `rank` of `sharers`. */
@@ -179,39 +180,6 @@ template <typename T, int N> static __global__ void norm_grad_kernel(norm_grad_a
     }
 }
 
-/* As many threads as a block can have: there are few blocks. */
-enum { ADD_COLUMNS = 32, ADD_GROUPS = 32 };
-
-/* dw for blockIdx.y = 0, db for 1: groups of parts, each in order, and then the groups. */
-static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, float *dw, float *db,
-                                        bool add)
-{
-    CUDA_SHARED(float, groups, ADD_GROUPS *ADD_COLUMNS);
-    const int64_t c = static_cast<int64_t>(blockIdx.x) * ADD_COLUMNS + threadIdx.x;
-    const float *column = sums + blockIdx.y * C + c;
-    float sum = 0;
-    for (int64_t part = threadIdx.y; part < parts && c < C; part += ADD_GROUPS)
-        sum += column[part * 2 * C];
-    groups[threadIdx.y * ADD_COLUMNS + threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || c >= C)
-        return;
-    for (int group = 1; group < ADD_GROUPS; group++)
-        sum += groups[group * ADD_COLUMNS + threadIdx.x];
-    float *total = (blockIdx.y ? db : dw) + c;
-    *total = add ? *total + sum : sum;
-}
-
-/* Rows of a part: as many parts as a large GPU runs at a time, which hide each other's waiting for memory and barriers; fewer for
- * few rows or when the scratch memory is too small. */
-static int64_t rows_of_part(const cuda_context *context, int64_t R, int64_t C, unsigned threads)
-{
-    const int64_t threads_at_a_time = 128 << 10, at_a_time = threads_at_a_time / threads,
-                  room = context->scratch_bytes / (2 * C * static_cast<int64_t>(sizeof(float)));
-    const int64_t rows = cuda_divide_up(R, room < at_a_time ? room : at_a_time);
-    return rows > 0 ? rows : 1;
-}
-
 struct norm_grad_launch {
     template <typename T, int N>
     static void run(const cuda_context *context, const norm_grad_args *args, cudaError_t *status)
@@ -220,20 +188,15 @@ struct norm_grad_launch {
         const unsigned threads = cuda_threads(packs, 512);
         const int64_t places = cuda_divide_up(packs, threads) * threads * N;
         const int64_t shared_bytes = places * (args->db ? 2 : 1) * static_cast<int64_t>(sizeof(float));
-        const int64_t rows = rows_of_part(context, args->R, args->C, threads);
-        const int64_t parts =
-            args->R > 0 ? cuda_divide_up(args->R, rows) : 1; /* one that has sums of nothing */
+        const int64_t rows = parts_rows(context, args->R, args->C, threads);
+        const int64_t parts = parts_count(args->R, rows);
         /* Asked for always: 48 KiB, which need no asking, are for the arrays of block_reduce() too. */
         *status = CUDA_ALLOW_SHARED((norm_grad_kernel<T, N>), shared_bytes);
         if (*status != cudaSuccess)
             return;
         CUDA_LAUNCH((norm_grad_kernel<T, N>), dim3(static_cast<unsigned>(parts)), dim3(threads), shared_bytes,
                     context->compute, *args, (norm_parts{rows, static_cast<float *>(context->scratch)}));
-        CUDA_LAUNCH(add_parts_kernel,
-                    dim3(static_cast<unsigned>(cuda_divide_up(args->C, ADD_COLUMNS)), args->db ? 2 : 1),
-                    dim3(ADD_COLUMNS, ADD_GROUPS), 0, context->compute, parts, args->C,
-                    static_cast<const float *>(context->scratch), static_cast<float *>(args->dw),
-                    static_cast<float *>(args->db), args->add_w);
+        parts_add(context, parts, args->C, args->dw, args->db, args->add_w);
     }
 };
 

@@ -20,11 +20,11 @@ struct larger {
     }
 };
 
-/* Both operations are symmetric to the bit, so all lanes end with the same. */
-template <typename Operation, typename T> __device__ __forceinline__ T warp_reduce(T value)
+/* Over LANES neighbouring lanes, a power of two. Both operations are symmetric to the bit, so all of them end with the same. */
+template <typename Operation, int LANES = 32, typename T> __device__ __forceinline__ T warp_reduce(T value)
 {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
+    for (int distance = LANES / 2; distance > 0; distance /= 2)
         value = Operation::of(value, __shfl_xor_sync(0xffffffffu, value, distance));
     return value;
 }

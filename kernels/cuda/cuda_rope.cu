@@ -1,48 +1,30 @@
 /* Rotary embedding, in place. Reads and writes the turned heads once: 8 bytes per element in F32, 4 in BF16; limited by HBM.
- * A block has one position: it works out the sines and cosines once, and turns the heads of several sequences with them.
- * Angles are in double (a position of 100,000 in float would be off by 0.004 radians) and are brought within half a turn
- * before sincosf(); at one angle per pair and position that is a few per cent of the time where doubles are fast. */
+ * A block has one position: it works out the sines and cosines once, and turns the heads of several sequences with them. */
 #include "kernels/cuda/cuda_pack.cuh"
+#include "kernels/cuda/rope_turn.cuh"
 
 struct rope_shape {
     int64_t B, T, D, turned, row; /* turned: heads; row: elements of a qkv row */
-    double step;                  /* log2(theta) * -2 / D: frequency i is 2^(i step) */
-    bool inverse;
+    rope_angles angles;
 };
-
-/* cosine and sine of this position's angle for each pair */
-__device__ static void make_turns(const rope_shape &shape, int64_t t, float *cosine, float *sine)
-{
-    const double turn = 6.283185307179586476925;
-    for (int i = threadIdx.x; i < shape.D / 2; i += blockDim.x) {
-        double angle = static_cast<double>(t) * exp2(i * shape.step);
-        sincosf(static_cast<float>(angle - turn * rint(angle / turn)), &sine[i], &cosine[i]);
-        if (shape.inverse)
-            sine[i] = -sine[i];
-    }
-}
 
 template <typename T, int N> static __global__ void rope_kernel(rope_shape shape, T *qkv)
 {
     CUDA_DYNAMIC_SHARED(float, cosine);
     const int half = static_cast<int>(shape.D / 2), packs = half / N, turned = static_cast<int>(shape.turned);
     float *sine = cosine + half;
-    make_turns(shape, blockIdx.x, cosine, sine);
+    rope_make_turns(shape.angles, blockIdx.x, cosine, sine);
     __syncthreads();
     for (int64_t b = blockIdx.y; b < shape.B; b += gridDim.y)
         for (int at = threadIdx.x; at < turned * packs; at += blockDim.x) {
             const int head = at / packs, i = at % packs * N;
             T *low = qkv + (b * shape.T + blockIdx.x) * shape.row + head * shape.D + i, *high = low + half;
-            float x[N], y[N], turned_x[N], turned_y[N];
+            float x[N], y[N];
             load_pack(low, x);
             load_pack(high, y);
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                turned_x[k] = x[k] * cosine[i + k] - y[k] * sine[i + k];
-                turned_y[k] = y[k] * cosine[i + k] + x[k] * sine[i + k];
-            }
-            store_pack(low, turned_x);
-            store_pack(high, turned_y);
+            rope_turn(x, y, cosine + i, sine + i);
+            store_pack(low, x);
+            store_pack(high, y);
         }
 }
 
@@ -57,8 +39,7 @@ struct rope_launch {
                                   args->D,
                                   args->H + args->K,
                                   (args->H + 2 * args->K) * args->D,
-                                  log2(args->theta) * -2 / static_cast<double>(args->D),
-                                  args->inverse};
+                                  rope_angles_of(args->D, args->theta, args->inverse)};
         CUDA_LAUNCH(
             (rope_kernel<T, N>),
             dim3(static_cast<unsigned>(args->T), static_cast<unsigned>(args->B < spread ? args->B : spread)),

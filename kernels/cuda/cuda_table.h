@@ -16,6 +16,8 @@ int cuda_matmul_wgrad(const struct kernel_context *ctx, const struct matmul_wgra
 int cuda_attention(const struct kernel_context *ctx, const struct attention_args *args, struct error *err);
 int cuda_attention_grad(const struct kernel_context *ctx, const struct attention_grad_args *args, struct error *err);
 int cuda_rope(const struct kernel_context *ctx, const struct rope_args *args, struct error *err);
+int cuda_qk_norm(const struct kernel_context *ctx, const struct qk_norm_args *args, struct error *err);
+int cuda_qk_norm_grad(const struct kernel_context *ctx, const struct qk_norm_grad_args *args, struct error *err);
 int cuda_gelu(const struct kernel_context *ctx, const struct gelu_args *args, struct error *err);
 int cuda_gelu_grad(const struct kernel_context *ctx, const struct gelu_grad_args *args, struct error *err);
 int cuda_matmul_gelu(const struct kernel_context *ctx, const struct matmul_args *args, void *act, struct error *err);

@@ -6,29 +6,41 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* (x, y) -> (x cos - y sin, y cos + x sin), angle t * theta^(-2i/D); `head` is the index of the head's first element. */
+/* (x, y) -> (x cos - y sin, y cos + x sin), angle t * theta^(-2i/D) */
+void reference_turn(double theta, int64_t D, int64_t i, int64_t t, bool inverse, double *x, double *y)
+{
+    double angle = (double)t * pow(theta, -2.0 * (double)i / (double)D) * (inverse ? -1 : 1);
+    double turned = *x * cos(angle) - *y * sin(angle);
+    *y = *y * cos(angle) + *x * sin(angle);
+    *x = turned;
+}
+
+int reference_check_pairs(const char *operation, int64_t D, struct error *err)
+{
+    if (D % 2 == 0)
+        return 0;
+    return error_set(err, "%s: a head size of %" PRId64 " has no pairs to turn; use an even one", operation,
+                     D);
+}
+
+/* `head` is the index of the head's first element. */
 static void turn_head(const struct rope_args *args, int64_t head, int64_t t)
 {
     const int64_t half = args->D / 2;
     for (int64_t i = 0; i < half; i++) {
-        double angle = (double)t * pow(args->theta, -2.0 * (double)i / (double)args->D);
-        if (args->inverse)
-            angle = -angle;
         double x = element_get(args->dtype, args->qkv, head + i);
         double y = element_get(args->dtype, args->qkv, head + half + i);
-        element_set(args->dtype, args->qkv, head + i, x * cos(angle) - y * sin(angle));
-        element_set(args->dtype, args->qkv, head + half + i, y * cos(angle) + x * sin(angle));
+        reference_turn(args->theta, args->D, i, t, args->inverse, &x, &y);
+        element_set(args->dtype, args->qkv, head + i, x);
+        element_set(args->dtype, args->qkv, head + half + i, y);
     }
 }
 
 int reference_rope(const struct kernel_context *context, const struct rope_args *args, struct error *err)
 {
     (void)context;
-    if (reference_check_dtype("rope", args->dtype, err))
+    if (reference_check_dtype("rope", args->dtype, err) || reference_check_pairs("rope", args->D, err))
         return -1;
-    if (args->D % 2)
-        return error_set(err, "rope: a head size of %" PRId64 " has no pairs to turn; use an even one",
-                         args->D);
     const int64_t turned = args->H + args->K, width = args->H + 2 * args->K;
     for (int64_t r = 0; r < args->B * args->T; r++)
         for (int64_t head = 0; head < turned; head++)

@@ -27,6 +27,8 @@ static const struct kernel_table tested = {
     .norm_grad = cuda_norm_grad,
     .residual = cuda_residual,
     .rope = cuda_rope,
+    .qk_norm = cuda_qk_norm,
+    .qk_norm_grad = cuda_qk_norm_grad,
     .gelu = cuda_gelu,
     .gelu_grad = cuda_gelu_grad,
     .swiglu = cuda_swiglu,
@@ -296,6 +298,51 @@ TEST_LOOP(cuda_kernels_rope, "rotary embedding, forward and back", DTYPES)
     check_rope(dtype_of(_i), (struct rope_args){.B = 1, .T = 5, .H = 2, .K = 2, .D = 16});
 }
 
+static void check_qk_norm(enum dtype dtype, struct qk_norm_heads heads, bool add)
+{
+    const int64_t count = heads.B * heads.T * (heads.H + 2 * heads.K) * heads.D;
+    struct twin qkv = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
+    struct twin q_norm = twin_make(dtype, heads.D), k_norm = twin_make(dtype, heads.D);
+    struct twin dq = twin_make(DTYPE_F32, heads.D), dk = twin_make(DTYPE_F32, heads.D);
+    heads.dtype = dtype, heads.eps = 1e-6, heads.theta = 10000;
+    for (int run = 0; run < RUNS; run++) {
+        heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
+        struct qk_norm_args args = {heads, y.copy[run]};
+        MACHINE_RUN(table_of(run)->qk_norm(context(), &args, &err));
+        struct qk_norm_grad_args grad = {.heads = heads, .dqkv = d.copy[run], .add = add};
+        grad.dq_norm = dq.copy[run], grad.dk_norm = dk.copy[run];
+        MACHINE_RUN(table_of(run)->qk_norm_grad(context(), &grad, &err));
+    }
+    check("qk_norm", dtype);
+}
+
+/* Heads that lanes do not share evenly, more heads than a block takes at a time, and rows of one part and of several. */
+TEST_LOOP(cuda_kernels_qk_norm, "queries and keys normed and turned, forward and back", DTYPES)
+{
+    for (int add = 0; add < 2; add++) {
+        check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 1, .T = 1, .H = 1, .K = 1, .D = 2}, add);
+        check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 2, .T = 33, .H = 4, .K = 2, .D = 6}, add);
+        check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 3, .T = 7, .H = 30, .K = 10, .D = 64}, add);
+        check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 1, .T = 70, .H = 2, .K = 1, .D = 128}, add);
+        check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 1, .T = 2, .H = 2, .K = 2, .D = 256}, add);
+    }
+    shift = 1;
+    check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 1, .T = 5, .H = 2, .K = 2, .D = 16}, false);
+}
+
+TEST(cuda_kernels_qk_norm_nothing, "sums over no positions are zero, or what was there")
+{
+    float *sums = machine_copy((float[]){3, 4, 5, 6}, 4 * sizeof *sums);
+    struct qk_norm_grad_args args = {.heads = {.B = 0, .T = 4, .H = 2, .K = 1, .D = 2, .dtype = DTYPE_F32}};
+    args.dq_norm = sums, args.dk_norm = sums + 2, args.add = true;
+    MACHINE_RUN(cuda_qk_norm_grad(context(), &args, &err));
+    ASSERT(sums[0] == 3 && sums[3] == 6);
+    args.add = false;
+    MACHINE_RUN(cuda_qk_norm_grad(context(), &args, &err));
+    ASSERT(sums[0] == 0 && sums[3] == 0);
+    machine_free(sums);
+}
+
 static void check_gelu(enum dtype dtype, int64_t count, double reach)
 {
     struct twin x = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
@@ -537,6 +584,10 @@ TEST_LOOP(cuda_kernels_random_shapes, "every kernel on ten random shapes, at ran
         check_embed(dtype, B, T, C, V, either, other);
         check_rope(dtype,
                    (struct rope_args){.B = B, .T = T, .H = any(1, 4), .K = any(1, 2), .D = 2 * any(1, 40)});
+        check_qk_norm(
+            dtype,
+            (struct qk_norm_heads){.B = B, .T = T, .H = any(1, 4), .K = any(1, 2), .D = 2 * any(1, 40)},
+            either);
         check_gelu(dtype, any(1, 5000), 3);
         check_swiglu(dtype, R, C, 3);
         check_cross_entropy(dtype, R, V, either);
@@ -629,6 +680,17 @@ TEST(cuda_kernels_refuse_odd_head, "a head of odd size has no pairs to turn")
 {
     struct rope_args args = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 3, .dtype = DTYPE_F32};
     ASSERT_INT(cuda_rope(context(), &args, &err), -1);
+    ASSERT_HAS(err.text, "a head of size 3 is odd");
+}
+
+TEST(cuda_kernels_refuse_large_head,
+     "heads that attention on CUDA has no tiles for are refused before they are normed")
+{
+    struct qk_norm_args args = {.heads = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 258, .dtype = DTYPE_F32}};
+    ASSERT_INT(cuda_qk_norm(context(), &args, &err), -1);
+    ASSERT_HAS(err.text, "qk_norm: heads of 258 elements");
+    args.heads.D = 3;
+    ASSERT_INT(cuda_qk_norm(context(), &args, &err), -1);
     ASSERT_HAS(err.text, "a head of size 3 is odd");
 }
 

@@ -333,6 +333,46 @@ TEST_LOOP(cpu_kernels_rope, "rotary embedding, forward and back", SETTINGS)
             check_rope(_i, &shapes[i], inverse);
 }
 
+static void check_qk_norm(int setting, const struct attention_shape *shape, bool add)
+{
+    struct kernel_context context = context_of(setting);
+    enum dtype dtype = dtype_of(setting);
+    const int64_t count = shape->B * shape->T * (shape->H + 2 * shape->K) * shape->D;
+    struct twin qkv = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
+    struct twin q_norm = twin_make(dtype, shape->D), k_norm = twin_make(dtype, shape->D);
+    struct twin dq = twin_make(DTYPE_F32, shape->D), dk = twin_make(DTYPE_F32, shape->D);
+    for (int run = 0; run < RUNS; run++) {
+        struct qk_norm_heads heads = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K};
+        heads.D = shape->D, heads.dtype = dtype, heads.eps = 1e-6, heads.theta = 10000;
+        heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
+        ASSERT_OK(table_of(run)->qk_norm(&context, &(struct qk_norm_args){heads, y.copy[run]}, &err));
+        struct qk_norm_grad_args grad = {.heads = heads, .dqkv = d.copy[run], .add = add};
+        grad.dq_norm = dq.copy[run], grad.dk_norm = dk.copy[run];
+        ASSERT_OK(table_of(run)->qk_norm_grad(&context, &grad, &err));
+    }
+    check("qk_norm", setting);
+}
+
+TEST_LOOP(cpu_kernels_qk_norm, "queries and keys normed and turned, forward and back", SETTINGS)
+{
+    static const struct attention_shape shapes[] = {
+        {1, 1, 1, 1, 2}, {2, 33, 4, 2, 6}, {1, 130, 3, 1, 64}, {3, 5, 2, 2, 128}};
+    for (int64_t i = 0; i < COUNT(shapes); i++)
+        for (int add = 0; add < 2; add++)
+            check_qk_norm(_i, &shapes[i], add);
+}
+
+TEST(cpu_kernels_qk_norm_refusals, "F64 and a head of odd size are refused with a way out")
+{
+    const struct kernel_context context = {.threads = 1};
+    struct qk_norm_args args = {.heads = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 3, .dtype = DTYPE_F32}};
+    ASSERT_INT(kernels_cpu.qk_norm(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "a head of size 3 is odd");
+    args.heads.dtype = DTYPE_F64;
+    ASSERT_INT(kernels_cpu.qk_norm(&context, &args, &err), -1);
+    ASSERT_HAS(err.text, "qk_norm has no F64 form");
+}
+
 /* Random values lie in [-1, 1); these reach the tails. */
 static void stretch(struct twin *twin, double factor)
 {

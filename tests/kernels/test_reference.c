@@ -291,6 +291,37 @@ TEST(reference_rope_inverse, "turning back undoes turning")
     assert_near(turned, qkv, COUNT);
 }
 
+TEST(reference_qk_norm_is_both,
+     "queries and keys are those of RMSNorm on each head and then RoPE; values stay")
+{
+    enum { T = 3, H = 2, K = 1, D = 4, HEADS = H + 2 * K, COUNT = T * HEADS * D };
+    double qkv[COUNT], expected[COUNT], y[COUNT], rstd[1];
+    double weights[2][D] = {{1, 2, -1, 0.5}, {0.25, 3, 1, 0}};
+    fill(1, qkv, COUNT);
+    for (int head = 0; head < T * HEADS; head++) {
+        struct norm_args norm = {.R = 1, .C = D, .dtype = DTYPE_F64, .rms = true, .eps = 1e-2, .rstd = rstd};
+        norm.x = qkv + head * D, norm.w = weights[head % HEADS >= H], norm.y = expected + head * D;
+        if (head % HEADS < H + K)
+            ASSERT_OK(ops->norm(&one_thread, &norm, &err));
+        else
+            memcpy(norm.y, norm.x, D * sizeof(double));
+    }
+    turn(expected, T, D, false);
+    struct qk_norm_heads heads = {.B = 1, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64, .eps = 1e-2};
+    heads.theta = 100, heads.qkv = qkv, heads.q_norm = weights[0], heads.k_norm = weights[1];
+    ASSERT_OK(ops->qk_norm(&one_thread, &(struct qk_norm_args){heads, y}, &err));
+    assert_near(y, expected, COUNT);
+}
+
+TEST(reference_qk_norm_odd, "an odd head size is refused forward and back")
+{
+    struct qk_norm_heads heads = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 5, .dtype = DTYPE_F64};
+    ASSERT_INT(ops->qk_norm(&one_thread, &(struct qk_norm_args){.heads = heads}, &err), -1);
+    ASSERT_HAS(err.text, "qk_norm: a head size of 5");
+    ASSERT_INT(ops->qk_norm_grad(&one_thread, &(struct qk_norm_grad_args){.heads = heads}, &err), -1);
+    ASSERT_HAS(err.text, "qk_norm_grad: a head size of 5");
+}
+
 TEST(reference_rope_odd, "an odd head size is refused")
 {
     struct rope_args args = {.B = 1, .T = 1, .H = 1, .K = 1, .D = 5, .dtype = DTYPE_F64, .theta = 100};
@@ -553,6 +584,7 @@ TEST(reference_table_full, "every operation is there, and integers are refused b
     ASSERT(ops->matmul_wgrad && ops->attention && ops->attention_grad && ops->rope && ops->gelu &&
            ops->gelu_grad);
     ASSERT(ops->swiglu && ops->swiglu_grad && ops->cross_entropy && ops->square_sum && ops->adamw);
+    ASSERT(ops->qk_norm && ops->qk_norm_grad);
     ASSERT(ops->residual && ops->logit_max && ops->logit_sums && ops->cross_entropy_sharded);
     ASSERT_INT(ops->norm(&one_thread, &(struct norm_args){.dtype = DTYPE_I32}, &err), -1);
     ASSERT_HAS(err.text, "no dtype I32; use F32, BF16 or F64");
