@@ -108,6 +108,7 @@ static void from_preset(struct training_job *job, const struct model *m)
         .tied = m->tied,
         .qkv_bias = m->qkv_bias,
         .proj_bias = m->proj_bias,
+        .qk_norm = m->qk_norm,
         .ffn_bias = m->family != MODEL_LLAMA,
         .norm_eps = m->norm_eps,
         .rope_theta = m->rope_theta,

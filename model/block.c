@@ -39,6 +39,8 @@ const char *op_kind_name(enum op_kind kind)
         [OP_MATMUL_DGRAD] = "matmul_dgrad",
         [OP_MATMUL_WGRAD] = "matmul_wgrad",
         [OP_ROPE] = "rope",
+        [OP_QK_NORM] = "qk_norm",
+        [OP_QK_NORM_GRAD] = "qk_norm_grad",
         [OP_ATTENTION] = "attention",
         [OP_ATTENTION_GRAD] = "attention_grad",
         [OP_GELU] = "gelu",

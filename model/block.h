@@ -37,6 +37,8 @@ enum op_kind {
     OP_MATMUL_DGRAD,   /* dy w                            dx */
     OP_MATMUL_WGRAD,   /* dy x                            dw db? */
     OP_ROPE,           /* qkv                             qkv */
+    OP_QK_NORM,        /* qkv q_norm k_norm               y: normed, turned as by OP_ROPE, with the values */
+    OP_QK_NORM_GRAD,   /* dqkv qkv q_norm k_norm          dqkv dq_norm dk_norm */
     OP_ATTENTION,      /* qkv                             out lse */
     OP_ATTENTION_GRAD, /* dout qkv out lse                dqkv delta */
     OP_GELU,           /* x                               y */
@@ -62,7 +64,7 @@ enum op_kind {
     OP_SCATTER_GRADIENTS, /* the same with ZeRO: each rank gets the sum of its shards */
     OP_REDUCE_LOSS,       /* over data-parallel ranks and stages */
     OP_WAIT,
-    OP_REDUCE_NORMS,  /* sequence parallelism: gradients of norm weights, of which each rank has its part */
+    OP_REDUCE_NORMS,  /* gradients of norm weights that each rank has a part of: program_reduces_norms() */
     OP_REDUCE_TIED,   /* the tied embedding's gradient, over the two stages that hold it */
     OP_SQUARE_SUM,
     OP_REDUCE_SQUARES, /* over all ranks that hold different gradients */

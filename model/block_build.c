@@ -104,13 +104,40 @@ void block_build_head(struct block *block, const struct model *model, struct blo
 
 /* What the attention half of a layer leaves behind for its backward half. */
 struct attention_tensors {
-    int whole, qkv_w, proj_w, qkv, att, lse;
+    int whole, qkv_w, q_norm, k_norm, proj_w, qkv, att, lse;
+    int heads; /* qkv as attention reads it */
 };
+
+/* Gives queries and keys their positions: turned in place, or where they are normed first beside the product, whose own values
+ * the way back needs. */
+static int place_heads(struct builder *b, const struct attention_tensors *a)
+{
+    if (b->model->qk_norm) {
+        int heads = builder_activation(b, "qk_norm", (b->H + 2 * b->K) * b->D);
+        builder_op(b, OP_QK_NORM, 0, 3, IN(a->qkv, a->q_norm, a->k_norm), 1, OUT(heads));
+        return heads;
+    }
+    if (b->model->family == MODEL_LLAMA)
+        builder_op(b, OP_ROPE, 0, 1, IN(a->qkv), 1, OUT(a->qkv));
+    return a->qkv;
+}
+
+/* And takes them from their gradients. */
+static void place_heads_backward(struct builder *b, const struct attention_tensors *a, int dqkv)
+{
+    if (b->model->qk_norm)
+        builder_op(b, OP_QK_NORM_GRAD, 0, 4, IN(dqkv, a->qkv, a->q_norm, a->k_norm), 3,
+                   OUT(dqkv, builder_gradient(b, PARAM_Q_NORM), builder_gradient(b, PARAM_K_NORM)));
+    else if (b->model->family == MODEL_LLAMA)
+        builder_op(b, OP_ROPE, OP_INVERSE, 1, IN(dqkv), 1, OUT(dqkv));
+}
 
 /* y = x + proj(attention(qkv(input))) */
 static struct attention_tensors attention_forward(struct builder *b, int input, int residual, int y)
 {
     struct attention_tensors a = {.qkv_w = builder_weight(b, PARAM_QKV),
+                                  .q_norm = builder_weight(b, PARAM_Q_NORM),
+                                  .k_norm = builder_weight(b, PARAM_K_NORM),
                                   .proj_w = builder_weight(b, PARAM_PROJ)};
     int qkv_bias = builder_weight(b, PARAM_QKV_BIAS), proj_bias = builder_weight(b, PARAM_PROJ_BIAS);
     a.qkv = builder_activation(b, "qkv", (b->H + 2 * b->K) * b->D);
@@ -118,9 +145,8 @@ static struct attention_tensors attention_forward(struct builder *b, int input, 
     a.lse = builder_tensor(b, "lse", ROLE_ACTIVATION, SPAN_LOCAL, b->wide, b->B, b->H, b->T);
     a.whole = builder_enter(b, input, "whole1");
     builder_matmul(b, a.whole, a.qkv_w, qkv_bias, -1, a.qkv);
-    if (b->model->family == MODEL_LLAMA)
-        builder_op(b, OP_ROPE, 0, 1, IN(a.qkv), 1, OUT(a.qkv));
-    builder_op(b, OP_ATTENTION, b->model->family == MODEL_ENCODER ? 0 : OP_CAUSAL, 1, IN(a.qkv), 2,
+    a.heads = place_heads(b, &a);
+    builder_op(b, OP_ATTENTION, b->model->family == MODEL_ENCODER ? 0 : OP_CAUSAL, 1, IN(a.heads), 2,
                OUT(a.att, a.lse));
     builder_row_parallel(b, a.att, a.proj_w, proj_bias, residual, y);
     return a;
@@ -129,7 +155,6 @@ static struct attention_tensors attention_forward(struct builder *b, int input, 
 /* From d, the gradient of y, to dqkv, the gradient of the packed heads; weight gradients of proj on the way. */
 static int attention_backward(struct builder *b, const struct attention_tensors *a, int d)
 {
-    bool rope = b->model->family == MODEL_LLAMA;
     int datt = builder_activation(b, "d_attention", b->H * b->D);
     int dqkv = builder_activation(b, "d_qkv", (b->H + 2 * b->K) * b->D);
     int delta = builder_tensor(b, "delta", ROLE_WORKSPACE, SPAN_LOCAL, b->wide, b->B, b->H, b->T);
@@ -137,9 +162,8 @@ static int attention_backward(struct builder *b, const struct attention_tensors 
     builder_wgrad(b, whole, a->att, builder_gradient(b, PARAM_PROJ), builder_gradient(b, PARAM_PROJ_BIAS));
     builder_dgrad(b, 0, whole, a->proj_w, datt);
     builder_op(b, OP_ATTENTION_GRAD, b->model->family == MODEL_ENCODER ? 0 : OP_CAUSAL, 4,
-               IN(datt, a->qkv, a->att, a->lse), 2, OUT(dqkv, delta));
-    if (rope)
-        builder_op(b, OP_ROPE, OP_INVERSE, 1, IN(dqkv), 1, OUT(dqkv));
+               IN(datt, a->heads, a->att, a->lse), 2, OUT(dqkv, delta));
+    place_heads_backward(b, a, dqkv);
     return dqkv;
 }
 

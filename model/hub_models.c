@@ -188,7 +188,8 @@ static const struct {
     {{"microsoft/Phi-3-mini-4k-instruct"}, PHI3(32, 3072, 32, 32, 8192, 32064, 4096, 10000.0, "")},
     {{"microsoft/Phi-3-mini-128k-instruct", "microsoft/Phi-3.5-mini-instruct"},
      PHI3(32, 3072, 32, 32, 8192, 32064, 131072, 10000.0, "")},
-    {{"microsoft/Phi-4-mini-instruct"}, PHI3(32, 3072, 24, 8, 8192, 200064, 131072, 10000.0, TIED)},
+    {{"microsoft/Phi-4-mini-instruct"},
+     PHI3(32, 3072, 24, 8, 8192, 200064, 131072, 10000.0, TIED ",\"partial_rotary_factor\":0.75")},
     {{"microsoft/phi-4"}, PHI3(40, 5120, 40, 10, 17920, 100352, 16384, 250000, "")},
 
     {{"TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T"},

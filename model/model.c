@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/options.h"
 #include "model/hub_cache.h"
+#include "model/hub_config.h"
 #include "model/hub_models.h"
 #include "model/parameters.h"
 #include "model/presets.h"
@@ -103,6 +104,10 @@ int model_check(const struct model *model, struct error *err)
             "model %s: head size %lld is odd, and RoPE turns pairs; choose heads so that hidden / "
             "heads is even",
             name, (long long)model->head_size);
+    if (model->family != MODEL_LLAMA && model->qk_norm)
+        return error_set(
+            err, "model %s: qk_norm is of llama models, and this one is of family %s; set it to false", name,
+            model_family_name(model->family));
     if (model->family == MODEL_ENCODER && model->tied)
         return error_set(err, "model %s: an encoder has no embedding to tie its head to; set tied to false",
                          name);
@@ -128,6 +133,7 @@ static int apply_overrides(struct model *model, const struct model_overrides *o,
 {
     bool gpt_like = model->family != MODEL_LLAMA;
     bool multi_head = model->kv_heads == model->heads;
+    bool own_head_size = model->qk_norm || model->head_size * model->heads != model->hidden;
     if (o->layers)
         model->layers = o->layers;
     if (o->hidden)
@@ -144,7 +150,7 @@ static int apply_overrides(struct model *model, const struct model_overrides *o,
             "model %s: --kv-heads %lld with %lld heads; the %s family has as many key/value heads "
             "as heads, use a llama model for grouped-query attention",
             model->name, (long long)o->kv_heads, (long long)model->heads, model_family_name(model->family));
-    if ((o->hidden || o->heads) && derive_head_size(model, err))
+    if ((o->hidden || o->heads) && !own_head_size && derive_head_size(model, err))
         return -1;
     if (o->hidden && gpt_like)
         model->ffn = 4 * model->hidden;
@@ -238,6 +244,8 @@ static int read_hub(const char *name, struct model *out, struct error *err)
         return 0;
     }
     json_t *config = hub_models_config(name);
+    if (!config && hub_config_refused(name))
+        return hub_config_refuse(name, hub_config_refused(name), err);
     if (!config)
         return unknown_model(name, snapshot.why, err);
     int status = model_from_json(config, name, out, err);
@@ -289,75 +297,6 @@ static void name_from_path(struct model *model, const char *path)
     set_name(model, slash ? slash + 1 : copy);
 }
 
-static int read_hf_gpt2(const json_t *config, const char *where, struct model *m, struct error *err)
-{
-    m->family = MODEL_GPT2;
-    m->norm_eps = 1e-5;
-    m->tied = m->qkv_bias = m->proj_bias = true;
-    m->max_seq_len = 1024;
-    const char *activation = "gelu_new";
-    if (jsonfile_int(config, "n_layer", where, &m->layers, err) ||
-        jsonfile_int(config, "n_embd", where, &m->hidden, err) ||
-        jsonfile_int(config, "n_head", where, &m->heads, err) ||
-        jsonfile_int(config, "vocab_size", where, &m->vocab, err) ||
-        jsonfile_int_optional(config, "n_positions", where, &m->max_seq_len, err) ||
-        jsonfile_real_optional(config, "layer_norm_epsilon", where, &m->norm_eps, err) ||
-        jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
-        jsonfile_text_optional(config, "activation_function", where, &activation, err))
-        return -1;
-    if (strcmp(activation, "gelu_new") && strcmp(activation, "gelu_pytorch_tanh"))
-        return error_set(err, "%s: activation_function \"%s\" is not supported; gelu_new is", where,
-                         activation);
-    if (derive_head_size(m, err))
-        return -1;
-    m->kv_heads = m->heads;
-    m->ffn = 4 * m->hidden;
-    return jsonfile_int_optional(config, "n_inner", where, &m->ffn, err);
-}
-
-static int read_hf_llama(const json_t *config, const char *where, const char *type, struct model *m,
-                         struct error *err)
-{
-    m->family = MODEL_LLAMA;
-    m->norm_eps = 1e-6;
-    m->rope_theta = 10000;
-    m->max_seq_len = 2048;
-    const char *activation = "silu";
-    bool attention_bias = false, mlp_bias = false;
-    if (jsonfile_int(config, "num_hidden_layers", where, &m->layers, err) ||
-        jsonfile_int(config, "hidden_size", where, &m->hidden, err) ||
-        jsonfile_int(config, "num_attention_heads", where, &m->heads, err) ||
-        jsonfile_int(config, "intermediate_size", where, &m->ffn, err) ||
-        jsonfile_int(config, "vocab_size", where, &m->vocab, err) ||
-        jsonfile_int_optional(config, "max_position_embeddings", where, &m->max_seq_len, err) ||
-        jsonfile_real_optional(config, "rms_norm_eps", where, &m->norm_eps, err) ||
-        jsonfile_real_optional(config, "rope_theta", where, &m->rope_theta, err) ||
-        jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
-        jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
-        jsonfile_bool_optional(config, "mlp_bias", where, &mlp_bias, err) ||
-        jsonfile_text_optional(config, "hidden_act", where, &activation, err))
-        return -1;
-    if (strcmp(activation, "silu"))
-        return error_set(err, "%s: hidden_act \"%s\" is not supported; silu is", where, activation);
-    if (mlp_bias)
-        return error_set(err, "%s: mlp_bias true is not supported; set it to false", where);
-    m->qkv_bias = attention_bias || !strcmp(type, "qwen2");
-    m->proj_bias = attention_bias;
-    m->kv_heads = m->heads;
-    const json_t *scaling = json_object_get(config, "rope_scaling");
-    if (scaling && !json_is_null(scaling))
-        snprintf(m->note, sizeof m->note, "rope_scaling is not applied (it changes values, not memory)");
-    const json_t *window = json_object_get(config, "sliding_window");
-    if (window && json_is_integer(window) && json_integer_value(window) < m->max_seq_len &&
-        strcmp(type, "qwen2"))
-        snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",
-                 (long long)json_integer_value(window));
-    if (jsonfile_int_optional(config, "head_dim", where, &m->head_size, err) ||
-        (!m->head_size && derive_head_size(m, err)))
-        return -1;
-    return jsonfile_int_optional(config, "num_key_value_heads", where, &m->kv_heads, err);
-}
-
 static int read_own(const json_t *object, const char *where, struct model *m, struct error *err)
 {
     const char *family, *name = "";
@@ -383,7 +322,6 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_int(object, "max_seq_len", where, &m->max_seq_len, err))
         return -1;
     if (jsonfile_int_optional(object, "head_size", where, &m->head_size, err) ||
-        (!m->head_size && derive_head_size(m, err)) ||
         check_range(m->name, "hidden", m->hidden, MOST_HIDDEN, err))
         return -1;
     m->kv_heads = m->heads;
@@ -395,7 +333,8 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_real_optional(object, "rope_theta", where, &m->rope_theta, err) ||
         jsonfile_bool_optional(object, "tied", where, &m->tied, err) ||
         jsonfile_bool_optional(object, "qkv_bias", where, &m->qkv_bias, err) ||
-        jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err))
+        jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err) ||
+        jsonfile_bool_optional(object, "qk_norm", where, &m->qk_norm, err))
         return -1;
     if (name[0])
         set_name(m, name);
@@ -413,17 +352,9 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
     const char *type = "";
     if (jsonfile_text_optional(object, "model_type", where, &type, err))
         return -1;
-    int status;
-    if (!type[0])
-        status = read_own(object, where, &model, err);
-    else if (!strcmp(type, "gpt2"))
-        status = read_hf_gpt2(object, where, &model, err);
-    else if (!strcmp(type, "llama") || !strcmp(type, "mistral") || !strcmp(type, "qwen2"))
-        status = read_hf_llama(object, where, type, &model, err);
-    else
-        return error_set(err, "%s: model_type \"%s\" is not supported; gpt2, llama, mistral and qwen2 are",
-                         where, type);
-    if (status)
+    if (type[0] ? hub_config_read(object, where, type, &model, err) : read_own(object, where, &model, err))
+        return -1;
+    if (!model.head_size && derive_head_size(&model, err))
         return -1;
     if (model_check(&model, err))
         return error_prefix(err, "%s", where);
@@ -433,12 +364,12 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
 
 json_t *model_to_json(const struct model *m)
 {
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:I}",
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:b, s:I}",
                      "name", jsonfile_string(m->name), "family", model_family_name(m->family), "layers",
                      (json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads,
                      "kv_heads", (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
                      (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
                      (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta, "tied",
-                     m->tied, "qkv_bias", m->qkv_bias, "proj_bias", m->proj_bias, "usual_batch",
-                     (json_int_t)m->usual_batch);
+                     m->tied, "qkv_bias", m->qkv_bias, "proj_bias", m->proj_bias, "qk_norm", m->qk_norm,
+                     "usual_batch", (json_int_t)m->usual_batch);
 }

@@ -31,12 +31,13 @@ struct model {
     bool tied;      /* the head uses the embedding's weights */
     bool qkv_bias;  /* always true for gpt2 and encoder */
     bool proj_bias; /* of attention's output; likewise */
+    bool qk_norm;   /* llama: RMSNorm of each head's query and of its key before RoPE, with weights of D (Qwen3) */
     int64_t usual_batch; /* micro-batch when none is asked for */
     char note[200]; /* what the source says and we do not model; empty when nothing */
 };
 
-/* Fields that replace those of the model; 0 keeps. What a family derives follows: head size = hidden / heads, kv_heads =
- * heads where they were equal, and ffn = 4 hidden in gpt2 and encoder. */
+/* Fields that replace those of the model; 0 keeps. What a family derives follows: head size = hidden / heads where it was
+ * that and the model has no qk_norm, kv_heads = heads where they were equal, and ffn = 4 hidden in gpt2 and encoder. */
 struct model_overrides {
     int64_t layers, hidden, heads, kv_heads, ffn, vocab;
 };

@@ -63,6 +63,10 @@ static void attention_parameters(const struct model *m, struct list *list, doubl
     add(list, PARAM_QKV, "qkv", qkv, m->hidden, SHARED_ROWS, init_std, 0);
     if (m->qkv_bias)
         add(list, PARAM_QKV_BIAS, "qkv_bias", qkv, 0, SHARED_ROWS, 0, 0);
+    if (m->qk_norm) {
+        add_vector(list, PARAM_Q_NORM, "q_norm", m->head_size, SHARED_NOT, 1);
+        add_vector(list, PARAM_K_NORM, "k_norm", m->head_size, SHARED_NOT, 1);
+    }
     add_matrix(list, PARAM_PROJ, "proj", m->hidden, queries, SHARED_COLUMNS, residual_std);
     if (m->proj_bias)
         add_vector(list, PARAM_PROJ_BIAS, "proj_bias", m->hidden, SHARED_NOT, 0);

@@ -33,6 +33,9 @@ enum parameter_id {
     PARAM_FINAL_NORM_BIAS,
     PARAM_HEAD,
     PARAM_HEAD_BIAS,
+    /* PART_LAYER again: behind the others, whose numbers stay (trainer/weights.c) */
+    PARAM_Q_NORM,
+    PARAM_K_NORM,
     PARAM_IDS,
 };
 

@@ -1,6 +1,6 @@
 /* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
- * (Touvron et al. 2023) and Llama 3 (Grattafiori et al. 2024, table 3) with the config.json of each. The tiny ones are for
- * tests and demonstrations. */
+ * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) and Qwen3 (Yang et al. 2025, table 1) with the config.json of
+ * each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
 #include <string.h>
@@ -17,6 +17,14 @@
         .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = H, .kv_heads = K,            \
         .head_size = (C) / (H), .ffn = F, .vocab = V, .max_seq_len = T, .norm_eps = 1e-5,                    \
         .rope_theta = THETA, .usual_batch = 1                                                                \
+    }
+
+/* Heads of 128 whatever the hidden size. */
+#define QWEN3(NAME, L, C, H, F, TIED)                                                                        \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = H, .kv_heads = 8,            \
+        .head_size = 128, .ffn = F, .vocab = 151936, .max_seq_len = 40960, .norm_eps = 1e-6,                 \
+        .rope_theta = 1000000, .tied = TIED, .qk_norm = true, .usual_batch = 1                               \
     }
 
 #define ENCODER(NAME, L, C, H, CLASSES, T, BATCH)                                                            \
@@ -39,9 +47,27 @@ static const struct model presets[] = {
     LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192, 500000),
     LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 8192, 500000),
     LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 8192, 500000),
+    QWEN3("qwen3-0.6b", 28, 1024, 16, 3072, true),
+    QWEN3("qwen3-8b", 36, 4096, 32, 12288, false),
+    QWEN3("qwen3-32b", 64, 5120, 64, 25600, false),
     GPT2("gpt2-tiny", 2, 32, 4, 256, 64),
     GPT2("gpt2-small-bytes", 6, 256, 8, 256, 256),
     LLAMA("llama-tiny", 2, 32, 4, 2, 88, 256, 64, 10000),
+    {.name = "qwen3-tiny",
+     .family = MODEL_LLAMA,
+     .layers = 2,
+     .hidden = 32,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_size = 16,
+     .ffn = 88,
+     .vocab = 256,
+     .max_seq_len = 64,
+     .norm_eps = 1e-6,
+     .rope_theta = 10000,
+     .tied = true,
+     .qk_norm = true,
+     .usual_batch = 1},
     ENCODER("block-tiny", 2, 32, 4, 10, 64, 2),
 };
 

@@ -157,6 +157,9 @@ struct placed {
 };
 
 bool program_has_state(const struct program *program, enum state state);
+/* Do tensor-parallel ranks have parts of the gradients of norm weights, which OP_REDUCE_NORMS adds up? With sequence
+ * parallelism of all norms, since each rank normed its rows only; else of those of queries and keys, since each has its heads. */
+bool program_reduces_norms(const struct program *program);
 /* State of parameter `index` of an instance. With ZeRO, weights and gradients are padded to a multiple of dp elements, and
  * of the optimizer's states a rank has its shard only: bytes are of what lies in memory. */
 struct placed program_state(const struct program *program, int64_t instance, int index, enum state state);

@@ -11,6 +11,11 @@ const char *state_name(enum state state)
     return names[state];
 }
 
+bool program_reduces_norms(const struct program *p)
+{
+    return p->layout.sequence_parallel || (p->model.qk_norm && p->layout.tp > 1);
+}
+
 bool program_has_state(const struct program *p, enum state state)
 {
     return state != STATE_MASTER || p->layout.precision == PRECISION_BF16;

@@ -20,7 +20,7 @@ static void list_tail(const struct program *p, struct tail_stretch out[TAIL_STRE
     const struct tail_stretch list[TAIL_STRETCHES] = {
         {OP_REDUCE_LOSS, PHASE_REDUCE, reduces, ONCE},
         {OP_WAIT, PHASE_REDUCE, reduces, ONCE},
-        {OP_REDUCE_NORMS, PHASE_REDUCE, l->sequence_parallel, ONCE},
+        {OP_REDUCE_NORMS, PHASE_REDUCE, program_reduces_norms(p), ONCE},
         {OP_REDUCE_TIED, PHASE_REDUCE, p->tied_copy, ONCE},
         {OP_SQUARE_SUM, PHASE_OPTIMIZER, true, PER_INSTANCE},
         {OP_REDUCE_SQUARES, PHASE_OPTIMIZER, l->tp > 1 || l->pp > 1 || shards, ONCE},

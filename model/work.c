@@ -85,9 +85,8 @@ struct work_group work_group_of(const struct layout *l, enum op_kind kind)
     case OP_REDUCE_SCATTER:
     case OP_SUM_PARTIAL:
     case OP_MAX_PARTIAL:
-        return parts;
     case OP_REDUCE_NORMS:
-        return l->sequence_parallel ? parts : (struct work_group){0};
+        return parts;
     case OP_ALL_REDUCE:
         return replicas;
     case OP_SCATTER_GRADIENTS:
@@ -199,8 +198,13 @@ static double weight_bytes(const struct program *p, const struct bucket *bucket)
     return bytes;
 }
 
-static bool is_norm(enum parameter_id id)
+/* Of what OP_REDUCE_NORMS adds up. */
+static bool is_norm_in_parts(const struct layout *l, enum parameter_id id)
 {
+    if (id == PARAM_Q_NORM || id == PARAM_K_NORM)
+        return true;
+    if (!l->sequence_parallel)
+        return false;
     return id == PARAM_NORM1 || id == PARAM_NORM1_BIAS || id == PARAM_NORM2 || id == PARAM_NORM2_BIAS ||
            id == PARAM_FINAL_NORM || id == PARAM_FINAL_NORM_BIAS;
 }
@@ -215,7 +219,7 @@ static double gradient_bytes(const struct program *p, enum op_kind kind)
         const struct block *block = &p->blocks[run->block];
         for (int k = 0; k < block->parameter_count; k++) {
             struct parameter_name name = program_parameter(p, run->first, k);
-            if (kind == OP_REDUCE_NORMS ? !is_norm(name.id) : name.id != PARAM_WTE)
+            if (kind == OP_REDUCE_NORMS ? !is_norm_in_parts(&p->layout, name.id) : name.id != PARAM_WTE)
                 continue;
             bytes += (double)(run->count * program_shard(p, run->first, k, 0).padded_count * size);
         }

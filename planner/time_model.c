@@ -82,7 +82,8 @@ static void cost_reductions(const struct program *program, const struct machine_
             frame->tail_reduce_s += tail_seconds(program, speed, OP_GATHER_WEIGHTS, first, i);
     }
     frame->loss_reduce_s = group_seconds(program, speed, OP_REDUCE_LOSS);
-    frame->tail_reduce_s += group_seconds(program, speed, OP_REDUCE_NORMS);
+    if (program_reduces_norms(program))
+        frame->tail_reduce_s += group_seconds(program, speed, OP_REDUCE_NORMS);
     frame->tail_reduce_s += group_seconds(program, speed, OP_REDUCE_SQUARES);
     if (program->tied_copy)
         frame->tail_reduce_s += group_seconds(program, speed, OP_REDUCE_TIED);

@@ -47,7 +47,7 @@ struct call {
 typedef int runner(const struct call *call, struct error *err);
 
 runner run_load, run_embed, run_embed_grad, run_norm, run_norm_grad, run_matmul, run_matmul_dgrad,
-    run_matmul_wgrad, run_rope, run_attention, run_attention_grad, run_gelu, run_gelu_grad, run_swiglu,
+    run_matmul_wgrad, run_rope, run_qk_norm, run_qk_norm_grad, run_attention, run_attention_grad, run_gelu, run_gelu_grad, run_swiglu,
     run_swiglu_grad, run_cross_entropy, run_residual, run_logit_max, run_logit_sums,
     run_cross_entropy_sharded, run_copy;
 runner run_all_gather, run_reduce_scatter, run_combine_partial, run_all_reduce,

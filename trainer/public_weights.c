@@ -33,7 +33,7 @@ struct origin {
 /* Where a name begins with `prefix` it may also do without: models are published with their head or bare. */
 struct naming {
     const char *prefix;
-    struct origin origins[18]; /* ended by one without a name */
+    struct origin origins[20]; /* ended by one without a name */
 };
 
 static const struct naming gpt2_naming = {
@@ -67,11 +67,27 @@ static const struct naming llama_naming = {
                 {PARAM_QKV_BIAS, "layers.#.self_attn.q_proj.bias", QUERIES},
                 {PARAM_QKV_BIAS, "layers.#.self_attn.k_proj.bias", KEYS_OR_VALUES},
                 {PARAM_QKV_BIAS, "layers.#.self_attn.v_proj.bias", KEYS_OR_VALUES},
+                {PARAM_Q_NORM, "layers.#.self_attn.q_norm.weight", WHOLE},
+                {PARAM_K_NORM, "layers.#.self_attn.k_norm.weight", WHOLE},
                 {PARAM_PROJ, "layers.#.self_attn.o_proj.weight", WHOLE},
                 {PARAM_PROJ_BIAS, "layers.#.self_attn.o_proj.bias", WHOLE},
                 {PARAM_NORM2, "layers.#.post_attention_layernorm.weight", WHOLE},
                 {PARAM_UP, "layers.#.mlp.gate_proj.weight", HALF},
                 {PARAM_UP, "layers.#.mlp.up_proj.weight", HALF},
+                {PARAM_DOWN, "layers.#.mlp.down_proj.weight", WHOLE},
+                {PARAM_FINAL_NORM, "norm.weight", WHOLE},
+                {PARAM_HEAD, "lm_head.weight", WHOLE}},
+};
+
+/* The same with the products of attention, and those of the feed-forward, stacked as ours are. */
+static const struct naming phi3_naming = {
+    .prefix = "model.",
+    .origins = {{PARAM_WTE, "embed_tokens.weight", WHOLE},
+                {PARAM_NORM1, "layers.#.input_layernorm.weight", WHOLE},
+                {PARAM_QKV, "layers.#.self_attn.qkv_proj.weight", WHOLE},
+                {PARAM_PROJ, "layers.#.self_attn.o_proj.weight", WHOLE},
+                {PARAM_NORM2, "layers.#.post_attention_layernorm.weight", WHOLE},
+                {PARAM_UP, "layers.#.mlp.gate_up_proj.weight", WHOLE},
                 {PARAM_DOWN, "layers.#.mlp.down_proj.weight", WHOLE},
                 {PARAM_FINAL_NORM, "norm.weight", WHOLE},
                 {PARAM_HEAD, "lm_head.weight", WHOLE}},
@@ -108,6 +124,7 @@ struct reading {
 
 static int source_open(struct reading *r, struct error *err);
 static void source_close(struct reading *r);
+static void choose_naming(struct reading *r);
 static int bind_all(struct reading *r, struct error *err);
 static int check_leftovers(const struct reading *r, struct error *err);
 static void read_window(const void *context, const struct weights_window *window, float *out);
@@ -124,11 +141,14 @@ int public_weights_read(const char *source, const struct state_access *access, i
     struct reading r = {
         .source = source,
         .access = access,
-        .naming = model->family == MODEL_GPT2 ? &gpt2_naming : &llama_naming,
         .arena = arena_create(),
         .catalogue = catalogue_of(model),
     };
-    int status = source_open(&r, err) || bind_all(&r, err) || check_leftovers(&r, err) ? -1 : 0;
+    int status = source_open(&r, err);
+    if (!status) {
+        choose_naming(&r);
+        status = bind_all(&r, err) || check_leftovers(&r, err) ? -1 : 0;
+    }
     struct weights_source values = {read_window, &r};
     if (!status)
         weights_fill(access, weights_exact_state(access->program), &values, threads);
@@ -233,6 +253,15 @@ static const struct safetensors_tensor *find_tensor(const struct reading *r, con
     const struct safetensors_tensor *tensor = find_exactly(r, name, shard);
     snprintf(longer, sizeof longer, "%s%s", r->naming->prefix, name);
     return tensor ? tensor : find_exactly(r, longer, shard);
+}
+
+/* A description of sizes does not say how the weights are called, and need not: the source does. */
+static void choose_naming(struct reading *r)
+{
+    struct shard *shard;
+    r->naming = r->access->program->model.family == MODEL_GPT2 ? &gpt2_naming : &phi3_naming;
+    if (r->naming == &phi3_naming && !find_tensor(r, "layers.0.self_attn.qkv_proj.weight", &shard))
+        r->naming = &llama_naming;
 }
 
 /* Bindings. */

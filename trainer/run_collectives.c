@@ -96,8 +96,13 @@ int run_wait(const struct call *c, struct error *err)
     return groups->loss ? comm_wait(groups->loss, err) : 0;
 }
 
-/* Under sequence parallelism a norm sees a part of the sequence, so that its weights' gradients are partial sums. Those of
- * the other parameters that every rank holds come from gathered sequences, and are whole. */
+/* Under sequence parallelism a norm sees a part of the sequence, and those of queries and keys see a part of the heads, so that
+ * their weights' gradients are partial sums. Those of the other parameters that every rank holds are whole. */
+static bool sums_in_parts(const struct program *p, enum op_kind kind)
+{
+    return kind == OP_QK_NORM_GRAD || (kind == OP_NORM_GRAD && p->layout.sequence_parallel);
+}
+
 int run_reduce_norms(const struct call *c, struct error *err)
 {
     const struct executor *e = c->e;
@@ -106,7 +111,7 @@ int run_reduce_norms(const struct call *c, struct error *err)
     for (int64_t i = 0; i < p->instances; i++) {
         const struct block *block = program_block(p, i);
         for (const struct op *op = block->ops; op < block->ops + block->op_count; op++)
-            for (int slot = 1; op->kind == OP_NORM_GRAD && slot < OP_OUTPUTS; slot++)
+            for (int slot = 1; sums_in_parts(p, op->kind) && slot < OP_OUTPUTS; slot++)
                 if (op->outputs[slot] >= 0)
                     e->spans[count++] =
                         executor_own(e, i, block->tensors[op->outputs[slot]].parameter, STATE_GRADIENT);

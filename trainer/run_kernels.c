@@ -219,6 +219,44 @@ int run_rope(const struct call *c, struct error *err)
     return c->e->parts.kernels->rope(&c->e->context, &args, err);
 }
 
+/* What forward and backward have in common: the product, as input `qkv`, and the two weights behind it. */
+static struct qk_norm_heads qk_norm_heads_of(const struct call *c, int qkv)
+{
+    const struct model *m = &c->e->parts.program->model;
+    struct heads h = heads_of(c, &c->in[qkv]);
+    return (struct qk_norm_heads){
+        .B = h.B,
+        .T = h.T,
+        .H = h.H,
+        .K = h.K,
+        .D = h.D,
+        .dtype = h.dtype,
+        .eps = m->norm_eps,
+        .theta = m->rope_theta,
+        .qkv = call_in(c, qkv),
+        .q_norm = call_in(c, qkv + 1),
+        .k_norm = call_in(c, qkv + 2),
+    };
+}
+
+int run_qk_norm(const struct call *c, struct error *err)
+{
+    struct qk_norm_args args = {qk_norm_heads_of(c, 0), call_out(c, 0)};
+    return c->e->parts.kernels->qk_norm(&c->e->context, &args, err);
+}
+
+int run_qk_norm_grad(const struct call *c, struct error *err)
+{
+    struct qk_norm_grad_args args = {
+        .heads = qk_norm_heads_of(c, 1),
+        .dqkv = call_out(c, 0),
+        .dq_norm = call_out(c, 1),
+        .dk_norm = call_out(c, 2),
+        .add = adds_gradient(c),
+    };
+    return c->e->parts.kernels->qk_norm_grad(&c->e->context, &args, err);
+}
+
 int run_attention(const struct call *c, struct error *err)
 {
     struct heads h = heads_of(c, &c->in[0]);

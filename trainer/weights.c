@@ -173,6 +173,10 @@ void weights_fill(const struct state_access *access, enum state state, const str
         }
 }
 
+/* A part's streams of random values, by the parameter's id; the ids from here on draw none. A constant, so that a seed goes on to
+ * mean the same weights when ids are added. */
+static const uint64_t streams = PARAM_HEAD_BIAS + 1;
+
 struct initial {
     uint64_t seed;
     int64_t layers;
@@ -183,13 +187,14 @@ static struct random_stream initial_stream(const struct initial *initial, struct
     int64_t part = name.part == PART_EMBED   ? 0
                    : name.part == PART_LAYER ? 1 + name.layer
                                              : 1 + initial->layers;
-    return random_stream(initial->seed, (uint64_t)part * PARAM_IDS + name.id);
+    return random_stream(initial->seed, (uint64_t)part * streams + name.id);
 }
 
 static void read_initial(const void *context, const struct weights_window *w, float *out)
 {
     struct random_stream stream = initial_stream(context, w->name);
     const struct parameter *p = w->parameter;
+    assert(p->init_std == 0 || (uint64_t)w->name.id < streams);
     for (int64_t row = 0; row < w->rows; row++, out += w->columns)
         if (p->init_std > 0)
             random_fill_normal(stream, (uint64_t)((w->row + row) * w->row_length + w->column), p->init_std,

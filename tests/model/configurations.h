@@ -54,6 +54,7 @@ static inline void configuration_shape(uint64_t *state, bool large, struct confi
     m->tied = m->family == MODEL_GPT2 || (llama && configuration_pick(state, 0, 1));
     m->qkv_bias = !llama || configuration_pick(state, 0, 1);
     m->proj_bias = !llama || configuration_pick(state, 0, 1);
+    m->qk_norm = llama && (*state >> 40 & 1);
     m->usual_batch = 1;
 }
 

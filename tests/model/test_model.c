@@ -31,9 +31,13 @@ static const struct {
     {"llama3-8b", 8030261248},     /* 32 x 218,112,000 + 1,050,673,152 + 4,096 */
     {"llama3-70b", 70553706496},   /* 80 x 855,654,400 + 2,101,346,304 + 8,192 */
     {"llama3-405b", 405853388800}, /* 126 x 3,187,703,808 + 4,202,692,608 + 16,384 */
+    {"qwen3-0.6b", 596049920},     /* 28 x 15,730,944 + 155,582,464 + 1,024 */
+    {"qwen3-8b", 8190735360},      /* 36 x 192,946,432 + 1,244,659,712 + 4,096 */
+    {"qwen3-32b", 32762123264},    /* 64 x 487,598,336 + 1,555,824,640 + 5,120 */
     {"gpt2-tiny", 35712},          /* 2 x 12,704 + 8,192 + 2,048 + 64 */
     {"gpt2-small-bytes", 4870144}, /* 6 x 789,760 + 65,536 + 65,536 + 512 */
     {"llama-tiny", 39584},         /* 2 x 11,584 + 16,384 + 32 */
+    {"qwen3-tiny", 37600},         /* 2 x 14,688 + 8,192 + 32 */
     {"block-tiny", 25738},         /* 2 x 12,704 + 320 + 10 */
 };
 
@@ -64,6 +68,13 @@ TEST(model_decay, "matrices decay, vectors do not, and residual matrices start s
     ASSERT_STR(list[4].name, "proj");
     ASSERT_NEAR(list[4].init_std, 0.0040824829046386, 1e-15);
     ASSERT_NEAR(list[2].init_std, 0.02, 1e-15);
+}
+
+static struct model override(const char *name, struct model_overrides o)
+{
+    struct model m = {0};
+    ASSERT_OK(model_read(name, &o, &m, &err));
+    return m;
 }
 
 static struct model read_fixture(const char *folder)
@@ -124,6 +135,25 @@ TEST(model_hf_qwen2, "Qwen2 0.5B ties its head and has biases on qkv only: 494,0
     ASSERT(!m.note[0]);
 }
 
+/* 28 x (1024 x (16 + 2 x 8) x 128 + 16 x 128 x 1024 + 2 x 128 + 3 x 3072 x 1024 + 2 x 1024) + 151936 x 1024 + 1024 */
+TEST(model_hf_qwen3,
+     "Qwen3 0.6B has heads of 128 in 1024 and norms of queries and keys: 596,049,920 parameters")
+{
+    struct model m = read_fixture("Qwen3-0.6B");
+    ASSERT(m.tied && m.qk_norm && !m.qkv_bias && !m.proj_bias);
+    ASSERT_INT(m.head_size, 128);
+    ASSERT_INT(m.kv_heads, 8);
+    ASSERT_INT(model_parameters(&m), 596049920);
+    ASSERT(!m.note[0]);
+    struct model preset = override("qwen3-0.6b", (struct model_overrides){0});
+    json_t *read = model_to_json(&m), *known = model_to_json(&preset);
+    json_object_del(read, "name");
+    json_object_del(known, "name");
+    ASSERT(json_equal(read, known));
+    json_decref(read);
+    json_decref(known);
+}
+
 TEST(model_truncated, "a file that ends in the middle is named with its line")
 {
     struct model m;
@@ -170,7 +200,7 @@ static void refuse(const char *text, const char *piece)
 
 TEST(model_refusals, "each thing a description can have wrong is named, with what would be right")
 {
-    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral and qwen2");
+    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3 and phi3");
     refuse("{\"model_type\": 3}", "model_type");
     refuse("{\"model_type\": \"gpt2\"}", "n_layer");
     refuse("{}", "family");
@@ -189,6 +219,7 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("gpt2", ", \"kv_heads\": 2"), "family llama");
     refuse(OWN("encoder", ", \"qkv_bias\": false"), "family llama");
     refuse(OWN("encoder", ", \"tied\": true"), "no embedding");
+    refuse(OWN("gpt2", ", \"qk_norm\": true"), "qk_norm is of llama models");
     refuse("{\"family\": \"gpt2\", \"layers\": 2, \"hidden\": 64, \"heads\": 5, \"vocab\": 9, "
            "\"max_seq_len\": 8}",
            "heads=5 does not divide hidden=64; try 1, 2, 4, 8, 16, 32 or 64");
@@ -310,13 +341,6 @@ TEST(model_name_utf8, "names from paths that are no UTF-8, or are cut inside a c
     }
 }
 
-static struct model override(const char *name, struct model_overrides o)
-{
-    struct model m = {0};
-    ASSERT_OK(model_read(name, &o, &m, &err));
-    return m;
-}
-
 TEST(model_overrides, "an override brings what the family derives from it")
 {
     struct model m = override("gpt2-124m", (struct model_overrides){.hidden = 1024, .heads = 16});
@@ -328,6 +352,10 @@ TEST(model_overrides, "an override brings what the family derives from it")
     ASSERT_INT(m.head_size, 128);
     /* 2 x (4096 x 40 x 128 + 4096^2 + 3 x 100 x 4096 + 8192) + 2 x 50 x 4096 + 4096 */
     ASSERT_INT(model_parameters(&m), 2 * (20971520 + 16777216 + 1228800 + 8192) + 409600 + 4096);
+    m = override("qwen3-8b", (struct model_overrides){.hidden = 1024, .heads = 24});
+    ASSERT_INT(m.head_size, 128);
+    m = override("tests/model/fixtures/Mistral-Nemo-Base-2407", (struct model_overrides){.hidden = 1024});
+    ASSERT_INT(m.head_size, 128);
 }
 
 TEST(model_overrides_refused, "an override that does not divide, or is out of range, is refused")
@@ -368,12 +396,13 @@ static void check_stretches(const struct parameter *p, int64_t tp)
 TEST(parameters_shared,
      "tensor-parallel ranks hold every element of a shared parameter once, and pad the vocabulary")
 {
-    const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
     struct parameter list[PART_PARAMETERS_MAX];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct model m;
+        bool grouped = i == 1 || i == 2;
         ASSERT_OK(model_read(names[i],
-                             &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = i == 1 ? 4 : 0},
+                             &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = grouped ? 4 : 0},
                              &m, &err));
         for (int part = PART_EMBED; part <= PART_HEAD; part++)
             for (int64_t tp = 1; tp <= 4; tp *= 2)

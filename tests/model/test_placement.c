@@ -276,6 +276,11 @@ TEST(placement_masks_llama, "every set of dropped tensors packs within 1%: llama
     check_every_mask("llama2-7b", 2, (struct layout){.precision = PRECISION_BF16});
 }
 
+TEST(placement_masks_qwen3, "every set of dropped tensors packs within 1%: qwen3")
+{
+    check_every_mask("qwen3-0.6b", 2, (struct layout){.precision = PRECISION_BF16});
+}
+
 TEST(placement_masks_encoder,
      "every set of dropped tensors packs within 1%: encoder of one and of three layers")
 {

@@ -38,13 +38,15 @@ TEST(recompute_names, "none, selective and full have their names, and other sets
     ASSERT_INT(parse_set(&m, "mean1"), parse_set(&m, "norm1")); /* made together, dropped together */
     struct model llama = read_model("llama3-8b"), encoder = read_model("block-768");
     ASSERT_INT(recompute_full(&llama), 0x7f);
+    struct model qwen3 = read_model("qwen3-tiny");
+    ASSERT_INT(recompute_full(&qwen3), 0xff);   /* qk_norm too */
     ASSERT_INT(recompute_full(&encoder), 0x7f); /* sum1 and sum2 in place of mid and norm2 */
 }
 
 TEST(recompute_set_round_trip, "every set prints as text that reads as the same set, in every family")
 {
-    const char *const names[] = {"gpt2-124m", "llama3-8b", "block-768"};
-    for (int i = 0; i < 3; i++) {
+    const char *const names[] = {"gpt2-124m", "llama3-8b", "qwen3-8b", "block-768"};
+    for (int i = 0; i < 4; i++) {
         struct model m = read_model(names[i]);
         for (uint32_t mask = 0; mask <= recompute_full(&m); mask++) {
             struct text text = {0};
@@ -280,6 +282,27 @@ TEST(recompute_every_set_gpt2, "with any set dropped, backward sees the same val
 TEST(recompute_every_set_llama, "with any set dropped, backward sees the same values: llama")
 {
     check_every_set("llama-tiny", false);
+}
+
+TEST(recompute_every_set_qwen3, "with any set dropped, backward sees the same values: qwen3")
+{
+    check_every_set("qwen3-tiny", false);
+}
+
+/* What the product made is there, so that one pass over it is all that has to be done again. */
+TEST(recompute_qk_norm_alone, "normed queries and keys are made again from the product, and nothing else is")
+{
+    struct model m = read_model("qwen3-tiny");
+    struct block block;
+    block_build_layer(&block, &m, (struct block_shape){.B = 1, .T = 4, .dtype = DTYPE_F32, .tp = 1}, false);
+    recompute_apply(&block, parse_set(&m, "qk_norm"));
+    int again = 0;
+    for (int i = block.forward_count; i < block.op_count; i++)
+        if (block.ops[i].flags & OP_RECOMPUTE) {
+            ASSERT_INT(block.ops[i].kind, OP_QK_NORM);
+            again++;
+        }
+    ASSERT_INT(again, 1);
 }
 
 TEST(recompute_every_set_encoder, "with any set dropped, backward sees the same values: encoder")

@@ -171,6 +171,35 @@ TEST(work_exchanges,
     program_free(p);
 }
 
+static bool has_op(const struct program *p, enum op_kind kind)
+{
+    struct program_cursor cursor = program_walk(p);
+    for (struct step_op s; program_next(&cursor, &s);)
+        if (s.kind == kind)
+            return true;
+    return false;
+}
+
+/* qwen3-tiny: 2 layers, D = 16, C = 32. */
+TEST(work_qk_norms,
+     "ranks that share heads add up the gradients of their norms, with sequence parallelism all norms'")
+{
+    struct program *p = create("qwen3-tiny", (struct layout){.tp = 2});
+    struct work w = first_work(p, -1, OP_REDUCE_NORMS);
+    ASSERT(w.bytes_moved == 2 * 2 * 2 * 16 * 4 && w.bytes_sent == 2 * 2 * 16 * 4);
+    program_free(p);
+    p = create("qwen3-tiny", (struct layout){.tp = 2, .sequence_parallel = true});
+    w = first_work(p, -1, OP_REDUCE_NORMS);
+    ASSERT(w.bytes_moved == 2 * (2 * 2 * 16 + 5 * 32) * 4);
+    program_free(p);
+    p = create("qwen3-tiny", (struct layout){.dp = 2});
+    ASSERT(!has_op(p, OP_REDUCE_NORMS));
+    program_free(p);
+    p = create("llama-tiny", (struct layout){.tp = 2});
+    ASSERT(!has_op(p, OP_REDUCE_NORMS));
+    program_free(p);
+}
+
 /* Sums what all operations of a kind send. */
 static double sent_by(const struct program *p, enum op_kind kind)
 {
@@ -191,9 +220,9 @@ TEST(work_zero, "with ZeRO gradients are scattered and weights gathered, in thei
     program_free(p);
 }
 
-TEST_LOOP(work_parts, "tensor-parallel ranks compute equal shares of what one rank computes", 3)
+TEST_LOOP(work_parts, "tensor-parallel ranks compute equal shares of what one rank computes", 4)
 {
-    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
     for (int sequence = 0; sequence < 2; sequence++) {
         struct program *one = create(names[_i], (struct layout){.micro_batch = 2});
         struct program *two =
@@ -220,9 +249,9 @@ static struct pipeline *create_pipeline(const char *name, struct layout layout, 
     return pipeline;
 }
 
-TEST_LOOP(work_stages, "the stages of a pipeline together compute what one rank computes, layer for layer", 3)
+TEST_LOOP(work_stages, "the stages of a pipeline together compute what one rank computes, layer for layer", 4)
 {
-    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
     static const int64_t uneven[] = {1, 3, 3, 1};
     static const struct layout layouts[] = {{.pp = 2},
                                             {.pp = 4, .schedule = SCHEDULE_GPIPE},

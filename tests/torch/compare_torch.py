@@ -87,6 +87,10 @@ def norm(model, x, w, name):
     weight = w[name]
     if model["family"] != "llama":
         return F.layer_norm(x, weight.shape, weight, w[name + "_bias"], model["norm_eps"])
+    return rms_norm(model, x, weight)
+
+
+def rms_norm(model, x, weight):
     return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + model["norm_eps"]) * weight
 
 
@@ -109,6 +113,8 @@ def attention(model, x, w):
     H, K, D = model["heads"], model["kv_heads"], model["head_size"]
     parts = linear(x, w, "qkv").split([H * D, K * D, K * D], dim=-1)
     q, k, v = (part.view(B, T, -1, D).transpose(1, 2) for part in parts)
+    if model["qk_norm"]:
+        q, k = rms_norm(model, q, w["q_norm"]), rms_norm(model, k, w["k_norm"])
     if model["family"] == "llama":
         q, k = rope(model, q), rope(model, k)
     k, v = (tensor.repeat_interleave(H // K, dim=1) for tensor in (k, v))
@@ -235,9 +241,14 @@ def measure(dump, reference):
 
 
 def failures(tests):
-    """The tests that do not hold, as {test: its worst measurement}."""
-    worst = {test: max(measurements, key=lambda m: m.error) for test, (_, measurements) in tests.items()}
-    return {test: m for test, m in worst.items() if m.error > tests[test][0]}
+    """The tests that do not hold, as {test: its worst measurement}. Where PyTorch is further off in the same precision than the
+    limit, as with normed queries and keys in bf16, that is the limit."""
+    found = {}
+    for test, (limit, measurements) in tests.items():
+        wrong = [m for m in measurements if m.error > max(limit, m.rounding)]
+        if wrong:
+            found[test] = max(wrong, key=lambda m: m.error)
+    return found
 
 
 def spoiled_is_caught(dump, reference):

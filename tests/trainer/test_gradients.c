@@ -14,8 +14,9 @@ static const char *const models[] = {
     "gpt2-tiny layers=2 hidden=16 heads=4 vocab=19",
     "llama-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
     "block-tiny layers=2 hidden=16 heads=4 vocab=19",
+    "qwen3-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
 };
-enum { MODELS = 3 };
+enum { MODELS = 4 };
 
 /* Two micro-batches, so that gradients also accumulate. */
 static struct solo open_solo(const char *model, const char *precision, const char *recompute,
@@ -136,6 +137,12 @@ TEST(gradients_gpt2_untied, "so is every gradient of a GPT-2 whose head has weig
 TEST(gradients_llama, "so is every gradient of a Llama with grouped queries")
 {
     check_model(models[1]);
+}
+
+TEST(gradients_qwen3,
+     "so is every gradient of a Qwen3, whose queries and keys are normed, in heads wider than the model")
+{
+    check_model(models[3]);
 }
 
 TEST(gradients_encoder, "so is every gradient of an encoder")

@@ -3,8 +3,9 @@
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
-static const char *const models[] = {"gpt2-tiny layers=3", "llama-tiny layers=3", "block-tiny layers=3"};
-enum { MODELS = 3 };
+static const char *const models[] = {"gpt2-tiny layers=3", "llama-tiny layers=3", "block-tiny layers=3",
+                                     "qwen3-tiny layers=3"};
+enum { MODELS = 4 };
 
 static struct history train(const char *model, const char *layout, const char *recompute,
                             const struct train_settings *settings)
@@ -33,6 +34,8 @@ static const char *const gpt2_sets[] = {
     "selective", "full", "norm1+gelu", "qkv+mid", "0=full,1=norm2+mean2", "0-1=attention+up,2=qkv+lse+norm1"};
 static const char *const llama_sets[] = {"selective", "full", "norm1+swiglu", "0=full,1=norm2+rstd2",
                                          "0-1=attention+gate_up,2=qkv+lse+norm1"};
+static const char *const qwen3_sets[] = {"qk_norm", "full", "norm1+qkv", "0=full,1=qk_norm+rstd2",
+                                         "0-1=attention+qk_norm,2=qkv+lse+norm1"};
 static const char *const encoder_sets[] = {"selective", "full", "norm1+gelu", "0=full,1=sum1+mean1",
                                            "0-1=attention+up,2=qkv+lse+sum2"};
 
@@ -40,6 +43,12 @@ TEST(losses_recompute_gpt2, "GPT-2 learns the same bits whatever is recomputed")
 {
     assert_recompute_changes_nothing(models[0], "micro=2 batch=4 seq=19", gpt2_sets, 6);
     assert_recompute_changes_nothing(models[0], "micro=2 batch=4 seq=19 bf16", gpt2_sets, 6);
+}
+
+TEST(losses_recompute_qwen3, "Qwen3 learns the same bits whatever is recomputed")
+{
+    assert_recompute_changes_nothing(models[3], "micro=2 batch=4 seq=19", qwen3_sets, 5);
+    assert_recompute_changes_nothing(models[3], "micro=2 batch=4 seq=19 bf16", qwen3_sets, 5);
 }
 
 TEST(losses_recompute_llama, "Llama learns the same bits whatever is recomputed")

@@ -10,9 +10,10 @@ static const char *const models[] = {
     "gpt2-tiny layers=4 vocab=251",
     "gpt2-tiny layers=4 untied vocab=50",
     "llama-tiny layers=4 heads=8 kv_heads=4 vocab=254",
+    "qwen3-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "block-tiny layers=4",
 };
-enum { MODELS = 4 };
+enum { MODELS = 5 };
 
 /* What all of them do in a step. */
 #define WORK "batch=8 seq=12 bucket=4096"

@@ -70,6 +70,38 @@ static const struct published llama_tensors[] = {
     {0},
 };
 
+/* qwen3-tiny has 4 heads of 16 and 2 of keys and values; its head is the embedding. */
+static const struct published qwen3_tensors[] = {
+    {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
+    {PARAM_NORM1, "model.layers.%d.input_layernorm.weight", .rows = ALL},
+    {PARAM_QKV, "model.layers.%d.self_attn.q_proj.weight", .first = 0, .rows = 64},
+    {PARAM_QKV, "model.layers.%d.self_attn.k_proj.weight", .first = 64, .rows = 32},
+    {PARAM_QKV, "model.layers.%d.self_attn.v_proj.weight", .first = 96, .rows = 32},
+    {PARAM_Q_NORM, "model.layers.%d.self_attn.q_norm.weight", .rows = ALL},
+    {PARAM_K_NORM, "model.layers.%d.self_attn.k_norm.weight", .rows = ALL},
+    {PARAM_PROJ, "model.layers.%d.self_attn.o_proj.weight", .rows = ALL},
+    {PARAM_NORM2, "model.layers.%d.post_attention_layernorm.weight", .rows = ALL},
+    {PARAM_UP, "model.layers.%d.mlp.gate_proj.weight", .first = 0, .rows = 88},
+    {PARAM_UP, "model.layers.%d.mlp.up_proj.weight", .first = 88, .rows = 88},
+    {PARAM_DOWN, "model.layers.%d.mlp.down_proj.weight", .rows = ALL},
+    {PARAM_FINAL_NORM, "model.norm.weight", .rows = ALL},
+    {0},
+};
+
+/* Phi-3 has stacked what ours are, in the same order. */
+static const struct published phi3_tensors[] = {
+    {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
+    {PARAM_NORM1, "model.layers.%d.input_layernorm.weight", .rows = ALL},
+    {PARAM_QKV, "model.layers.%d.self_attn.qkv_proj.weight", .rows = ALL},
+    {PARAM_PROJ, "model.layers.%d.self_attn.o_proj.weight", .rows = ALL},
+    {PARAM_NORM2, "model.layers.%d.post_attention_layernorm.weight", .rows = ALL},
+    {PARAM_UP, "model.layers.%d.mlp.gate_up_proj.weight", .rows = ALL},
+    {PARAM_DOWN, "model.layers.%d.mlp.down_proj.weight", .rows = ALL},
+    {PARAM_FINAL_NORM, "model.norm.weight", .rows = ALL},
+    {PARAM_HEAD, "lm_head.weight", .rows = ALL},
+    {0},
+};
+
 /* Whole multiples of 1/64 below 2: exact in every type. No two matrices are alike, and none is symmetric. */
 static float value_of(int64_t instance, enum parameter_id id, int64_t element)
 {
@@ -81,7 +113,8 @@ static float value_of(int64_t instance, enum parameter_id id, int64_t element)
 enum { SHARDS_MAX = 2 };
 struct publication {
     const char *dtype, *prefix, *left_out;
-    int shards; /* 0: one file without an index */
+    const struct published *list; /* NULL: the family's */
+    int shards;                   /* 0: one file without an index */
     struct draft {
         struct text header;
         char *data;
@@ -180,13 +213,15 @@ static void write_files(struct publication *p, const char *folder)
 /* Publishes a model in a new folder. Frees the program. */
 static void publish(struct publication p, struct program *program, char folder[RUNS_PATH])
 {
-    bool gpt2 = program->model.family == MODEL_GPT2;
+    const struct published *tensors = p.list                                ? p.list
+                                      : program->model.family == MODEL_GPT2 ? gpt2_tensors
+                                                                            : llama_tensors;
     for (int i = 0; i < SHARDS_MAX;
          i++) /* each has room for all, at twice what doubles take, for what comes twice */
         p.drafts[i].data = host_alloc((size_t)model_parameters(&program->model) * 2 * sizeof(double));
     for (int64_t instance = 0; instance < program->instances; instance++)
         for (int k = 0; k < program_block(program, instance)->parameter_count; k++)
-            for (const struct published *t = gpt2 ? gpt2_tensors : llama_tensors; t->name; t++)
+            for (const struct published *t = tensors; t->name; t++)
                 if (t->id == program_block(program, instance)->parameters[k].id)
                     add_tensor(&p, instance, &program_block(program, instance)->parameters[k], t);
     runs_open_folder(folder);
@@ -317,6 +352,29 @@ TEST(public_llama, "a llama's queries, keys and values are stacked, and so are g
     runs_remove_folder(folder);
 }
 
+TEST(public_qwen3,
+     "Qwen3's norms of queries and keys are read beside what a llama has; without them it is refused")
+{
+    char folder[RUNS_PATH];
+    struct publication p = {.dtype = "BF16", .prefix = "", .list = qwen3_tensors};
+    publish(p, model("qwen3-tiny"), folder);
+    assert_reads(folder, model("qwen3-tiny"));
+    runs_remove_folder(folder);
+    p.left_out = "model.layers.1.self_attn.k_norm.weight";
+    publish(p, model("qwen3-tiny"), folder);
+    ASSERT_HAS(refusal(folder, model("qwen3-tiny")), "layers.1.self_attn.k_norm.weight is missing");
+    runs_remove_folder(folder);
+}
+
+TEST(public_phi3, "Phi-3's stacked products are a llama's parameters as they are")
+{
+    char folder[RUNS_PATH];
+    publish((struct publication){.dtype = "F32", .prefix = "", .list = phi3_tensors}, model("llama-tiny"),
+            folder);
+    assert_reads(folder, model("llama-tiny"));
+    runs_remove_folder(folder);
+}
+
 static float published_value(const struct catalogue *c, int64_t number, enum state state, int64_t element)
 {
     struct parameter_name name = catalogue_name(c, number);
@@ -344,16 +402,25 @@ TEST(public_spread,
 {
     static const char *const layouts[] = {"seq=8 tp=2", "seq=8 pp=2", "seq=8 dp=3 zero=1 bf16",
                                           "seq=8 dp=2 tp=2 pp=2 zero=1 bf16"};
-    char gpt2_folder[RUNS_PATH], llama_folder[RUNS_PATH];
+    char gpt2_folder[RUNS_PATH], llama_folder[RUNS_PATH], phi3_folder[RUNS_PATH], qwen3_folder[RUNS_PATH];
+    struct publication phi3 = plain, qwen3 = plain;
+    phi3.list = phi3_tensors;
+    qwen3.list = qwen3_tensors;
     publish(plain, model("gpt2-tiny vocab=101"), gpt2_folder);
     publish(plain, model("llama-tiny vocab=101"), llama_folder);
+    publish(phi3, model("llama-tiny vocab=101"), phi3_folder);
+    publish(qwen3, model("qwen3-tiny vocab=101"), qwen3_folder);
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         assert_spread(gpt2_folder, "gpt2-tiny vocab=101", layouts[i]);
         assert_spread(llama_folder, "llama-tiny vocab=101", layouts[i]);
+        assert_spread(phi3_folder, "llama-tiny vocab=101", layouts[i]);
+        assert_spread(qwen3_folder, "qwen3-tiny vocab=101", layouts[i]);
     }
     assert_spread(gpt2_folder, "gpt2-tiny vocab=101", "seq=8 tp=4 sp");
     runs_remove_folder(gpt2_folder);
     runs_remove_folder(llama_folder);
+    runs_remove_folder(phi3_folder);
+    runs_remove_folder(qwen3_folder);
 }
 
 /* A layer that another stage has is missing or too many for all of them, so that no rank waits for one that gave up. */

@@ -17,6 +17,7 @@ static const char
     *const gpt2 = "gpt2-tiny layers=4 hidden=16 vocab=37",
            *const llama = "llama-tiny layers=5 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
            *const wide_llama = "llama-tiny layers=1 hidden=16 heads=8 kv_heads=4 ffn=20 vocab=35",
+           *const qwen3 = "qwen3-tiny layers=3 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
            *const encoder = "block-tiny layers=4 hidden=16", *const two_classes = "block-tiny vocab=2";
 
 static const struct spread {
@@ -40,6 +41,8 @@ static const struct spread {
     {llama, "seq=8 dp=3 pp=3 zero=1 bf16"},
     {wide_llama, "seq=8 tp=4 sp"},
     {wide_llama, "seq=8 dp=2 tp=4 zero=1"},
+    {qwen3, "seq=8 tp=2 bf16"},
+    {qwen3, "seq=8 dp=2 tp=2 pp=2 zero=1"},
     {encoder, "tp=2"},
     {encoder, "dp=3 tp=2 zero=1"},
     {encoder, "pp=2"},
@@ -59,7 +62,7 @@ static float initial(const struct catalogue *c, int64_t number, enum state state
     struct parameter_name name = catalogue_name(c, number);
     const struct parameter *p = catalogue_parameter(c, number);
     int64_t part = name.part == PART_EMBED ? 0 : name.part == PART_LAYER ? 1 + name.layer : 1 + c->layers;
-    struct random_stream stream = random_stream(1, (uint64_t)part * PARAM_IDS + name.id);
+    struct random_stream stream = random_stream(1, (uint64_t)part * 18 + name.id);
     if (state == STATE_MOMENT1 || state == STATE_MOMENT2)
         return 0;
     return (float)(p->init_std > 0 ? p->init_std * random_normal(stream, (uint64_t)element) : p->init_value);

@@ -1,0 +1,147 @@
+/* What of the Hugging Face hub is read as a model of ours, and in which words the rest is refused. */
+#include "jobs/job_model.h"
+#include "model/hub_config.h"
+#include "model/model.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+static struct error err;
+
+static int read_text(const char *text, struct model *m)
+{
+    json_t *config = json_loads(text, 0, NULL);
+    ASSERT_MSG(config, "no JSON: %s", text);
+    err = (struct error){0};
+    int status = model_from_json(config, "some/config.json", m, &err);
+    json_decref(config);
+    return status;
+}
+
+#define CONFIG(TYPE, MORE)                                                                                   \
+    "{\"model_type\": \"" TYPE "\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "                         \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": "    \
+    "300" MORE "}"
+
+static struct model read_config(const char *text)
+{
+    struct model m = {0};
+    ASSERT_OK(read_text(text, &m));
+    return m;
+}
+
+/* 2 x (64 x 128 + 64 x 64 + 3 x 96 x 64 + 128) + 2 x 300 x 64 + 64 */
+TEST(hub_config_phi3, "Phi-3 is a llama: its longer RoPE and its window are notes, as for the others")
+{
+    struct model m = read_config(CONFIG("phi3", ""));
+    ASSERT_INT(m.family, MODEL_LLAMA);
+    ASSERT_INT(model_parameters(&m), 2 * (64 * 128 + 64 * 64 + 3 * 96 * 64 + 128) + 2 * 300 * 64 + 64);
+    ASSERT(!m.qk_norm && !m.qkv_bias && !m.tied && !m.note[0]);
+    ASSERT_INT(m.max_seq_len, 4096);
+    ASSERT(m.norm_eps == 1e-5);
+    m = read_config(CONFIG("phi3", ", \"sliding_window\": 2047"));
+    ASSERT_HAS(m.note, "sliding_window 2047 is not applied");
+    m = read_config(CONFIG("phi3", ", \"rope_scaling\": {\"type\": \"longrope\"}"));
+    ASSERT_HAS(m.note, "rope_scaling is not applied");
+}
+
+TEST(hub_config_qwen3,
+     "Qwen3's heads are of 128 where nothing is said; biases are of all four products or none")
+{
+    struct model m = read_config(CONFIG("qwen3", ""));
+    ASSERT(m.qk_norm && !m.qkv_bias && !m.proj_bias);
+    ASSERT_INT(m.head_size, 128);
+    m = read_config(CONFIG("qwen3", ", \"head_dim\": 32, \"attention_bias\": true"));
+    ASSERT(m.qk_norm && m.qkv_bias && m.proj_bias);
+    ASSERT_INT(m.head_size, 32);
+}
+
+TEST(hub_config_windows, "a sliding window counts where it is in use: by type, or by what the file says")
+{
+    struct model m = read_config(CONFIG("qwen2", ", \"sliding_window\": 128"));
+    ASSERT(!m.note[0]);
+    m = read_config(CONFIG("qwen3", ", \"sliding_window\": 128, \"use_sliding_window\": true"));
+    ASSERT_HAS(m.note, "sliding_window 128");
+    m = read_config(CONFIG("mistral", ", \"sliding_window\": null"));
+    ASSERT(!m.note[0]);
+}
+
+TEST(hub_config_variants, "a file of a type of ours that describes another layer is refused by its key")
+{
+    struct model m;
+    ASSERT_INT(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 0.75"), &m), -1);
+    ASSERT_HAS(err.text, "some/config.json: partial_rotary_factor 0.75 turns a part of each head");
+    ASSERT_OK(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 1"), &m));
+    ASSERT_INT(read_text(CONFIG("qwen3", ", \"hidden_act\": \"gelu\""), &m), -1);
+    ASSERT_HAS(err.text, "silu is");
+}
+
+TEST(hub_config_unknown, "a type that nobody knows is refused with those that are supported")
+{
+    struct model m;
+    ASSERT_INT(read_text("{\"model_type\": \"novel\"}", &m), -1);
+    ASSERT_STR(err.text,
+               "some/config.json: model_type \"novel\" is not supported; gpt2, llama, mistral, qwen2, "
+               "qwen3 and phi3 are");
+}
+
+TEST(hub_config_reasons, "a known type is refused with what it has, and with the command that does judge it")
+{
+    struct model m;
+    ASSERT_INT(read_text("{\"model_type\": \"olmo2\"}", &m), -1);
+    ASSERT_HAS(err.text, "norms behind attention and feed-forward in place of those before");
+    ASSERT(!strstr(err.text, "memplan check"));
+    ASSERT_INT(read_text("{\"model_type\": \"mixtral\"}", &m), -1);
+    ASSERT_HAS(err.text, "mixtures of experts");
+    ASSERT_HAS(err.text, "`memplan check` judges launches that train it");
+}
+
+/* Of a config.json with nothing but its type, `check` misses sizes, or a key; of a type that it does not know it says that. */
+TEST(hub_config_checked, "`memplan check` knows each type for which it is named")
+{
+    const char *const *type = hub_config_checked_types();
+    int count = 0;
+    for (; *type; type++, count++) {
+        struct job_model m;
+        json_t *config = json_pack("{s:s}", "model_type", *type);
+        err = (struct error){0};
+        ASSERT_INT(job_model_from_config(config, "config.json", &m, &err), -1);
+        ASSERT_MSG(!strstr(err.text, "is not known"), "%s", err.text);
+        json_decref(config);
+    }
+    ASSERT(count >= 9);
+}
+
+static void refuse_name(const char *name, const char *type, const char *reason)
+{
+    struct model m;
+    err = (struct error){0};
+    ASSERT_MSG(model_read(name, NULL, &m, &err) == -1, "%s is read", name);
+    ASSERT_MSG(!strncmp(err.text, name, strlen(name)) && strstr(err.text, type) && strstr(err.text, reason),
+               "%s", err.text);
+    ASSERT(!strstr(err.text, "did you mean"));
+}
+
+TEST(hub_config_names, "a name of the hub is refused by its family, whether its sizes are known or not")
+{
+    refuse_name("google/gemma-2-9b", "\"gemma2\"", "soft caps");
+    refuse_name("google/gemma-3-4b-it", "\"gemma3\"", "sliding windows");
+    refuse_name("google/gemma-3-1b-it", "\"gemma3_text\"", "sliding windows");
+    refuse_name("facebook/opt-1.3b", "\"opt\"", "ReLU");
+    refuse_name("microsoft/phi-2", "\"phi\"", "side by side");
+    refuse_name("mistralai/Mixtral-8x7B-v0.1", "\"mixtral\"", "experts");
+    refuse_name("mistralai/Mixtral-8x22B-v0.3", "\"mixtral\"", "experts");
+    refuse_name("deepseek-ai/DeepSeek-V3.1", "\"deepseek_v3\"", "experts");
+    refuse_name("EleutherAI/pythia-160m-v0", "\"gpt_neox\"", "side by side");
+    refuse_name("microsoft/Phi-4-mini-instruct", "partial_rotary_factor 0.75", "a part of each head");
+}
+
+/* What begins like a refused family and is none: distilled into a llama. */
+TEST(hub_config_distilled, "a model that was distilled into one of ours is not refused for its teacher")
+{
+    struct model m;
+    ASSERT_OK(model_read("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", NULL, &m, &err));
+    err = (struct error){0};
+    ASSERT_INT(model_read("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", NULL, &m, &err), -1);
+    ASSERT_HAS(err.text, "did you mean");
+}
