@@ -6,6 +6,7 @@
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/plan_answer.h"
+#include "model/recompute.h"
 #include "planner/explanation.h"
 #include "planner/families.h"
 #include "planner/search.h"
@@ -19,7 +20,7 @@
 
 struct plan_options {
     struct configuration_options configuration;
-    const char *cluster, *calibration, *output;
+    const char *cluster, *runs_on, *calibration, *output;
     bool json, quiet;
 };
 
@@ -43,6 +44,12 @@ static const struct option_spec options[] = {
      offsetof(struct plan_options, configuration.zero)},
     {"micro-batch", 0, OPTION_POSITIVE, "N", NULL, "only plans with this micro-batch",
      offsetof(struct plan_options, configuration.micro_batch)},
+    {"recompute", 0, OPTION_TEXT, "SET,...", NULL,
+     "only plans whose layers recompute one of these: none,attention,norm1+norm2",
+     offsetof(struct plan_options, configuration.recompute)},
+    {"for", 0, OPTION_CHOICE, NULL, "megatron|torchtitan",
+     "only plans that it runs as they are, schedule and recomputation",
+     offsetof(struct plan_options, runs_on)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
      "calibration.json or run.db; default: rates measured now, on a CPU",
      offsetof(struct plan_options, calibration)},
@@ -68,6 +75,33 @@ static const struct command_spec spec = {
     .min_operands = 1,
     .max_operands = 1,
 };
+
+/* "none,attention,norm1+norm2": the only sets that a layer may recompute. */
+static int read_sets(struct plan_answer *a, const char *text, struct error *err)
+{
+    struct arena *arena = arena_create();
+    char *rest = arena_strdup(arena, text), *set;
+    int status = 0;
+    while (!status && (set = strsep(&rest, ","))) {
+        int count = a->request.set_count++;
+        a->sets = host_resize(a->sets, (size_t)a->request.set_count * sizeof *a->sets);
+        status = recompute_parse_set(set, &a->model, &a->sets[count], err);
+    }
+    a->request.sets = a->sets;
+    arena_free(arena);
+    return status ? error_prefix(err, "--recompute %s", text) : 0;
+}
+
+static int search_for(struct plan_answer *a, const char *name, struct error *err)
+{
+    enum export_target target;
+    struct search_request request = a->request;
+    if (export_target_find(name, &target, err) || export_check(target, &a->model, request.precision, err) ||
+        search_for_run(&request, target, &a->within, &a->result, err))
+        return -1;
+    a->request = a->within.request;
+    return 0;
+}
 
 static int search(struct plan_answer *a, const struct plan_options *o, struct error *err)
 {
@@ -96,8 +130,13 @@ static int search(struct plan_answer *a, const struct plan_options *o, struct er
     if (c->pipeline_schedule && schedule_find(c->pipeline_schedule, &a->schedule, err))
         return -1;
     a->request.schedule = c->pipeline_schedule ? &a->schedule : NULL;
+    if (c->recompute && o->runs_on)
+        return error_set(err, "--for %s chooses among what that can recompute; leave --recompute out",
+                         o->runs_on);
+    if (c->recompute && read_sets(a, c->recompute, err))
+        return -1;
     a->request.memory = search_memory_open(&a->request);
-    return search_run(&a->request, &a->result, err);
+    return o->runs_on ? search_for(a, o->runs_on, err) : search_run(&a->request, &a->result, err);
 }
 
 /* Of nodes that are alike. How many ranks one machine's CPU is shared out to is no part of the machine. */
@@ -216,6 +255,7 @@ static int run(int argc, char **argv, struct error *err)
     free(a.devices);
     search_clear(&a.result);
     search_memory_close(a.request.memory);
+    free(a.sets);
     text_free(&a.unlocks);
     text_free(&a.refusal);
     speed_close(&a.speed);

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cli/speed.h"
 #include "model/plan.h"
-#include "planner/search.h"
+#include "planner/search_for.h"
 
 struct plan_answer {
     struct model model;
@@ -13,6 +13,8 @@ struct plan_answer {
     struct device_speed speed;
     struct search_request request;
     enum schedule_kind schedule; /* that was asked for */
+    uint32_t *sets;              /* likewise, what layers may recompute; owned */
+    struct search_for within;    /* what another system runs, where the plan is for one */
     struct search_result result;
     struct plan plan;                   /* borrows its masks and layers from the result */
     struct pipeline *pipeline;          /* of the plan; NULL: nothing fits */

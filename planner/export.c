@@ -24,6 +24,32 @@ int export_target_find(const char *name, enum export_target *out, struct error *
     return error_set(err, "--to %s is not known; use megatron, torchtitan, slurm or mpirun", name);
 }
 
+const char *export_target_name(enum export_target target)
+{
+    static const char *const names[] = {"Megatron-LM", "torchtitan", "Slurm", "Open MPI"};
+    return names[target];
+}
+
+int export_check(enum export_target target, const struct model *model, enum precision precision,
+                 struct error *err)
+{
+    if (target == EXPORT_MEGATRON && model->family == MODEL_ENCODER)
+        return error_set(err,
+                         "%s reads feature vectors and classifies each position, which Megatron-LM has no "
+                         "model for; --to slurm and --to mpirun run it with memplan train",
+                         model->name);
+    if (target == EXPORT_TORCHTITAN && model->family != MODEL_LLAMA)
+        return error_set(
+            err,
+            "torchtitan has llama models and no %s such as %s; --to slurm and --to mpirun run it "
+            "with memplan train",
+            model_family_name(model->family), model->name);
+    if (export_restricts(target) && precision == PRECISION_FP64)
+        return error_set(err, "%s does not train in fp64; plan with --precision fp32 or bf16",
+                         export_target_name(target));
+    return 0;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- words */
 
 void export_quote(struct text *out, const char *word)
@@ -164,32 +190,25 @@ void export_note_torchrun(const struct export_request *request, struct export_re
 
 /* ------------------------------------------------------------------------------------------------------------ writing */
 
-static int write_body(enum export_target target, const struct export_request *request,
-                      struct export_result *out, struct error *err)
+static void write_body(enum export_target target, const struct export_request *request,
+                       struct export_result *out)
 {
-    switch (target) {
-    case EXPORT_MEGATRON:
-        return export_megatron(request, out, err);
-    case EXPORT_TORCHTITAN:
-        return export_torchtitan(request, out, err);
-    case EXPORT_SLURM:
-        export_slurm(request, out);
-        return 0;
-    case EXPORT_MPIRUN:
-        export_mpirun(request, out);
-        return 0;
-    }
-    return error_set(err, "target %d of an export is not known", target);
+    static void (*const writers[])(const struct export_request *, struct export_result *) = {
+        [EXPORT_MEGATRON] = export_megatron,
+        [EXPORT_TORCHTITAN] = export_torchtitan,
+        [EXPORT_SLURM] = export_slurm,
+        [EXPORT_MPIRUN] = export_mpirun,
+    };
+    writers[target](request, out);
 }
 
 int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
                  struct error *err)
 {
     *out = (struct export_result){0};
-    if (write_body(target, request, out, err)) {
-        export_clear(out);
+    if (export_check(target, &request->plan->model, request->plan->layout.precision, err))
         return -1;
-    }
+    write_body(target, request, out);
     if (export_restricts(target))
         find_differences(target, request->plan, out);
     return 0;

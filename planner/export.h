@@ -35,6 +35,11 @@ struct export_result {
 
 /* "megatron", "torchtitan", "slurm", "mpirun". */
 int export_target_find(const char *name, enum export_target *out, struct error *err);
+/* As it calls itself: "Megatron-LM". */
+const char *export_target_name(enum export_target target);
+
+/* A model or a precision that the target does not know is an error that names it. */
+int export_check(enum export_target target, const struct model *model, enum precision precision, struct error *err);
 
 /* A model that the target does not know at all is an error that names it; then *out is empty. */
 int export_write(enum export_target target, const struct export_request *request, struct export_result *out,

@@ -221,16 +221,9 @@ static void note_machine(const struct export_request *request, struct export_res
     export_note_torchrun(request, out);
 }
 
-int export_megatron(const struct export_request *request, struct export_result *out, struct error *err)
+void export_megatron(const struct export_request *request, struct export_result *out)
 {
     const struct plan *plan = request->plan;
-    if (plan->model.family == MODEL_ENCODER)
-        return error_set(err,
-                         "%s reads feature vectors and classifies each position, which Megatron-LM has no "
-                         "model for; --to slurm and --to mpirun run it with memplan train",
-                         plan->model.name);
-    if (plan->layout.precision == PRECISION_FP64)
-        return error_set(err, "Megatron-LM does not train in fp64; plan with --precision fp32 or bf16");
     text_add(&out->body, "#!/bin/bash\n");
     export_comment(&out->body, plan->made_by);
     text_add(&out->body,
@@ -244,5 +237,4 @@ int export_megatron(const struct export_request *request, struct export_result *
     text_add(&out->body, ")\n");
     add_launch(request, &out->body);
     note_machine(request, out);
-    return 0;
 }

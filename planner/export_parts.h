@@ -29,8 +29,8 @@ int64_t *export_chunk_layers(const struct plan *plan);
 /* The plan's recomputation for notes: as on the command line, or how many ranges of layers that would be. */
 void export_print_recompute(const struct plan *plan, struct text *out);
 
-int export_megatron(const struct export_request *request, struct export_result *out, struct error *err);
-int export_torchtitan(const struct export_request *request, struct export_result *out, struct error *err);
+void export_megatron(const struct export_request *request, struct export_result *out);
+void export_torchtitan(const struct export_request *request, struct export_result *out);
 void export_slurm(const struct export_request *request, struct export_result *out);
 void export_mpirun(const struct export_request *request, struct export_result *out);
 

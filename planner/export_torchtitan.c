@@ -187,17 +187,9 @@ static void add_recompute(const struct plan *plan, struct export_result *out)
     text_free(&text);
 }
 
-int export_torchtitan(const struct export_request *request, struct export_result *out, struct error *err)
+void export_torchtitan(const struct export_request *request, struct export_result *out)
 {
     const struct plan *plan = request->plan;
-    if (plan->model.family != MODEL_LLAMA)
-        return error_set(
-            err,
-            "torchtitan has llama models and no %s such as %s; --to slurm and --to mpirun run it "
-            "with memplan train",
-            model_family_name(plan->model.family), plan->model.name);
-    if (plan->layout.precision == PRECISION_FP64)
-        return error_set(err, "torchtitan does not train in fp64; plan with --precision fp32 or bf16");
     int64_t ranks = layout_ranks(&plan->layout), each = min_i64(request->ranks_per_node, ranks);
     export_comment(&out->body, plan->made_by);
     text_printf(&out->body,
@@ -214,5 +206,4 @@ int export_torchtitan(const struct export_request *request, struct export_result
     if (!strcmp(plan->device, "cpu"))
         export_note(out, "the plan's memory and times are those of CPU ranks, and torchtitan needs GPUs");
     export_note_torchrun(request, out);
-    return 0;
 }
