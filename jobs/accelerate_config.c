@@ -156,9 +156,7 @@ int accelerate_read(struct training_job *job, const struct launch *launch, const
                     struct error *err)
 {
     struct job_switches *s = &job->switches;
-    if (!launch->accelerate)
-        return 0;
-    if (read_options(job, &launch->accelerate_options, files, err))
+    if (read_options(job, &launch->kept, files, err))
         return -1;
     const char *kind = s->distributed_type ? s->distributed_type : "";
     s->use_fsdp = s->use_fsdp || !strcmp(kind, "FSDP");

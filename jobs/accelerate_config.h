@@ -6,7 +6,7 @@
 #include "jobs/launcher.h"
 #include "jobs/setting.h"
 
-/* Those of `accelerate launch`, where it is in the launch. */
+/* The options that `accelerate launch` has kept. */
 int accelerate_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
                     struct error *err);
 /* Keys of FSDP's configuration, as transformers and accelerate have them, with "fsdp_" in front or not. */

@@ -1,8 +1,6 @@
 #include "jobs/jobs.h"
 
-#include "jobs/accelerate_config.h"
 #include "jobs/frameworks.h"
-#include "jobs/hostfile.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -70,6 +68,7 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
                        const char *file, const struct shell_command **out, struct error *err)
 {
     int count;
+    char names[LAUNCHERS_TEXT];
     *out = only_launch(script, request->line, &count);
     if (count > 1 && !request->line)
         return several(script, file, err);
@@ -85,11 +84,8 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
                          "%s:%d: what starts the training is not known: %s; give --set %s='torchrun ...'",
                          file, hidden->line, hidden->words.list[0].unknown, hidden->words.list[0].name);
     if (!*out)
-        return error_set(
-            err,
-            "%s: no torchrun, deepspeed, accelerate launch, srun, mpirun or python that starts training "
-            "is in it; is it the right script?",
-            file);
+        return error_set(err, "%s: no %s or python that starts training is in it; is it the right script?",
+                         file, launchers_list(names));
     return 0;
 }
 
@@ -112,8 +108,9 @@ static void add_with(struct launch *launch, const struct jobs_request *request, 
 static int read_framework(struct training_job *job, const struct launch *launch,
                           const struct job_files *files, struct error *err)
 {
-    if (accelerate_read(job, launch, files, err) || hostfile_read(job, launch, files, err))
-        return -1;
+    for (int i = 0; i < launch->met_count; i++)
+        if (launch->met[i]->read && launch->met[i]->read(job, launch, files, err))
+            return -1;
     launcher_count(job);
     job->framework = frameworks_find(launch);
     if (job->framework)

@@ -7,90 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum launcher { NO_LAUNCHER, TORCHRUN, SRUN, MPIRUN, DEEPSPEED, ACCELERATE, PYTHON, TRL };
-
-static const struct {
-    const char *name;
-    enum launcher launcher;
-} launchers[] = {
-    {"torchrun", TORCHRUN},
-    {"torch.distributed.run", TORCHRUN},
-    {"torch.distributed.launch", TORCHRUN},
-    {"srun", SRUN},
-    {"sbatch", SRUN},
-    {"mpirun", MPIRUN},
-    {"mpiexec", MPIRUN},
-    {"orterun", MPIRUN},
-    {"deepspeed", DEEPSPEED},
-    {"ds", DEEPSPEED},
-    {"accelerate", ACCELERATE},
-    {"accelerate-launch", ACCELERATE},
-    {"trl", TRL},
-};
-
-/* What an option of a launcher says. */
-enum meaning { NODES, PER_NODE, RANKS, DEVICES, HOSTS, SWITCH, VALUE, PAIR };
-
-static const struct {
-    enum launcher launcher;
-    const char *name;
-    enum meaning meaning;
-} options[] = {
-    {TORCHRUN, "--nnodes", NODES},
-    {TORCHRUN, "--nproc-per-node", PER_NODE},
-    {TORCHRUN, "--standalone", SWITCH},
-    {TORCHRUN, "--use-env", SWITCH},
-    {TORCHRUN, "--no-python", SWITCH},
-    {TORCHRUN, "-m", SWITCH},
-    {TORCHRUN, "--module", SWITCH},
-    {SRUN, "--nodes", NODES},
-    {SRUN, "-N", NODES},
-    {SRUN, "--ntasks", RANKS},
-    {SRUN, "-n", RANKS},
-    {SRUN, "--ntasks-per-node", PER_NODE},
-    {SRUN, "--gpus-per-node", DEVICES},
-    {SRUN, "--gres", DEVICES},
-    {SRUN, "--label", SWITCH},
-    {SRUN, "-l", SWITCH},
-    {SRUN, "--exclusive", SWITCH},
-    {SRUN, "--unbuffered", SWITCH},
-    {SRUN, "-u", SWITCH},
-    {MPIRUN, "-np", RANKS},
-    {MPIRUN, "-n", RANKS},
-    {MPIRUN, "--np", RANKS},
-    {MPIRUN, "-N", PER_NODE},
-    {MPIRUN, "-npernode", PER_NODE},
-    {MPIRUN, "--npernode", PER_NODE},
-    {MPIRUN, "-ppn", PER_NODE},
-    {MPIRUN, "--map-by", VALUE},
-    {MPIRUN, "-mca", PAIR},
-    {MPIRUN, "--mca", PAIR},
-    {MPIRUN, "--allow-run-as-root", SWITCH},
-    {MPIRUN, "--oversubscribe", SWITCH},
-    {MPIRUN, "--tag-output", SWITCH},
-    {DEEPSPEED, "--num-nodes", NODES},
-    {DEEPSPEED, "--num-gpus", PER_NODE},
-    {DEEPSPEED, "--num-accelerators", PER_NODE},
-    {DEEPSPEED, "--hostfile", HOSTS},
-    {DEEPSPEED, "-H", HOSTS},
-    {DEEPSPEED, "--include", HOSTS},
-    {DEEPSPEED, "-i", HOSTS},
-    {DEEPSPEED, "--no-ssh", SWITCH},
-    {DEEPSPEED, "--no-python", SWITCH},
-    {DEEPSPEED, "--module", SWITCH},
-    {DEEPSPEED, "--enable-each-rank-log", VALUE},
-    {ACCELERATE, "--num-processes", RANKS},
-    {ACCELERATE, "--num-machines", NODES},
-    {ACCELERATE, "--multi-gpu", SWITCH},
-    {ACCELERATE, "--use-deepspeed", SWITCH},
-    {ACCELERATE, "--use-fsdp", SWITCH},
-    {ACCELERATE, "--module", SWITCH},
-    {ACCELERATE, "-m", SWITCH},
-    {PYTHON, "-u", SWITCH},
-    {PYTHON, "-m", SWITCH},
-    {PYTHON, "-O", SWITCH},
-};
-
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -103,29 +19,16 @@ static bool ends_with(const char *text, const char *end)
     return length >= size && !strcmp(text + length - size, end);
 }
 
-static enum launcher launcher_of(const char *word)
-{
-    const char *name = base_name(word);
-    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)
-        if (!strcmp(name, launchers[i].name))
-            return launchers[i].launcher;
-    return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.") == strlen(name + 6) ? PYTHON
-                                                                                              : NO_LAUNCHER;
-}
-
 static bool is_module_option(const char *text)
 {
     return !strcmp(text, "-m") || !strcmp(text, "--module");
 }
 
-/* What `trl` trains with. */
-static bool is_trainer_of_trl(const char *word)
+/* Whether the launcher at `at` is called to train. */
+static bool is_called(const struct launcher *launcher, const struct words *command, int at)
 {
-    static const char *const names[] = {"sft", "dpo", "kto", "reward"};
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(word, names[i]))
-            return true;
-    return false;
+    return !launcher->commands ||
+           (at + 1 < command->count && launchers_has_command(launcher, command->list[at + 1].text));
 }
 
 bool launcher_is_launch(const struct words *command)
@@ -133,15 +36,9 @@ bool launcher_is_launch(const struct words *command)
     bool starts = false;
     for (int i = 0; i < command->count; i++) {
         const char *text = command->list[i].text;
-        enum launcher launcher = launcher_of(text);
-        if (launcher == TORCHRUN || launcher == DEEPSPEED)
-            return true;
-        if (launcher == ACCELERATE && !ends_with(text, "-launch"))
-            return i + 1 < command->count && !strcmp(command->list[i + 1].text, "launch");
-        if (launcher == ACCELERATE)
-            return true;
-        if (launcher == TRL)
-            return i + 1 < command->count && is_trainer_of_trl(command->list[i + 1].text);
+        const struct launcher *launcher = launchers_find(text);
+        if (launcher && launcher->trains)
+            return is_called(launcher, command, i);
         starts = starts || launcher;
         if (starts && (ends_with(text, ".py") || (i && is_module_option(command->list[i - 1].text))))
             return frameworks_have_program(base_name(text));
@@ -179,12 +76,13 @@ static bool same(const char *a, size_t length, const char *b)
     return i == length && !b[i];
 }
 
-static int find_option(enum launcher launcher, const char *text, size_t length)
+static enum launcher_meaning meaning_of(const struct launcher *launcher, const char *text, size_t length,
+                                        bool *known)
 {
-    for (int i = 0; i < (int)(sizeof options / sizeof options[0]); i++)
-        if (options[i].launcher == launcher && same(text, length, options[i].name))
-            return i;
-    return -1;
+    for (const struct launcher_option *o = launcher->options; o && o->name; o++)
+        if ((*known = same(text, length, o->name)))
+            return o->meaning;
+    return LAUNCHER_VALUE;
 }
 
 /* The last number in it: "4", "1:4" and "2-4" (from, to), "gpu:a100:8". 0: none. */
@@ -197,12 +95,14 @@ static int64_t last_number(const char *text)
     return at == text || strchr(":-", at[-1]) ? value : 0;
 }
 
-static void set_number(struct training_job *job, enum meaning meaning, const struct word *name,
+static void set_number(struct training_job *job, enum launcher_meaning meaning, const struct word *name,
                        const struct word *value)
 {
     struct job_launch *l = &job->launch;
     int64_t number = value->unknown ? 0 : last_number(value->text);
-    int64_t *to = meaning == NODES ? &l->nodes : meaning == RANKS ? &l->ranks : &l->processes_per_node;
+    int64_t *to = meaning == LAUNCHER_NODES   ? &l->nodes
+                  : meaning == LAUNCHER_RANKS ? &l->ranks
+                                              : &l->processes_per_node;
     struct arena *arena = job->facts.arena;
     const char *option = arena_printf(arena, "%.*s", (int)strcspn(name->text, "="), name->text);
     *to = number;
@@ -229,7 +129,7 @@ static void keep(struct training_job *job, struct words *list, const struct word
     list->list[list->count++] = *word;
 }
 
-/* deepspeed's hosts: "localhost:0,1,2,3" says which GPUs; a file of them is for hostfile.c, and of some of its hosts only
+/* "localhost:0,1,2,3" says which GPUs; a file of them is for hostfile.c, and of some of its hosts only
  * --num_nodes says how many. */
 static void read_hosts(struct training_job *job, const struct word *name, const struct word *value,
                        struct launch *out)
@@ -244,7 +144,7 @@ static void read_hosts(struct training_job *job, const struct word *name, const 
         for (const char *c = value->text; *c; c++)
             devices += *c == ',';
         count.text = arena_printf(arena, "%d", devices);
-        set_number(job, PER_NODE, name, &count);
+        set_number(job, LAUNCHER_PER_NODE, name, &count);
     } else if (!job_was_given(job, "--num_nodes") && !job_was_given(job, "--num-nodes")) {
         job->launch.nodes = 0;
         job_note(job, FACT_MISSING, "hosts", value->text, "there is no such file of hosts; give --ranks N");
@@ -261,69 +161,69 @@ static const char *attached_value(const char *text)
                                                                                                 : NULL;
 }
 
+/* "ppr:4:node" */
+static void read_places(struct training_job *job, const struct word *name, const struct word *value)
+{
+    struct word count = *value;
+    if (strncmp(value->text, "ppr:", 4))
+        return;
+    count.text =
+        arena_printf(job->facts.arena, "%.*s", (int)strspn(value->text + 4, "0123456789"), value->text + 4);
+    set_number(job, LAUNCHER_PER_NODE, name, &count);
+}
+
 /* One option of a launcher at `at`; returns the place behind it. */
-static int read_option(struct training_job *job, enum launcher launcher, const struct words *c, int at,
-                       struct launch *out)
+static int read_option(struct training_job *job, const struct launcher *launcher, const struct words *c,
+                       int at, struct launch *out)
 {
     const struct word *name = &c->list[at];
     const char *attached = attached_value(name->text);
     size_t length = attached ? (size_t)(attached - name->text) - (attached[-1] == '=') : strlen(name->text);
-    int found = find_option(launcher, name->text, length);
-    enum meaning meaning = found < 0 ? VALUE : options[found].meaning;
+    bool known = false;
+    enum launcher_meaning meaning = meaning_of(launcher, name->text, length, &known);
     struct word value = *name;
     int next = at + 1;
     if (attached)
         value.text = attached;
     bool has_value = attached;
-    if (!attached && meaning != SWITCH && next < c->count && c->list[next].text[0] != '-' &&
-        (found >= 0 || !(ends_with(c->list[next].text, ".py") || launcher_of(c->list[next].text)))) {
+    if (!attached && meaning != LAUNCHER_SWITCH && next < c->count && c->list[next].text[0] != '-' &&
+        (known || !(ends_with(c->list[next].text, ".py") || launchers_find(c->list[next].text)))) {
         value = c->list[next++];
         has_value = true;
     }
-    if (meaning == PAIR)
+    if (meaning == LAUNCHER_PAIR)
         next = next < c->count ? next + 1 : next;
-    bool counts = meaning == NODES || meaning == PER_NODE || meaning == RANKS;
+    bool counts = meaning == LAUNCHER_NODES || meaning == LAUNCHER_PER_NODE || meaning == LAUNCHER_RANKS;
     if (counts && has_value)
         set_number(job, meaning, name, &value);
-    else if (meaning == HOSTS && has_value)
+    else if (meaning == LAUNCHER_HOSTS && has_value)
         read_hosts(job, name, &value, out);
-    else if (launcher == ACCELERATE)
+    else if (meaning == LAUNCHER_PLACES && has_value)
+        read_places(job, name, &value);
+    else if (launcher->keeps)
         for (int i = at; i < next; i++)
-            keep(job, &out->accelerate_options, &c->list[i]);
-    if (launcher == MPIRUN && has_value && !strncmp(value.text, "ppr:", 4)) {
-        value.text =
-            arena_printf(job->facts.arena, "%.*s", (int)strspn(value.text + 4, "0123456789"), value.text + 4);
-        set_number(job, PER_NODE, name, &value);
-    }
+            keep(job, &out->kept, &c->list[i]);
     return next;
 }
 
-/* #SBATCH options are srun's. */
-static void read_batch(struct training_job *job, const struct words *batch)
+static void read_batch(struct training_job *job, const struct launcher *launcher, const struct words *batch)
 {
     struct launch none = {0};
     for (int at = 0; at < batch->count;)
-        at = batch->list[at].text[0] == '-' ? read_option(job, SRUN, batch, at, &none) : at + 1;
+        at = batch->list[at].text[0] == '-' ? read_option(job, launcher, batch, at, &none) : at + 1;
 }
 
-/* What a launcher takes when its options say nothing: torchrun one node with one process. What stands around it starts one of
- * it per node, so that its own numbers replace those. */
-static void begin_launcher(struct training_job *job, enum launcher launcher)
+static void begin_launcher(struct training_job *job, const struct launcher *launcher, struct launch *out)
 {
     struct job_launch *l = &job->launch;
-    const char *names[] = {"", "torchrun", "srun", "mpirun", "deepspeed", "accelerate", "python", "trl"};
-    if (launcher == PYTHON)
-        return;
-    l->launchers = l->launchers ? arena_printf(job->facts.arena, "%s, %s", l->launchers, names[launcher])
-                                : names[launcher];
-    if (launcher == TORCHRUN)
-        *l = (struct job_launch){.launchers = l->launchers, .nodes = 1, .processes_per_node = 1};
-    if (launcher == ACCELERATE)
-        *l = (struct job_launch){.launchers = l->launchers};
-    if (launcher == TRL) /* it calls accelerate */
-        *l = (struct job_launch){.launchers = l->launchers};
-    if (launcher == DEEPSPEED)
-        *l = (struct job_launch){.launchers = l->launchers, .nodes = 1};
+    if (launcher->name)
+        l->launchers = l->launchers ? arena_printf(job->facts.arena, "%s, %s", l->launchers, launcher->name)
+                                    : launcher->name;
+    if (launcher->counts)
+        *l = (struct job_launch){
+            .launchers = l->launchers, .nodes = launcher->nodes, .processes_per_node = launcher->per_node};
+    if (out->met_count < LAUNCHER_MOST_MET)
+        out->met[out->met_count++] = launcher;
 }
 
 /* The program, and what it is given. */
@@ -338,25 +238,24 @@ static void set_program(struct training_job *job, const struct words *command, i
 int launcher_read(struct training_job *job, const struct words *command, const struct words *batch,
                   struct launch *out, struct error *err)
 {
-    enum launcher current = NO_LAUNCHER;
+    const struct launcher *current = NULL;
     bool module = false;
     *out = (struct launch){0};
     for (int at = 0; at < command->count;) {
         const struct word *word = &command->list[at];
-        enum launcher launcher = launcher_of(word->text);
+        const struct launcher *launcher = launchers_find(word->text);
         if (launcher) {
             current = launcher;
             module = false;
-            begin_launcher(job, launcher);
-            if (launcher == SRUN)
-                read_batch(job, batch);
-            out->accelerate = out->accelerate || launcher == ACCELERATE;
+            begin_launcher(job, launcher, out);
+            if (launcher->takes_batch)
+                read_batch(job, launcher, batch);
             at++;
-            at += launcher == ACCELERATE && at < command->count && !strcmp(command->list[at].text, "launch");
-            if (launcher == TRL && at < command->count) {
+            if (launcher->is_program && at < command->count) {
                 set_program(job, command, at, out);
                 return 0;
             }
+            at += launcher->commands && is_called(launcher, command, at - 1);
         } else if (ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
             set_program(job, command, at, out);
             return 0;

@@ -1,17 +1,21 @@
-/* What starts the processes of a job: srun, mpirun, torchrun, deepspeed, accelerate, python, one inside the other. Takes them
- * off a command, counts ranks, and leaves the program with its own options. */
+/* What starts the processes of a job (launchers.h), one inside the other: takes them off a command, counts ranks, and leaves the
+ * program with its own options. */
 #ifndef MEMPLAN_JOBS_LAUNCHER_H
 #define MEMPLAN_JOBS_LAUNCHER_H
 
+#include "jobs/launchers.h"
 #include "jobs/training_job.h"
+
+enum { LAUNCHER_MOST_MET = 8 };
 
 struct launch {
     const char *program;    /* "pretrain_gpt.py", or the module of -m */
     struct word where;      /* of the program */
     struct words arguments; /* the program's */
-    bool accelerate;
-    struct word hosts;                /* the file of them that deepspeed is given; no text: none */
-    struct words accelerate_options; /* those of `accelerate launch` that count no processes */
+    const struct launcher *met[LAUNCHER_MOST_MET]; /* from the outermost on */
+    int met_count;
+    struct word hosts; /* the file of them that a launcher is given; no text: none */
+    struct words kept; /* options of launchers that keep those that count no processes */
 };
 
 /* Whether a command looks like one that starts training, by its launcher or by the name of its program. */
