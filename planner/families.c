@@ -74,25 +74,40 @@ static bool crosses_nodes(const struct cluster *cluster, const struct search_row
     return false;
 }
 
+/* "1.4x slower at best, mostly by bubble"; "1.3x to 1.6x slower, ..." where the best was not found. */
+static void print_slower(const struct search_row *plan, const struct search_row *row, double bound_s,
+                         struct text *out)
+{
+    struct text least = {0}, found = {0};
+    double bound = bound_s / plan->time.total;
+    print_factor(fmax(bound, 1), &least);
+    print_factor(row->time.total / plan->time.total, &found);
+    if (bound_s * (1 + 1.0 / SAME) >= row->time.total || !strcmp(least.data, found.data))
+        text_printf(out, "%s slower at best", found.data);
+    else if ((bound - 1) * SAME >= 0.5)
+        text_printf(out, "%s to %s slower", least.data, found.data);
+    else
+        text_printf(out, "%s slower as far as it was tried", found.data);
+    text_printf(out, ", mostly by %s", slower_part(&plan->time, &row->time));
+    text_free(&least);
+    text_free(&found);
+}
+
 /* `bound_s`: none of them is faster. One that is faster than the plan was left out by a search that gave up. */
 static void explain_row(const struct families *f, const char *name, const struct search_row *row,
                         double bound_s, struct text *out)
 {
     const struct search_row *plan = &f->result->alternatives[0];
-    bool crosses = crosses_nodes(f->request->cluster, row);
     double ratio = row->time.total / plan->time.total;
     struct text differs = {0};
-    text_printf(out, "%s%s: ", name, crosses ? " crosses nodes" : "");
+    text_printf(out, "%s%s: ", name, crosses_nodes(f->request->cluster, row) ? " crosses nodes" : "");
     if (fabs(ratio - 1) * SAME < 0.5) {
         text_add(out, "as fast");
     } else if (ratio < 1) {
         print_factor(1 / ratio, out);
         text_add(out, " faster, found after the search had stopped; ask for it");
     } else {
-        print_factor(ratio, out);
-        text_printf(out, " slower %s, mostly by %s",
-                    bound_s * (1 + 1.0 / SAME) >= row->time.total ? "at best" : "as far as it was tried",
-                    slower_part(&plan->time, &row->time));
+        print_slower(plan, row, bound_s, out);
     }
     explanation_difference(plan, row, &differs);
     if (differs.length && strncmp(name, differs.data, differs.length) != 0)
@@ -116,19 +131,23 @@ static void explain_bound(const struct families *f, const char *name, double bou
     }
 }
 
-/* What is slower even if placing its tensors took no more than their peak need not be built. */
+/* What is slower even if placing its tensors took no more than their peak need not be built, and of what is far from the plan the
+ * best need not be found. */
 static int search_family(const struct families *f, const struct search_request *request,
                          struct search_result *out, struct error *err)
 {
+    static const double far = 1.1;
     struct search_request sketch = *request;
     double plan_s = f->result->alternatives[0].time.total;
-    sketch.by_peak = true;
+    sketch.by_peak = sketch.alone = true;
+    sketch.far_s = far * plan_s;
     if (search_run(&sketch, out, err))
         return -1;
     if (!out->alternative_count || (out->alternatives[0].time.total / plan_s - 1) * SAME >= 0.5)
         return 0;
     search_clear(out);
-    return search_run(request, out, err);
+    sketch.by_peak = false;
+    return search_run(&sketch, out, err);
 }
 
 /* The best of a family, or what comes nearest to fitting, and why it is not the plan. */
@@ -154,7 +173,7 @@ static int try_family(struct families *f, const struct family *family, struct er
     } else {
         struct search_row row;
         bool found;
-        status = nearest_find(&family->request, arena, &row, &found, err);
+        status = nearest_weigh(&family->request, arena, &row, &found, err);
         if (!status && found) {
             text_printf(&text, "%s does not fit: the nearest, %s", family->name, row.reason);
             row.reason = explanation_keep(arena, &text);

@@ -167,29 +167,47 @@ static int predict_nearest(const struct search_request *request, const struct pi
     return status;
 }
 
-/* Builds it, with its set in all layers; its needs as built. */
-static int build_nearest(struct nearest *n, struct search_row *row, struct arena *arena, struct error *err)
+/* With its set in all layers. */
+static void spread(const struct nearest *n, struct search_row *row, struct arena *arena)
 {
     const struct model *model = n->request->model;
-    struct pipeline *pipeline;
+    struct text recompute = {0};
     row->masks = arena_array(arena, (size_t)model->layers, sizeof *row->masks);
     row->chunk_layers = arena_array(arena, (size_t)layout_chunks(&row->layout), sizeof *row->chunk_layers);
     layout_spread_layers(&row->layout, model->layers, row->chunk_layers);
     for (int64_t i = 0; i < model->layers; i++)
         row->masks[i] = n->mask;
+    recompute_print(model, row->masks, &recompute);
+    row->recompute = explanation_keep(arena, &recompute);
+}
+
+/* Its needs as its peak tells them. */
+static void weigh_nearest(const struct nearest *n, struct search_row *row)
+{
+    const struct cluster *cluster = n->request->cluster;
+    int64_t ranks = row->layout.dp * row->layout.tp, first = row->bytes.stage * ranks;
+    row->group = siting_scarcest(cluster, siting_groups(&row->siting, first, first + ranks),
+                                 layout_ranks(&row->layout));
+    row->needed_bytes =
+        row->peak_bytes +
+        prediction_runtime(&cluster->groups[row->group].device, layout_ranks(&row->layout)).bytes;
+}
+
+/* Its needs as built. */
+static int build_nearest(const struct nearest *n, struct search_row *row, struct error *err)
+{
+    const struct model *model = n->request->model;
+    struct pipeline *pipeline;
     struct program_spec spec = {model, &row->layout, row->masks, row->chunk_layers, 0};
     if (pipeline_create(&spec, &pipeline, err))
         return -1;
     int status = predict_nearest(n->request, pipeline, row, err);
-    struct text recompute = {0};
-    recompute_print(model, row->masks, &recompute);
-    row->recompute = explanation_keep(arena, &recompute);
     pipeline_free(pipeline);
     return status;
 }
 
-int nearest_find(const struct search_request *request, struct arena *arena, struct search_row *out,
-                 bool *found, struct error *err)
+static int find(const struct search_request *request, bool always_built, struct arena *arena,
+                struct search_row *out, bool *found, struct error *err)
 {
     struct search_memory *own = request->memory ? NULL : search_memory_open(request);
     struct nearest nearest = {.request = request,
@@ -206,10 +224,26 @@ int nearest_find(const struct search_request *request, struct arena *arena, stru
     *found = nearest.found;
     *out = nearest.row;
     if (*found)
-        status = build_nearest(&nearest, out, arena, err);
+        spread(&nearest, out, arena);
+    if (*found && (always_built || nearest.short_bytes <= 0))
+        status = build_nearest(&nearest, out, err);
+    else if (*found)
+        weigh_nearest(&nearest, out);
     search_memory_close(own);
     if (!*found || status)
         return status;
     out->reason = explanation_need(request, out, arena);
     return 0;
+}
+
+int nearest_find(const struct search_request *request, struct arena *arena, struct search_row *out,
+                 bool *found, struct error *err)
+{
+    return find(request, true, arena, out, found, err);
+}
+
+int nearest_weigh(const struct search_request *request, struct arena *arena, struct search_row *out,
+                  bool *found, struct error *err)
+{
+    return find(request, false, arena, out, found, err);
 }

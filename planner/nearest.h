@@ -10,4 +10,8 @@
 int nearest_find(const struct search_request *request, struct arena *arena, struct search_row *out, bool *found,
                  struct error *err);
 
+/* The same, but not built where its peak by itself has no room: then it needs what is said at least, and its time is 0. */
+int nearest_weigh(const struct search_request *request, struct arena *arena, struct search_row *out, bool *found,
+                  struct error *err);
+
 #endif

@@ -42,6 +42,7 @@ struct search {
     int64_t budget;    /* items of schedules to be replayed */
     int64_t effort;    /* left, of all that is done */
     int64_t most_effort;
+    int64_t overdraft;    /* how far below 0 effort may go */
     int64_t most_sitings; /* of a shape */
     struct error *err;
 };
@@ -96,7 +97,17 @@ enum {
  * as much when there is no plan yet. */
 static bool is_spent(const struct search *s)
 {
-    return s->effort <= (s->row_count ? -1 : -3) * s->most_effort;
+    return s->effort <= (s->row_count ? -1 : -3) * s->overdraft;
+}
+
+/* What is left is far from what was asked for. */
+static void spend_little(struct search *s)
+{
+    enum { LITTLE = MOST_EFFORT / 256 };
+    int64_t effort = min_i64(s->effort, LITTLE);
+    s->most_effort -= s->effort - effort;
+    s->effort = effort;
+    s->overdraft = min_i64(s->overdraft, LITTLE);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- rows */
@@ -106,13 +117,25 @@ static bool same_shape(const struct layout *a, const struct layout *b)
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->micro_batch == b->micro_batch;
 }
 
+static int most_rows(const struct search *s)
+{
+    return s->request->alone ? 1 : MOST_ROWS;
+}
+
+/* No plan that takes as long is of interest. */
+static double asked_limit(const struct search_request *request)
+{
+    return request->limit_s > 0 ? request->limit_s : INFINITY;
+}
+
 /* A plan of this shape must be faster than this to be of interest. */
 static double row_limit(const struct search *s, const struct layout *layout)
 {
     for (int i = 0; i < s->row_count; i++)
         if (same_shape(&s->rows[i].layout, layout))
             return s->rows[i].time.total;
-    return s->row_count < MOST_ROWS ? INFINITY : s->rows[MOST_ROWS - 1].time.total;
+    int most = most_rows(s);
+    return s->row_count < most ? asked_limit(s->request) : s->rows[most - 1].time.total;
 }
 
 /* Puts the row in its place, instead of a slower one of its shape. */
@@ -124,7 +147,7 @@ static void add_row(struct search *s, const struct search_row *row)
     for (int i = 0; i < s->row_count; i++)
         if (!same_shape(&s->rows[i].layout, &row->layout))
             s->rows[kept++] = s->rows[i];
-    s->row_count = kept < MOST_ROWS ? kept : MOST_ROWS - 1;
+    s->row_count = kept < most_rows(s) ? kept : most_rows(s) - 1;
     while (at < s->row_count && s->rows[at].time.total <= row->time.total)
         at++;
     memmove(&s->rows[at + 1], &s->rows[at], (size_t)(s->row_count - at) * sizeof *s->rows);
@@ -376,7 +399,7 @@ static int compose(struct search *s, struct node *node)
     s->result->count.composed++;
     if (bound_s < s->best_s)
         status = improve(s, &candidate, bound_s);
-    if (!status && bound_s < limit_s)
+    if (!status && bound_s < limit_s && !s->request->alone)
         status = try_once(s, &candidate);
     close_candidate(&candidate);
     return status;
@@ -472,11 +495,15 @@ static int run_search(struct search *s)
     int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
     while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0) {
         struct node node = pop(s);
+        if (s->request->far_s > 0 && node.bound_s >= s->request->far_s)
+            spend_little(s);
         if (is_spent(s)) {
             s->unproved_s = fmin(s->unproved_s, node.bound_s);
             break;
         }
         if (node.bound_s >= s->best_s) {
+            if (s->request->alone)
+                break;
             more_nodes--;
             if (composed_until == INT64_MAX)
                 composed_until = s->result->count.composed + MORE_COMPOSED;
@@ -567,7 +594,8 @@ static int search_shapes(struct search *s)
         return -1;
     space_shapes(s->request, most_tp, file_shape, s);
     int status = run_search(s);
-    if (!status && !s->row_count && isinf(s->unproved_s) && 2 * node_ranks < s->request->model->heads) {
+    if (!status && !s->row_count && isinf(s->unproved_s) && isinf(asked_limit(s->request)) &&
+        2 * node_ranks < s->request->model->heads) {
         s->heap_count = 0;
         space_shapes(s->request, s->request->model->heads, file_shape, s);
         status = run_search(s);
@@ -637,12 +665,13 @@ int search_run(const struct search_request *request, struct search_result *out, 
     struct search s = {.request = request,
                        .result = out,
                        .memory = own ? own : request->memory,
-                       .best_s = request->limit_s > 0 ? request->limit_s : INFINITY,
+                       .best_s = asked_limit(request),
                        .peak_s = INFINITY,
                        .unproved_s = INFINITY,
                        .budget = MOST_ITEMS / parts,
                        .effort = MOST_EFFORT / parts,
                        .most_effort = MOST_EFFORT / parts,
+                       .overdraft = MOST_EFFORT / parts,
                        .most_sitings = MOST_SITINGS,
                        .err = err};
     s.bounds = bounds_open(request->model);

@@ -36,7 +36,9 @@ struct search_request {
     /* How much is spent before the best so far is taken, as a part of what there is: 8 spends an eighth of it; 0: all. It counts
      * what is done, not the clock, so that answers are the same on all machines. */
     int64_t effort_parts;
+    bool alone;     /* only the fastest plan is wanted, and no other shapes that come near */
     double limit_s; /* only plans with a faster step are sought; 0: any */
+    double far_s;   /* where none is shorter than this, little more is spent: the best is wanted roughly; 0: never */
     bool by_peak; /* what has room at its peak is taken to fit, and nothing is built: for answers that are bounds */
     struct search_memory *memory; /* of several searches (search_memory.h); NULL: nothing is known yet */
 };

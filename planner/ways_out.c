@@ -7,11 +7,15 @@
 
 enum { UNLOCK_PARTS = 4 }; /* each search here has this part of what a search may spend */
 
-/* By how much a plan for the request is faster than one that takes `plan_s`; *out is the caller's. */
-static int find_gain(const struct search_request *request, double plan_s, struct search_result *out,
-                     double *gain, struct error *err)
+/* A plan for the request in less than `limit_s`; *gain is by how much it is faster than one of `plan_s`, 0: there is none. *out is the
+ * caller's. */
+static int find_faster(struct search_request request, double plan_s, double limit_s,
+                       struct search_result *out, double *gain, struct error *err)
 {
-    if (search_run(request, out, err))
+    request.alone = true;
+    request.limit_s = limit_s;
+    request.effort_parts = UNLOCK_PARTS;
+    if (search_run(&request, out, err))
         return -1;
     *gain = out->alternative_count ? plan_s / out->alternatives[0].time.total - 1 : 0;
     return 0;
@@ -23,23 +27,15 @@ int ways_out_faster(const struct search_request *request, const struct search_re
     /* Shares of the capacity; less than 1% is not worth saying. */
     static const double shares[] = {0.05, 0.25}, worth = 0.01;
     double plan_s = result->alternatives[0].time.total, gain = 0;
-    for (int i = 0; i < 2 && gain <= worth; i++) {
+    for (int i = 0; i < 2 && !(gain > 0); i++) {
         int64_t bytes = (int64_t)((double)request->cluster->groups[0].device.capacity_bytes * shares[i]);
         struct cluster cluster = cluster_with_memory(request->cluster, bytes);
         struct search_request more = *request;
         struct search_result own;
         more.cluster = &cluster;
-        more.effort_parts = UNLOCK_PARTS;
-        more.by_peak = true;
-        if (find_gain(&more, plan_s, &own, &gain, err))
+        if (find_faster(more, plan_s, plan_s / (1 + worth), &own, &gain, err))
             return -1;
-        if (gain > worth) { /* at most: is it so when it is built? */
-            search_clear(&own);
-            more.by_peak = false;
-            if (find_gain(&more, plan_s, &own, &gain, err))
-                return -1;
-        }
-        if (gain > worth) {
+        if (gain > 0) {
             char text[UNITS_TEXT];
             text_printf(out, "with %s more per rank %.1f%% faster: ", units_format_bytes(bytes, text),
                         100 * gain);
