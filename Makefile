@@ -44,7 +44,7 @@ PAGE_OBJ := $(if $(PAGE_PARTS),$(BUILD)/reports/html_assets.o)
 CLI_SRC  := $(sort $(filter-out $(CUDA_C),$(wildcard cli/*.c)))
 # One rank of what check-mpi runs, a program of its own.
 LAUNCHED := tests/comm/launched_ranks
-TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
+TEST_SRC := $(sort $(filter-out tests/torch/% tests/cuda/% tests/ptx/% $(LAUNCHED).c,$(wildcard tests/*.c tests/*/*.c)))
 # What check-torch compares with PyTorch is made by a program of its own.
 DUMP_STEP := tests/torch/dump_step
 SCORE_SRC := $(sort $(wildcard bench/score/*.c))

@@ -1,5 +1,6 @@
-# The CUDA back end, in two ways: libmemplan_cuda.so for GPUs, its kernels by nvcc; and libmemplan_cuda_emulated.so for tests
-# on the host, where the kernels are compiled behind tests/cuda/cuhost.h and doubles stand in for CUDA's libraries.
+# The CUDA back end, in three ways: libmemplan_cuda.so for GPUs, its kernels by nvcc; libmemplan_cuda_emulated.so for tests
+# on the host, where the kernels are compiled behind tests/cuda/cuhost.h and doubles stand in for CUDA's libraries; and
+# libmemplan_cuda_ptx.so, the same with the PTX that nvcc makes of the kernels, interpreted (tests/ptx).
 # Included by the Makefile, whose settings and rules it uses.
 
 NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
@@ -96,8 +97,45 @@ $(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/emulated.stamp
 
 $(BUILD)/emulated.stamp: TEXT = $(EMULATE)
 
+# ---- nvcc's PTX, interpreted ----
+
+# As it is for GPUs, but PTX for both architectures, which the interpreter can read; and no assembling, so it is quick.
+PTX_NVCC = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra --no-compress \
+	-gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=compute_90 -I.
+# Every operation's own rounding counts: nothing contracted, nothing fast.
+PTX_CXX  = $(CXX) -std=c++17 -D_GNU_SOURCE -g -O3 -march=native -ffp-contract=off -Wall -Wextra $(WERROR) -fPIC -I. $(CUDA_HEADERS) $(SANITIZE)
+PTX_KERNELS  := $(CUDA_KERNELS:%.cu=$(BUILD)/ptx/%.cu.o)
+PTX_OBJ      := $(patsubst %.cc,$(BUILD)/ptx/%.cc.o,$(wildcard tests/ptx/ptx_*.cc))
+PTX_TEST_OBJ := $(patsubst %.cc,$(BUILD)/ptx/%.cc.o,$(wildcard tests/ptx/test_*.cc)) \
+	$(call obj,$(filter-out %/gpu/machine_gpu.c,$(GPU_TEST_SRC)) $(wildcard tests/cuda/double_*.c tests/ptx/*.c) $(CUDA_C))
+PTX_TESTS    := $(if $(and $(NVCC),$(CUDA_HEADERS)),$(BUILD)/run-ptx-tests $(BUILD)/libmemplan_cuda_ptx.so)
+
+## check-ptx: the PTX that nvcc makes of every kernel, interpreted and compared; skipped where there is no nvcc
+check-ptx: $(PTX_TESTS)
+
+$(BUILD)/run-ptx-tests: $(PTX_TEST_OBJ) $(PTX_OBJ) $(PTX_KERNELS) $(BUILD)/libmemplan.a
+	@echo "LINK $@"
+	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LDLIBS)
+
+$(BUILD)/libmemplan_cuda_ptx.so: $(PTX_OBJ) $(PTX_KERNELS) $(BUILD)/pic/tests/ptx/ptx_doubles.o $(CUDA_PIC) $(CUDA_DOUBLES)
+	@echo "LINK $@"
+	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
+
+$(BUILD)/ptx/%.cu.o: %.cu $(BUILD)/ptx.stamp
+	@mkdir -p $(@D) && echo "NVCC $< (PTX)"
+	$(Q)$(PTX_NVCC) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(BUILD)/ptx/%.cc.o: %.cc $(BUILD)/ptx.stamp $(BUILD)/native.stamp
+	@mkdir -p $(@D) && echo "CXX  $<"
+	$(Q)$(PTX_CXX) -MMD -MP -c -o $@ $<
+
+$(BUILD)/ptx.stamp: TEXT = $(PTX_NVCC) $(PTX_CXX)
+
+$(call obj,$(wildcard tests/ptx/*.c)): private COMPILE += $(CUDA_HEADERS)
+
 comma := ,
 
--include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d)
+-include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) \
+	$(PTX_TEST_OBJ:.o=.d) $(PTX_OBJ:.o=.d) $(PTX_KERNELS:.o=.d)
 
 .PHONY: cuda gpu-tests check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile check-gpu

@@ -3,15 +3,10 @@
 #include "tests/cuda/cuhost.h"
 
 #include "kernels/cuda/launch.cuh"
-
-extern "C" {
-#include "tests/test.h"
-}
+#include "tests/cuda/last_words.h"
 
 #include <cstdlib>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 static void in_all_orders(const std::function<void()> &body)
@@ -20,29 +15,6 @@ static void in_all_orders(const std::function<void()> &body)
         cuhost_set_order(static_cast<enum cuhost_order>(order));
         body();
     }
-}
-
-/* What a child prints to stderr before it dies of `body`. */
-static std::string last_words(const std::function<void()> &body)
-{
-    int ends[2];
-    ASSERT_INT(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        body();
-        _exit(0);
-    }
-    close(ends[1]);
-    std::string words;
-    char buffer[4096];
-    for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
-        words.append(buffer, static_cast<size_t>(got));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    ASSERT_MSG(!WIFEXITED(status) || WEXITSTATUS(status) != 0, "the kernel ended well");
-    return words;
 }
 
 static void expect_words(const char *words, const std::function<void()> &body)
