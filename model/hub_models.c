@@ -2,7 +2,7 @@
  * these files (the presets of mlc-llm, the configurations of litgpt 0.5.13 and of torchtune 0.6.1, the defaults and examples of
  * transformers 4.57.6), and each count of parameters that they lead to is the published one: tests/jobs/test_hub_models.c.
  * Epsilons of norms and longest texts, which decide no count, are in some rows from the models' pages alone. Models whose layers
- * no rule is about (Gemma, Falcon, OPT) are left out. */
+ * no rule is about are left out. */
 #include "model/hub_models.h"
 
 #include <string.h>
@@ -75,6 +75,30 @@ enum { NAMES_OF_ONE = 8 };
 #define NEOX(L, C, H, F, V, T)                                                                               \
     SIZES("gpt_neox", L, C, H, F, V, T)                                                                      \
     ",\"hidden_act\":\"gelu\",\"layer_norm_eps\":1e-05,\"rotary_pct\":0.25" FP16 "}"
+
+#define GPTJ(L, C, H, V)                                                                                     \
+    "{\"model_type\":\"gptj\",\"n_layer\":" #L ",\"n_embd\":" #C ",\"n_head\":" #H ",\"vocab_size\":" #V     \
+    ",\"n_positions\":2048,\"rotary_dim\":64,\"activation_function\":\"gelu_new\","                          \
+    "\"tie_word_embeddings\":false}"
+
+#define PHI(L, C, F) SIZES("phi", L, C, 32, F, 51200, 2048) ",\"partial_rotary_factor\":0.5" FP16 "}"
+
+#define GEMMA(TYPE, L, C, H, K, D, F, V, MORE)                                                               \
+    SIZES(TYPE, L, C, H, F, V, 8192) ",\"num_key_value_heads\":" #K HEAD_SIZE(D) MORE "}"
+#define CAPPED ",\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0"
+
+#define FALCON(L, C, H, MORE)                                                                                \
+    "{\"model_type\":\"falcon\",\"num_hidden_layers\":" #L ",\"hidden_size\":" #C                            \
+    ",\"num_attention_heads\":" #H ",\"vocab_size\":65024,\"bias\":false,\"alibi\":false,"                   \
+    "\"parallel_attn\":true" BF16 MORE "}"
+
+#define OPT(L, C, H, F)                                                                                      \
+    "{\"model_type\":\"opt\",\"num_hidden_layers\":" #L ",\"hidden_size\":" #C                               \
+    ",\"num_attention_heads\":" #H ",\"ffn_dim\":" #F ",\"vocab_size\":50272" FP16 "}"
+
+#define BLOOM(L, C, H)                                                                                       \
+    "{\"model_type\":\"bloom\",\"n_layer\":" #L ",\"hidden_size\":" #C ",\"n_head\":" #H                     \
+    ",\"vocab_size\":250880" FP16 "}"
 
 static const struct {
     const char *names[NAMES_OF_ONE];
@@ -213,6 +237,39 @@ static const struct {
     {{"EleutherAI/pythia-6.9b", "EleutherAI/pythia-6.9b-deduped"}, NEOX(32, 4096, 32, 16384, 50432, 2048)},
     {{"EleutherAI/pythia-12b", "EleutherAI/pythia-12b-deduped"}, NEOX(36, 5120, 40, 20480, 50688, 2048)},
     {{"EleutherAI/gpt-neox-20b"}, NEOX(44, 6144, 64, 24576, 50432, 2048)},
+    {{"EleutherAI/gpt-j-6b", "EleutherAI/gpt-j-6B"}, GPTJ(28, 4096, 16, 50400)},
+
+    {{"microsoft/phi-1", "microsoft/phi-1_5"}, PHI(24, 2048, 8192)},
+    {{"microsoft/phi-2"}, PHI(32, 2560, 10240)},
+
+    {{"google/gemma-2b", "google/gemma-2b-it"}, GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, 256000, BF16)},
+    {{"google/gemma-7b", "google/gemma-7b-it"}, GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, 256000, BF16)},
+    {{"google/gemma-2-2b"}, GEMMA("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, FP32 CAPPED)},
+    {{"google/gemma-2-2b-it"}, GEMMA("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, BF16 CAPPED)},
+    {{"google/gemma-2-9b"}, GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, FP32 CAPPED)},
+    {{"google/gemma-2-9b-it"}, GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, BF16 CAPPED)},
+    {{"google/gemma-2-27b"}, GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864, 256000, FP32 CAPPED)},
+    {{"google/gemma-2-27b-it"}, GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864, 256000, BF16 CAPPED)},
+    {{"google/gemma-3-1b-pt", "google/gemma-3-1b-it"},
+     GEMMA("gemma3_text", 26, 1152, 4, 1, 256, 6912, 262144, BF16)},
+
+    {{"tiiuae/falcon-7b", "tiiuae/falcon-7b-instruct"}, FALCON(32, 4544, 71, "")},
+    {{"tiiuae/falcon-40b", "tiiuae/falcon-40b-instruct"},
+     FALCON(60, 8192, 128, ",\"new_decoder_architecture\":true,\"num_kv_heads\":8")},
+
+    {{"facebook/opt-125m"}, OPT(12, 768, 12, 3072)},
+    {{"facebook/opt-1.3b"}, OPT(24, 2048, 32, 8192)},
+    {{"facebook/opt-2.7b"}, OPT(32, 2560, 32, 10240)},
+    {{"facebook/opt-6.7b"}, OPT(32, 4096, 32, 16384)},
+    {{"facebook/opt-13b"}, OPT(40, 5120, 40, 20480)},
+    {{"facebook/opt-30b"}, OPT(48, 7168, 56, 28672)},
+
+    {{"bigscience/bloom-560m", "bigscience/bloomz-560m"}, BLOOM(24, 1024, 16)},
+    {{"bigscience/bloom-1b1", "bigscience/bloomz-1b1"}, BLOOM(24, 1536, 16)},
+    {{"bigscience/bloom-1b7", "bigscience/bloomz-1b7"}, BLOOM(24, 2048, 16)},
+    {{"bigscience/bloom-3b", "bigscience/bloomz-3b"}, BLOOM(30, 2560, 32)},
+    {{"bigscience/bloom-7b1", "bigscience/bloomz-7b1"}, BLOOM(30, 4096, 32)},
+    {{"bigscience/bloom", "bigscience/bloomz"}, BLOOM(70, 14336, 112)},
 };
 
 enum { MODELS = sizeof models / sizeof models[0] };
