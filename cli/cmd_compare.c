@@ -1,8 +1,9 @@
-/* memplan compare: a plan against a run, or a run against a run. */
+/* memplan compare: a plan against a run, or two plans or two runs side by side. */
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
+#include "cli/planned_pair.h"
 #include "reports/compare.h"
 
 #include <inttypes.h>
@@ -33,13 +34,13 @@ static const struct option_spec options[] = {
 
 static const struct command_spec spec = {
     .name = "compare",
-    .summary = "plan against run, or run against run, to the byte",
-    .usage = "compare PLAN.JSON|RUN.DB RUN.DB",
+    .summary = "plan against run, or two plans or two runs, to the byte",
+    .usage = "compare PLAN.JSON|RUN.DB PLAN.JSON|RUN.DB",
     .about = "Sets what was predicted beside what the device's ledger measured, by rank and role; or two "
-             "runs side by side, "
+             "plans side by side, with layout, memory and the parts of a step; or two runs, "
              "with the layers and tensors that changed. A plan and its run differ by 0 bytes; else the exit "
              "status is 1.",
-    .examples = {"memplan compare plan.json run.db", "memplan compare before.db after.db"},
+    .examples = {"memplan compare plan.json run.db", "memplan compare before.json after.json"},
     .options = options,
     .min_operands = 2,
     .max_operands = 2,
@@ -89,46 +90,60 @@ static int write_comparison(const struct comparison *comparison, const struct ou
 }
 
 /* An option that would change nothing is a misunderstanding. */
-static int check_options(const char *const operands[], const struct compare_options *o, bool from_plan,
+static int check_options(const char *const operands[], const struct compare_options *o, int plans,
                          struct error *err)
 {
-    if (configuration_is_plan(operands[1]))
+    if (plans == 2 && (o->run || o->before || o->drift))
+        return error_set(err, "%s is for a recording, and %s and %s are plans; leave it out",
+                         o->run      ? "--run"
+                         : o->before ? "--before"
+                                     : "--drift",
+                         operands[0], operands[1]);
+    if (plans == 1 && o->before)
         return error_set(err,
-                         "%s is a plan, and what it is compared with is a run; write memplan compare %s %s",
-                         operands[1], operands[1], from_plan ? "RUN.DB" : operands[0]);
-    if (from_plan && o->before)
-        return error_set(
-            err, "--before %" PRId64 " picks a run of the first database, and %s is a plan; leave it out",
-            o->before, operands[0]);
-    if (!from_plan && o->drift)
+                         "--before %" PRId64
+                         " picks a run of the first of two databases, and %s is a plan; use --run",
+                         o->before, operands[0]);
+    if (!plans && o->drift)
         return error_set(err, "--drift is for a plan against a run, and %s is a recording; leave it out",
                          operands[0]);
     return 0;
 }
 
-static int compare(const char *const operands[], const struct compare_options *o, struct error *err)
+/* Of a plan, which is first, and a recording, or of two recordings. */
+static int compare_run(const char *const operands[], const struct compare_options *o, bool from_plan,
+                       const struct output_choice *choice, struct error *err)
 {
     struct store *store;
     int64_t run_id;
     struct comparison comparison;
     struct pipeline *pipeline = NULL;
-    struct output_choice choice;
-    bool from_plan = configuration_is_plan(operands[0]);
-    if (output_choose(o->output, o->json, &choice, err) || check_options(operands, o, from_plan, err))
-        return -1;
     if (open_run(operands[1], o->run, &store, &run_id, err))
         return -1;
     struct arena *arena = arena_create();
     int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &pipeline, err)
                            : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
     if (!status)
-        status = write_comparison(&comparison, &choice, arena, err);
+        status = write_comparison(&comparison, choice, arena, err);
     if (!status && !comparison.runs)
         status = comparison.max_error_bytes > o->drift;
     arena_free(arena);
     pipeline_free(pipeline);
     store_close(store);
     return status;
+}
+
+/* A plan and a run may be named in either order. */
+static int compare(const char *const operands[], const struct compare_options *o, struct error *err)
+{
+    struct output_choice choice;
+    bool first = configuration_is_plan(operands[0]), second = configuration_is_plan(operands[1]);
+    bool turned = second && !first;
+    const char *const ordered[2] = {operands[turned], operands[!turned]};
+    if (output_choose(o->output, o->json, &choice, err) || check_options(ordered, o, first + second, err))
+        return -1;
+    return first && second ? planned_pair_compare(ordered, &choice, err)
+                           : compare_run(ordered, o, first || second, &choice, err);
 }
 
 static int run(int argc, char **argv, struct error *err)

@@ -247,6 +247,13 @@ void document_of_answer(const struct report *page, const json_t *answer, const s
         .arena = arena, .breakdown = *breakdown, .summary = page, .page = page, .answer = answer};
 }
 
+void document_of_plans(const struct comparison *peaks, const struct report *page, const json_t *answer,
+                       struct arena *arena, struct document *out)
+{
+    *out = (struct document){
+        .arena = arena, .comparison = peaks, .summary = page, .page = page, .answer = answer};
+}
+
 void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out)
 {
     const struct report *report = compare_report(comparison, arena);

@@ -36,7 +36,7 @@ struct document {
     int64_t memory_count;
     const struct timeline *timeline;     /* NULL: none recorded, none foretold */
     const struct candidates *candidates; /* NULL: none given */
-    const json_t *answer; /* what JSON says instead of the breakdown; NULL: that */
+    const json_t *answer; /* what JSON says instead of the breakdown or the comparison; NULL: that */
 };
 
 /* Everything lives as long as the arena. `rank` -1: the one with the highest peak; `step` of the timeline: see spans.h. */
@@ -60,6 +60,10 @@ void document_of_plan(const struct document_plan *plan, const struct document_ne
  * headline), advice, by_role, peak_bytes, capacity_bytes, ranks, stages. */
 void document_of_answer(const struct report *page, const json_t *answer, const struct breakdown *breakdown,
                         struct arena *arena, struct document *out);
+
+/* Of two plans: all is borrowed, the answer for as long as the document is written. */
+void document_of_plans(const struct comparison *peaks, const struct report *page, const json_t *answer,
+                       struct arena *arena, struct document *out);
 
 /* Borrows the comparison. */
 void document_of_comparison(const struct comparison *comparison, struct arena *arena, struct document *out);

@@ -4,9 +4,9 @@
 static int write_json(const struct document *document, enum ink ink, struct text *out, struct error *err)
 {
     (void)ink, (void)err;
-    json_t *object = document->comparison ? compare_to_json(document->comparison)
-                     : document->answer   ? json_deep_copy(document->answer)
-                                          : breakdown_to_json(&document->breakdown);
+    json_t *object = document->answer       ? json_deep_copy(document->answer)
+                     : document->comparison ? compare_to_json(document->comparison)
+                                            : breakdown_to_json(&document->breakdown);
     jsonfile_print(object, out);
     json_decref(object);
     return 0;
