@@ -1,8 +1,9 @@
-/* Where the micro-batches of a pipeline lie, of which several are under way at once.
+/* Where the micro-batches of a pipeline lie, of which several are under way at once. In lanes (pipeline_lanes.c), and where
+ * those leave much or a stage is too deep for them, in what is lower of two older ways.
  *
  * In slots: a slot has the frames of all instances of one chunk for one micro-batch, each instance's above the one before.
  * What is not kept lies in its slot too where that is tall enough, below the frames that are not yet or no longer in use; of
- * the last instances of a chunk it is moved above d, which lies above all slots. That costs nothing while all slots are
+ * the last instances of a chunk it is moved above d, which lies above all slots. That costs little while all slots are
  * equally tall, and three offsets a micro-batch say it all.
  *
  * Where slots of different sizes take turns, each leaves room that no other fills. Then every tensor of every micro-batch has
@@ -111,7 +112,10 @@ static void place_in_slots(struct program *p, int64_t base)
         for (int64_t pair = 0; pair < p->chunk_count * p->micro_batches; pair++)
             p->slots[frame][pair] += base;
     p->moved_offset = p->stream_offset + round_up(program_buffer(p, BUFFER_SEND, 0).bytes, ARENA_ALIGN);
-    p->arena_bytes = p->moved_offset + room;
+    if (p->moved_offset + room < p->arena_bytes) {
+        program_free_lanes(p);
+        p->arena_bytes = p->moved_offset + room;
+    }
     schedule_free(schedule);
     free(slot_bytes);
 }
@@ -173,6 +177,7 @@ static void consider(struct program *p, int64_t *places, int64_t top, int64_t ro
         free(places);
         return;
     }
+    program_free_lanes(p);
     free(p->places);
     p->places = places;
     p->place_rows = rows;
@@ -243,18 +248,23 @@ static void place_repeating(struct program *p, int64_t base, int64_t rows)
     p->period = period;
 }
 
-/* Slots that cost less than a fiftieth are left alone: what is found by tensor may be lower still, but is found slowly. */
+/* What costs less than a fiftieth is left alone: what is found by tensor may be lower still, but is found slowly. */
 static bool is_fair(const struct program *p)
 {
     return p->arena_bytes <= p->peak_bytes + p->peak_bytes / 50;
 }
 
-/* Up to MANY tensors are packed one by one in the order of time, up to FEW in many orders. */
+/* Lanes compare the tensors of a micro-batch with each other, of which there may be LANED. Up to MANY tensors are packed one
+ * by one in the order of time, up to FEW in many orders. */
 void pipeline_place(struct program *p, int64_t base)
 {
-    enum { FEW = 12000, MANY = 1 << 16, ORDERS = 100, TURNS = 4 };
+    enum { LANED = 4096, FEW = 12000, MANY = 1 << 16, ORDERS = 100, TURNS = 4 };
     int64_t few = FEW / p->tensors_per_micro_batch, many = MANY / p->tensors_per_micro_batch;
-    place_in_slots(p, base);
+    p->arena_bytes = INT64_MAX;
+    if (p->tensors_per_micro_batch <= LANED)
+        pipeline_lanes_place(p, base);
+    if (!is_fair(p))
+        place_in_slots(p, base);
     if (!is_fair(p) && p->micro_batches <= many) {
         int64_t top, *places = pack_tensors(p, base, p->micro_batches <= few ? ORDERS : 0, &top);
         consider(p, places, top, p->micro_batches);

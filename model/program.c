@@ -238,6 +238,7 @@ void program_free(struct program *p)
     for (int frame = 0; frame < FRAMES; frame++)
         free(p->slots[frame]);
     free(p->places);
+    program_free_lanes(p);
     free(p);
 }
 

@@ -90,9 +90,21 @@ struct program {
      * slot with room for the frames of all instances of the chunk. */
     int64_t *slots[FRAMES];
     int64_t slot_micro_batches; /* 1 when one micro-batch ends before the next begins, else all */
-    /* Instead of all that, in some pipelines: rows of offsets of the passing tensors of a micro-batch, by id; NULL: none.
+    /* Instead of all that, in a few pipelines: rows of offsets of the passing tensors of a micro-batch, by id; NULL: none.
      * Where there are fewer rows than micro-batches, those from `repeated` on repeat `period` rows, up to the last ones. */
     int64_t *places, place_rows, repeated, period;
+    /* And in nearly all: lanes of equally tall slots (lanes.h), and in which lane and where in its
+     * slot the passing tensors of lane_period micro-batches lie, by id; the micro-batches after them do likewise. */
+    struct program_lane {
+        int64_t base, height;
+        int32_t *slots; /* by chunk and micro-batch, as above, which slot it has; NULL: there is one */
+    } *lanes;           /* NULL: none */
+    struct lane_place {
+        int lane;
+        int64_t offset;
+    } *lane_places;
+    int lane_count;
+    int64_t lane_period;
 
     /* The answer. Bytes are those of tensors alive; arena_bytes is the placed peak: one allocation that holds them all. */
     int64_t persistent_bytes; /* parameters, gradients, optimizer, scalars: there before and after every step */

@@ -8,6 +8,9 @@
 void program_place(struct program *program);
 /* Of a pipeline's stage: what passes with micro-batches, from `base` on. */
 void pipeline_place(struct program *program, int64_t base);
+/* The same in lanes; leaves what there is where that is not lower. */
+void pipeline_lanes_place(struct program *program, int64_t base);
+void program_free_lanes(struct program *program); /* it then has none */
 /* Stacks the frames of a chunk's runs; slot_bytes: how tall they are. */
 void program_stack_frames(struct program *program, const struct chunk *chunk, int64_t slot_bytes[FRAMES]);
 /* Elements that lie in memory of one state of a parameter. */

@@ -10,6 +10,8 @@
 #include "base/arena.h"
 #include "base/checked.h"
 
+#include <stdlib.h>
+
 static int64_t padded(int64_t bytes)
 {
     return round_up(bytes, ARENA_ALIGN);
@@ -139,11 +141,33 @@ static int64_t place_row(const struct program *p, int64_t micro_batch)
     return p->repeated + (micro_batch - p->repeated) % p->period;
 }
 
+void program_free_lanes(struct program *p)
+{
+    for (int i = 0; i < p->lane_count; i++)
+        free(p->lanes[i].slots);
+    free(p->lanes);
+    free(p->lane_places);
+    p->lanes = NULL;
+    p->lane_places = NULL;
+    p->lane_count = 0;
+}
+
+static int64_t offset_in_lane(const struct program *p, int64_t instance, int64_t micro_batch, int index)
+{
+    int64_t row = micro_batch % p->lane_period * p->tensors_per_micro_batch;
+    const struct lane_place *place = &p->lane_places[row + program_passing_number(p, instance, index)];
+    const struct program_lane *lane = &p->lanes[place->lane];
+    int64_t pair = program_chunk(p, instance) * p->micro_batches + micro_batch;
+    return lane->base + (lane->slots ? lane->slots[pair] * lane->height : 0) + place->offset;
+}
+
 int64_t program_offset(const struct program *p, int64_t instance, int64_t micro_batch, int index)
 {
     const struct run *run = program_run(p, instance);
     const struct block *block = &p->blocks[run->block];
     const struct tensor *t = &block->tensors[index];
+    if (p->lanes)
+        return offset_in_lane(p, instance, micro_batch, index);
     if (p->places)
         return p->places[place_row(p, micro_batch) * p->tensors_per_micro_batch +
                          program_passing_number(p, instance, index)];

@@ -132,7 +132,7 @@ TEST(placement_bare_ends, "nothing overlaps where the embedding or the head is a
  * micro-batches keep must not lie across it. */
 static void check_pipelines(bool large)
 {
-    int stages = 0, loose = 0;
+    int stages = 0, above_1 = 0, above_3 = 0;
     for (uint64_t seed = 5000; seed < 5600; seed++) {
         struct configuration c;
         struct pipeline *pipeline = configuration_pipeline(seed, large, false, &c);
@@ -145,22 +145,25 @@ static void check_pipelines(bool large)
                        "%s stage %d: arena %lld, peak %lld", p->model.name, stage, (long long)p->arena_bytes,
                        (long long)p->peak_bytes);
             ASSERT(p->arena_bytes >= p->peak_bytes);
-            loose += p->arena_bytes > p->peak_bytes + p->peak_bytes * 3 / 100 + align;
+            above_1 += p->arena_bytes > p->peak_bytes + p->peak_bytes / 100 + align;
+            above_3 += p->arena_bytes > p->peak_bytes + p->peak_bytes * 3 / 100 + align;
             stages++;
         }
         pipeline_free(pipeline);
     }
-    ASSERT_MSG(loose * 20 <= stages, "%d of %d stages are more than 3%% above their peak", loose, stages);
+    ASSERT_MSG(above_1 * 20 <= stages, "%d of %d stages are more than 1%% above their peak", above_1, stages);
+    ASSERT_MSG(above_3 * 100 <= stages, "%d of %d stages are more than 3%% above their peak", above_3,
+               stages);
 }
 
 TEST(placement_pipelines_small, "in 600 small random pipelines nothing overlaps on any stage; 95% are within "
-                                "3% of the peak and alignment")
+                                "1% of the peak and alignment, 99% within 3%")
 {
     check_pipelines(false);
 }
 
-TEST(placement_pipelines_large,
-     "in 600 large random pipelines nothing overlaps on any stage; 95% are within 3% of the peak")
+TEST(placement_pipelines_large, "in 600 large random pipelines nothing overlaps on any stage; 95% are within "
+                                "1% of the peak, 99% within 3%")
 {
     check_pipelines(true);
 }
