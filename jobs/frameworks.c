@@ -1,13 +1,15 @@
 #include "jobs/frameworks.h"
 
 #include "jobs/hf.h"
+#include "jobs/llamafactory.h"
 #include "jobs/megatron.h"
 #include "jobs/titan.h"
 
 #include <string.h>
 
-const struct framework *const frameworks[] = {&titan_framework, &megatron_deepspeed_framework,
-                                              &megatron_framework, &hf_framework, NULL};
+const struct framework *const frameworks[] = {&titan_framework,    &megatron_deepspeed_framework,
+                                              &megatron_framework, &llamafactory_framework,
+                                              &hf_framework,       NULL};
 
 const struct framework *frameworks_find(const struct launch *launch)
 {

@@ -57,13 +57,13 @@ static bool is(const struct launch *launch)
            has_option(launch, "--output_dir") || file == 0 || (file > 0 && hf_is_trl(launch->program));
 }
 
-static enum workload_library library(const struct training_job *job)
+enum workload_library hf_library(const struct training_job *job)
 {
     (void)job;
     return WORKLOAD_TRANSFORMERS;
 }
 
-static void set_workload(const struct training_job *job, struct workload *w)
+void hf_workload(const struct training_job *job, struct workload *w)
 {
     int attention = job->kernels.attention;
     /* Those take fewer keys than queries as they are (transformers/integrations/flash_attention.py, flex_attention.py). */
@@ -71,14 +71,14 @@ static void set_workload(const struct training_job *job, struct workload *w)
         w->keys_expanded = false;
 }
 
-static const char *foreign(const struct training_job *job, const struct workload *w)
+const char *hf_foreign(const struct training_job *job, const struct workload *w)
 {
     (void)w;
     return job->kernels.fp8 ? "fp8 through accelerate (mixed_precision)" : NULL;
 }
 
 /* transformers/training_args.py, OptimizerNames; bitsandbytes' kernels need no temporaries. */
-static const struct optimizer_rule optimizers[] = {
+const struct optimizer_rule hf_optimizers[] = {
     {"adamw_torch", WORKLOAD_ADAM, WORKLOAD_STEP_FOREACH, 0},
     {"adamw_torch_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
     {"adamw_apex_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
@@ -107,9 +107,9 @@ const struct framework hf_framework = {
     .is = is,
     .read = hf_read,
     .changes = hf_changes,
-    .library = library,
-    .workload = set_workload,
-    .foreign = foreign,
-    .optimizers = optimizers,
+    .library = hf_library,
+    .workload = hf_workload,
+    .foreign = hf_foreign,
+    .optimizers = hf_optimizers,
     .optimizer = "adamw_torch",
 };

@@ -97,11 +97,11 @@ static const char irrelevant[] =
     "--use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
     "--use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
-static const struct setting_table table = {rules, irrelevant, HF_VERSION, true};
+const struct setting_table hf_options = {rules, irrelevant, HF_VERSION, true};
 
 /* The keys of an object, or of YAML, are options. */
-static int read_options_file(struct training_job *job, const struct word *file, const struct job_files *files,
-                             struct error *err)
+static int read_options_file(struct training_job *job, const struct setting_table *table,
+                             const struct word *file, const struct job_files *files, struct error *err)
 {
     struct pairs pairs = {.file = file->text};
     json_t *object = NULL;
@@ -117,24 +117,24 @@ static int read_options_file(struct training_job *job, const struct word *file, 
     json_decref(object);
     for (int i = 0; i < pairs.count; i++)
         pairs.list[i].key = arena_printf(job->facts.arena, "--%s", pairs.list[i].key);
-    return setting_read_pairs(&table, job, &pairs, err);
+    return setting_read_pairs(table, job, &pairs, err);
 }
 
 /* run_clm.py args.json, run_sft.py args.yaml --bf16, sft.py --config args.yaml --bf16: what stands on the line comes before the
  * file, so it is read behind it. */
-static int read_arguments(struct training_job *job, const struct launch *launch,
-                          const struct job_files *files, struct error *err)
+int hf_read_options(struct training_job *job, const struct setting_table *table,
+                    const struct words *arguments, const struct job_files *files, struct error *err)
 {
-    struct words rest = launch->arguments;
+    struct words rest = *arguments;
     int at = hf_options_file(&rest);
     if (at < 0)
-        return setting_read_words(&table, job, &rest, NULL, err);
-    if (read_options_file(job, &rest.list[at], files, err))
+        return setting_read_words(table, job, &rest, NULL, err);
+    if (read_options_file(job, table, &rest.list[at], files, err))
         return -1;
     struct words before = {rest.list, at ? at - 1 : 0}; /* without --config itself */
     rest = (struct words){rest.list + at + 1, rest.count - at - 1};
-    return setting_read_words(&table, job, &before, NULL, err) ||
-                   setting_read_words(&table, job, &rest, NULL, err)
+    return setting_read_words(table, job, &before, NULL, err) ||
+                   setting_read_words(table, job, &rest, NULL, err)
                ? -1
                : 0;
 }
@@ -425,11 +425,8 @@ static void read_trl_defaults(struct training_job *job)
     }
 }
 
-int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
-            struct error *err)
+int hf_complete(struct training_job *job, const struct job_files *files, struct error *err)
 {
-    if (read_arguments(job, launch, files, err) || setting_defaults(&table, job, err))
-        return -1;
     if (read_model(job, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))
         return -1;
     read_trl_defaults(job);
@@ -442,4 +439,13 @@ int hf_read(struct training_job *job, const struct launch *launch, const struct 
     read_step(job);
     deepspeed_complete(job);
     return 0;
+}
+
+int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
+            struct error *err)
+{
+    return hf_read_options(job, &hf_options, &launch->arguments, files, err) ||
+                   setting_defaults(&hf_options, job, err) || hf_complete(job, files, err)
+               ? -1
+               : 0;
 }

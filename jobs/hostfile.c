@@ -24,6 +24,9 @@ int hostfile_read(struct training_job *job, const struct launch *launch, const s
     const char *path = launch->hosts.text, *text;
     struct arena *arena = job->facts.arena;
     int64_t nodes = 0, ranks = 0, most = l->nodes ? l->nodes : MOST_HOSTS;
+    if (!path &&
+        !l->processes_per_node) /* runner.py takes them where it is given neither hosts nor a number */
+        l->processes_per_node = job_environment_devices(job, files);
     if (!path || launch->hosts.unknown || l->ranks)
         return 0;
     int status = job_file_text(job, files, path, &text, NULL, err);

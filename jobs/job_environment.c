@@ -36,3 +36,15 @@ bool job_environment_find(struct training_job *job, const struct job_files *file
         *out = (struct word){.text = edited};
     return out->text != NULL;
 }
+
+int64_t job_environment_devices(struct training_job *job, const struct job_files *files)
+{
+    struct word devices;
+    int64_t count = 1;
+    if (!job_environment_find(job, files, "CUDA_VISIBLE_DEVICES", &devices) || devices.unknown ||
+        !*devices.text)
+        return 0;
+    for (const char *c = devices.text; *c; c++)
+        count += *c == ',';
+    return count;
+}

@@ -27,6 +27,8 @@ int job_file_yaml(struct training_job *job, const struct job_files *files, struc
 const char *job_file_find(struct training_job *job, const struct job_files *files, const char *path);
 /* A variable of the job's environment, as an edit, the launch's line or the script sets it. False: none of them does. */
 bool job_environment_find(struct training_job *job, const struct job_files *files, const char *name, struct word *out);
+/* How many GPUs CUDA_VISIBLE_DEVICES lets its processes see; 0: nothing says it. */
+int64_t job_environment_devices(struct training_job *job, const struct job_files *files);
 /* config.json, weights and adapter of a model folder, of a preset, or of a model of the hub: what its cache has, or the sizes
  * that are known. Fills job->model. 1: there is no such model, and *why, from the arena, is a sentence that says where it
  * was looked for, what is near and the ways out. */

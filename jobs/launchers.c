@@ -2,6 +2,7 @@
 
 #include "jobs/accelerate_config.h"
 #include "jobs/hostfile.h"
+#include "jobs/llamafactory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,13 @@ static const struct launcher launchers[] = {
      .trains = true,
      .is_program = true,
      .counts = true},
+    {.name = "llamafactory-cli",
+     .words = "llamafactory-cli lmf",
+     .commands = "train",
+     .trains = true,
+     .is_program = true,
+     .counts = true,
+     .read = llamafactory_count},
     {.options = python_options},
 };
 

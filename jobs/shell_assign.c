@@ -224,14 +224,16 @@ int shell_give_variables(struct scope *scope, const struct shell_input *input, s
 
 /* ---- what others read ---- */
 
-/* Of PyTorch's allocator; those of the hub's cache come behind them. */
-static const char *const allocators[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", NULL};
+/* Of PyTorch's allocator, and how many processes there are; those of the hub's cache come behind them. */
+static const char *const process_variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+                                                "CUDA_VISIBLE_DEVICES",    "NNODES",
+                                                "NPROC_PER_NODE",          NULL};
 
 /* The i-th name; NULL: there are no more. */
 static const char *setting_name(int i)
 {
-    enum { ALLOCATORS = sizeof allocators / sizeof allocators[0] - 1 };
-    return i < ALLOCATORS ? allocators[i] : hub_cache_variable_names()[i - ALLOCATORS];
+    enum { OURS = sizeof process_variables / sizeof process_variables[0] - 1 };
+    return i < OURS ? process_variables[i] : hub_cache_variable_names()[i - OURS];
 }
 
 /* What is set for one command is no variable for the next; these are wanted all the same. */

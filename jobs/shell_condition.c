@@ -63,7 +63,8 @@ static enum shell_truth decide(const struct word *list, int count)
 void shell_test(struct parser *p, const struct words *words, int brackets)
 {
     p->tests++;
-    p->truth = words ? decide(words->list + brackets, words->count - 2 * brackets) : SHELL_UNDECIDED;
+    bool whole = words && words->count > 2 * brackets;
+    p->truth = whole ? decide(words->list + brackets, words->count - 2 * brackets) : SHELL_UNDECIDED;
 }
 
 int shell_read_condition(struct parser *p)

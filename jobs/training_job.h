@@ -159,9 +159,12 @@ struct job_switches {
     int64_t lora_rank, lora_alpha, replicate_degree, pipeline_micro_batch;
 };
 
+enum { JOB_OWN = 8 };
+
 struct training_job {
     const struct framework *framework;
     struct job_switches switches;
+    const char *own[JOB_OWN]; /* options that one framework alone has: its own file says which */
     struct facts facts;
     struct job_launch launch;
     struct job_model model;

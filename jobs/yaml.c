@@ -23,8 +23,7 @@ struct reader {
 
 static int broken(const struct reader *r, const char *what)
 {
-    return error_set(r->err, "%s:%d: %s; write `key: value`, as `accelerate config` does", r->out->file,
-                     r->line, what);
+    return error_set(r->err, "%s:%d: %s; write `key: value`, one a line", r->out->file, r->line, what);
 }
 
 /* Without blanks around it, a comment behind it, and quotes. */

@@ -1,4 +1,4 @@
-/* The YAML that `accelerate config` writes: keys with values, nested by indentation, lists of plain values. Anything else of
+/* The YAML that configurations are written in: keys with values, nested by indentation, lists of plain values. Anything else of
  * YAML is refused. */
 #ifndef MEMPLAN_JOBS_YAML_H
 #define MEMPLAN_JOBS_YAML_H

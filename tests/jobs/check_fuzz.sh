@@ -87,7 +87,7 @@ fuzz script $examples/*.sh tests/jobs/scripts/*.sh tests/jobs/seeds/*.sh
 fuzz launch $examples/*.sh
 fuzz deepspeed $examples/*.json
 fuzz toml $examples/*.toml
-fuzz yaml $examples/*.yaml tests/jobs/scripts/*.yaml
+fuzz yaml $examples/*.yaml tests/jobs/scripts/*.yaml tests/jobs/seeds/*.yaml
 fuzz config $examples/models/*/config.json
 fuzz weights tests/jobs/weights_seed.json
 fuzz stages tests/jobs/seeds/stages_*.txt

@@ -215,6 +215,8 @@ int fuzz_yaml(const uint8_t *bytes, size_t count)
 {
     read_with_file("acc.yaml", bytes, count,
                    "accelerate launch --config_file acc.yaml sft.py --model_name_or_path gpt2-124m");
+    read_with_file("args.yaml", bytes, count, "torchrun run_sft.py args.yaml --model_name_or_path gpt2-124m");
+    read_with_file("lf.yaml", bytes, count, "llamafactory-cli train lf.yaml model_name_or_path=gpt2-124m");
     return 0;
 }
 

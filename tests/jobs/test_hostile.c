@@ -100,6 +100,7 @@ TEST(hostile_files, "mutated DeepSpeed JSON, TOML, YAML and config.json are read
     feed(fuzz_deepspeed, "examples/launch/*.json");
     feed(fuzz_toml, "examples/launch/*.toml");
     feed(fuzz_yaml, "examples/launch/*.yaml");
+    feed(fuzz_yaml, "tests/jobs/seeds/*.yaml");
     feed(fuzz_config, "examples/launch/models/*/config.json");
     feed(fuzz_weights, "tests/jobs/weights_seed.json");
 }

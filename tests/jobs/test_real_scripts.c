@@ -97,6 +97,29 @@ TEST(real_scripts_hosts,
     }
 }
 
+TEST(real_scripts_devices,
+     "deepspeed starts a process for each GPU that it is let see, where nothing else says how many")
+{
+    static const struct {
+        const char *script;
+        int64_t ranks;
+    } cases[] = {{"CUDA_VISIBLE_DEVICES=0,1,2 deepspeed", 3},
+                 {"export CUDA_VISIBLE_DEVICES=4,5\ndeepspeed", 2},
+                 {"CUDA_VISIBLE_DEVICES=0,1,2 deepspeed --num_gpus 2", 2},
+                 {"deepspeed", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arena *arena = arena_create();
+        struct training_job job;
+        struct error err = {0};
+        struct jobs_request request = {0};
+        const char *script =
+            arena_printf(arena, "%s run_clm.py --model_name_or_path gpt2-124m", cases[i].script);
+        ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+        ASSERT_INT(job.launch.ranks, cases[i].ranks);
+        arena_free(arena);
+    }
+}
+
 TEST(real_scripts_allocator, "an environment for PyTorch's allocator that srun is told to export is seen")
 {
     struct arena *arena = arena_create();

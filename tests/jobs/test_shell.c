@@ -167,6 +167,8 @@ TEST(shell_undecided,
     assert_words("if [ -f \"$1\" ]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("if [[ $1 == o* ]]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("if [[ a == a && x ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [ ]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("N=1\nwhile x; do if [ $N -gt 1 ]; then A=2; fi; N=2; done\nrun $A", "[run]?[$A]");
     assert_words("case $1 in $X) A=1;; *) A=2;; esac\nrun $A", "[run]?[$A]");
     assert_words("case $UNSET in a) A=1;; *) A=2;; esac\nrun $A", "[run]?[$A]");
