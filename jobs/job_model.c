@@ -252,6 +252,7 @@ static int read_bert(const json_t *config, const char *where, struct job_model *
     m->positions = JOB_LEARNED;
     m->tied = m->qkv_bias = m->proj_bias = m->ffn_bias = true;
     m->norm_eps = 1e-12;
+    m->traits.softmax = WORKLOAD_SOFTMAX_AS_IT_IS;
     m->max_seq_len = 512;
     m->token_types = 2;
     m->hidden_dropout = m->attention_dropout = 0.1;

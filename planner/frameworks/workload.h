@@ -96,8 +96,8 @@ enum workload_residual {
 /* Where scores are a tensor, of 16 bits. */
 enum workload_softmax {
     WORKLOAD_SOFTMAX_CAST,     /* in fp32, and cast back */
-    WORKLOAD_SOFTMAX_AS_IT_IS, /* in 16 bits, but under autocast */
-    WORKLOAD_SOFTMAX_FP32,     /* queries and keys are cast too */
+    WORKLOAD_SOFTMAX_AS_IT_IS, /* in 16 bits, but under autocast (GPT-2, BERT, Falcon) */
+    WORKLOAD_SOFTMAX_FP32,     /* queries and keys are cast too (GPT-J) */
 };
 /* How a family of models writes its layers, where that is not as LLaMA's are. */
 struct workload_traits {

@@ -97,6 +97,9 @@ class Layer(nn.Module):
         return self.down(act(self.gate(x)) * self.up(x) if "gated" in self.words else act(self.up(x)))
 
     def forward(self, x):
+        if "encoder" in self.words:
+            x = self.norms[0](x + self.attention(x))
+            return self.norms[1](x + self.mlp(x))
         first = self.norms[0](x)
         if "beside" in self.words or "one" in self.words:
             return self.mlp(first if "one" in self.words else self.norms[1](x)) + self.attention(first) + x
@@ -126,6 +129,8 @@ CONFIGS = {
     "bloom": ("Bloom", {"hidden_size": H, "n_layer": 1, "n_head": HEADS, "vocab_size": V}),
     "gpt2": ("GPT2", {"n_embd": H, "n_layer": 1, "n_head": HEADS, "vocab_size": V, "n_inner": FFN,
                       "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0}),
+    "bert": ("Bert", {**SIZES, "intermediate_size": FFN, "hidden_dropout_prob": 0.0,
+                      "attention_probs_dropout_prob": 0.0}),
     "gptj": ("GPTJ", {"n_embd": H, "n_layer": 1, "n_head": HEADS, "vocab_size": V, "n_inner": FFN, "rotary_dim": 4}),
 }  # fmt: skip
 # GPT-J's layers lay out sines of their own: two for queries and two for keys, of the four positions of a head that are rotated.
