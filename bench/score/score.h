@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-/* What the trainer of the sweep holds that no rule is about: its code is not public. */
+/* What the trainer of the sweep holds that no rule is about: of its code a later version is public, which does not explain it
+ * (docs/time-model.md, section 10). */
 struct trainer {
     double gathered_bytes; /* for each logit that tensor-parallel ranks gather */
     double activation_share; /* of activations, in fragments */
