@@ -38,6 +38,7 @@ compare gpt2-tiny 1e-5 --dp 2 --global-batch 8
 compare llama-tiny 1e-5 --dp 4 --zero 1 --global-batch 8 --bucket-bytes 65536
 compare gpt2-tiny 1e-5 --tp 2 --global-batch 4
 compare llama-tiny 1e-5 --tp 2 --sequence-parallel --global-batch 4
+compare qwen3-tiny 1e-5 --tp 2 --global-batch 4
 compare gpt2-tiny 1e-5 --pp 2 --global-batch 8
 compare llama-tiny 1e-5 --pp 2 --virtual-stages 2 --global-batch 8
 compare gpt2-tiny 1e-5 --pp 4 --pipeline-schedule zb-h1 --global-batch 16
@@ -45,6 +46,7 @@ compare gpt2-tiny 1e-5 --dp 2 --tp 2 --zero 1 --sequence-parallel --global-batch
 compare gpt2-tiny 1e-5 --dp 2 --tp 2 --pp 2 --zero 1 --sequence-parallel --global-batch 8 --validate-every 2
 verdict "validation across stages gives the loss of CPU ranks" within validation_loss 1e-5 2 cpu cuda
 compare llama-tiny 1e-2 --dp 2 --tp 2 --precision bf16 --global-batch 8
+compare qwen3-tiny 1e-2 --dp 2 --tp 2 --sequence-parallel --zero 1 --precision bf16 --global-batch 8
 
 # ---- recorded steps ----
 
