@@ -44,6 +44,12 @@ int export_check(enum export_target target, const struct model *model, enum prec
             "torchtitan has llama models and no %s such as %s; --to slurm and --to mpirun run it "
             "with memplan train",
             model_family_name(model->family), model->name);
+    if (target == EXPORT_TORCHTITAN && model->qk_norm)
+        return error_set(
+            err,
+            "torchtitan's llama3 has no norms of queries and keys, and %s has; --to megatron exports it, and "
+            "--to slurm and --to mpirun run it with memplan train",
+            model->name);
     if (export_restricts(target) && precision == PRECISION_FP64)
         return error_set(err, "%s does not train in fp64; plan with --precision fp32 or bf16",
                          export_target_name(target));

@@ -127,6 +127,8 @@ static void add_llama(const struct model *m, struct export_result *out)
                          "to the feed-forward layer too");
     if (m->qkv_bias && !m->proj_bias)
         text_add(&out->body, "    --add-qkv-bias\n");
+    if (m->qk_norm)
+        text_add(&out->body, "    --qk-layernorm\n");
     if (m->kv_heads != m->heads)
         text_printf(&out->body, "    --group-query-attention --num-query-groups %" PRId64 "\n", m->kv_heads);
 }

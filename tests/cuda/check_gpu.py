@@ -222,7 +222,7 @@ class Polled:
 
 # ----------------------------------------------------------------------------------------------------------- settings
 
-SMALL_MODELS = ("gpt2-tiny", "llama-tiny")
+SMALL_MODELS = ("gpt2-tiny", "llama-tiny", "qwen3-tiny")
 if EMULATED:
     LEDGER = ("gpt2-tiny", "--seq-len", 16, "--precision", "bf16")
     SPEED = {"gpt2-tiny": (16, 4, [(2, "none")]), "llama-tiny": (16, 4, [(1 << 24, "none"), (2, "full")])}

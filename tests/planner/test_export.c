@@ -205,6 +205,20 @@ TEST_LOOP(export_megatron_vocabulary, "the vocabulary is the plan's, padded to t
     release(&result);
 }
 
+TEST(export_megatron_qk_norm, "norms of queries and keys are an option, and heads have their own size")
+{
+    struct plan plan = make_plan("qwen3-32b", (struct layout){.tp = 2}, "none");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(result.body.data, "--qk-layernorm\n");
+    ASSERT_HAS(result.body.data, "--hidden-size 5120");
+    ASSERT_HAS(result.body.data, "--kv-channels 128");
+    release(&result);
+    plan = make_plan("llama3-8b", (struct layout){.tp = 2}, "none");
+    result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT(!strstr(result.body.data, "qk-layernorm"));
+    release(&result);
+}
+
 TEST(export_megatron_none, "nothing is recomputed where the plan keeps all")
 {
     struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, "none");
@@ -416,4 +430,5 @@ TEST(export_refused, "a model that a system does not know is refused by name")
 {
     check_refused("block-768", EXPORT_MEGATRON, "block-768");
     check_refused("gpt2-124m", EXPORT_TORCHTITAN, "gpt2-124m");
+    check_refused("qwen3-8b", EXPORT_TORCHTITAN, "qwen3-8b");
 }
