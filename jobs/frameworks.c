@@ -1,5 +1,6 @@
 #include "jobs/frameworks.h"
 
+#include "jobs/deepspeed_chat.h"
 #include "jobs/hf.h"
 #include "jobs/llamafactory.h"
 #include "jobs/megatron.h"
@@ -7,9 +8,13 @@
 
 #include <string.h>
 
-const struct framework *const frameworks[] = {&titan_framework,    &megatron_deepspeed_framework,
-                                              &megatron_framework, &llamafactory_framework,
-                                              &hf_framework,       NULL};
+const struct framework *const frameworks[] = {&titan_framework,
+                                              &megatron_deepspeed_framework,
+                                              &megatron_framework,
+                                              &llamafactory_framework,
+                                              &deepspeed_chat_framework,
+                                              &hf_framework,
+                                              NULL};
 
 const struct framework *frameworks_find(const struct launch *launch)
 {

@@ -13,6 +13,8 @@ extern const struct framework hf_framework;
  * its modules do. */
 extern const struct setting_table hf_options;
 extern const struct optimizer_rule hf_optimizers[];
+/* Another table's options first, then the Trainer's, without the defaults that those replace. */
+struct setting_table hf_options_with(const struct setting_table *own, struct arena *arena);
 int hf_read_options(struct training_job *job, const struct setting_table *table, const struct words *arguments,
                     const struct job_files *files, struct error *err);
 int hf_complete(struct training_job *job, const struct job_files *files, struct error *err);

@@ -99,6 +99,29 @@ static const char irrelevant[] =
 
 const struct setting_table hf_options = {rules, irrelevant, HF_VERSION, true};
 
+static bool has_default(const struct setting_rule *rule, size_t offset)
+{
+    for (; rule->name; rule++)
+        if (rule->offset == offset && rule->fallback && rule->kind != SETTING_BEYOND)
+            return true;
+    return false;
+}
+
+struct setting_table hf_options_with(const struct setting_table *own, struct arena *arena)
+{
+    int first = 0, others = sizeof rules / sizeof rules[0];
+    while (own->rules[first].name)
+        first++;
+    struct setting_rule *all = arena_array(arena, (size_t)(first + others), sizeof *all);
+    memcpy(all, own->rules, (size_t)first * sizeof *all);
+    memcpy(all + first, rules, (size_t)others * sizeof *all);
+    for (struct setting_rule *rule = all + first; rule->name; rule++)
+        if (rule->kind != SETTING_BEYOND && has_default(own->rules, rule->offset))
+            rule->fallback = NULL;
+    return (struct setting_table){all, arena_printf(arena, "%s %s", own->irrelevant, irrelevant),
+                                  own->framework, true};
+}
+
 /* The keys of an object, or of YAML, are options. */
 static int read_options_file(struct training_job *job, const struct setting_table *table,
                              const struct word *file, const struct job_files *files, struct error *err)

@@ -53,30 +53,6 @@ static const char irrelevant[] =
     "--quantization_type --rope_scaling --split_special_tokens --swanlab_* --template --tokenized_path "
     "--tool_format --train_on_prompt --use_kv_cache --use_reentrant_gc --use_swanlab --val_size --video_*";
 
-static bool has_default(size_t offset)
-{
-    for (const struct setting_rule *rule = rules; rule->name; rule++)
-        if (rule->offset == offset && rule->fallback)
-            return true;
-    return false;
-}
-
-/* Its own options first, then the Trainer's, without the defaults that its own replace. */
-static struct setting_table whole_table(struct arena *arena)
-{
-    int own = sizeof rules / sizeof rules[0] - 1, others = 0;
-    while (hf_options.rules[others].name)
-        others++;
-    struct setting_rule *all = arena_array(arena, (size_t)(own + others + 1), sizeof *all);
-    memcpy(all, rules, (size_t)own * sizeof *all);
-    memcpy(all + own, hf_options.rules, (size_t)(others + 1) * sizeof *all);
-    for (struct setting_rule *rule = all + own; rule->name; rule++)
-        if (has_default(rule->offset))
-            rule->fallback = rule->kind == SETTING_BEYOND ? rule->fallback : NULL;
-    return (struct setting_table){all, arena_printf(arena, "%s %s", irrelevant, hf_options.irrelevant),
-                                  VERSION " on " HF_VERSION, true};
-}
-
 /* Behind a file stand "key=value" without dashes. */
 static struct words with_dashes(const struct words *given, struct arena *arena)
 {
@@ -147,7 +123,8 @@ static void set_switches(struct training_job *job)
 static int read(struct training_job *job, const struct launch *launch, const struct job_files *files,
                 struct error *err)
 {
-    struct setting_table table = whole_table(job->facts.arena);
+    struct setting_table table = hf_options_with(
+        &(struct setting_table){rules, irrelevant, VERSION " on " HF_VERSION, true}, job->facts.arena);
     struct words arguments = with_dashes(&launch->arguments, job->facts.arena);
     if (hf_read_options(job, &table, &arguments, files, err) || setting_defaults(&table, job, err))
         return -1;

@@ -30,7 +30,9 @@ static inline int launch_workload(const char *script, struct arena *arena, struc
     struct training_job job;
     struct jobs_request request = {0};
     return jobs_read_text(&request, "examples/launch/run.sh", script, strlen(script), arena, &job, err) ||
-           job_workload(&job, w, err);
+                   job_workload(&job, w, err)
+               ? -1
+               : 0;
 }
 
 #endif
