@@ -134,9 +134,9 @@ enum { LAUNCHERS = sizeof launchers / sizeof launchers[0] };
 static bool lists(const char *words, const char *name)
 {
     size_t length = strlen(name);
-    for (const char *at = words; (at = strstr(at, name)); at++)
+    for (const char *at = words; length && (at = strstr(at, name)); at++)
         if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' '))
-            return length > 0;
+            return true;
     return false;
 }
 

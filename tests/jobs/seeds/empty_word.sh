@@ -1,0 +1,3 @@
+"" train.py
+/ train.py
+accelerate "" train.py
