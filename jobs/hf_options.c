@@ -25,6 +25,16 @@ static const struct setting_rule rules[] = {
     COUNT("--model_max_length", batch.sequence, NULL), /* scripts that follow Stanford Alpaca's train.py */
     BOOL("--use_lora", switches.peft, NULL),
     BOOL("--q_lora", switches.load_4bit, NULL),
+    /* PEFT's examples/sft/train.py */
+    COUNT("--max_seq_len", batch.sequence, NULL),
+    BOOL("--use_peft_lora", switches.peft, NULL),
+    BOOL("--use_4bit_quantization", switches.load_4bit, NULL),
+    BOOL("--use_4bit_qunatization", switches.load_4bit, NULL), /* as it was spelled for a year */
+    BOOL("--use_8bit_quantization", switches.load_8bit, NULL),
+    BOOL("--use_8bit_qunatization", switches.load_8bit, NULL),
+    BOOL("--use_nested_quant", adapter.double_quantized, NULL),
+    BOOL("--use_flash_attn", switches.flash, NULL),
+    BEYOND("--use_unsloth", "Unsloth's kernels", "false"),
     /* modeling_utils.py: scaled_dot_product_attention() where the model has it */
     CHOICE("--attn_implementation", kernels.attention,
            "default|eager|sdpa|flash_attention_2|flex_attention|flash_attention_3", "sdpa"),
@@ -74,9 +84,10 @@ static const struct setting_rule rules[] = {
 };
 
 static const char irrelevant[] =
-    "--accelerator_config --adam_* --assistant_only_loss --auto_find_batch_size "
+    "--accelerator_config --adam_* --add_special_tokens --append_concat_token --assistant_only_loss "
+    "--auto_find_batch_size "
     "--average_tokens_across_devices --batch_eval_metrics --bf16_full_eval --bnb_4bit_* "
-    "--chat_template_path --completion_only_loss --data_path --data_seed --dataloader_* --dataset_* "
+    "--chat_template_* --completion_only_loss --data_path --data_seed --dataloader_* --dataset_* "
     "--ddp_backend --ddp_broadcast_buffers --ddp_bucket_cap_mb --ddp_find_unused_parameters --ddp_timeout "
     "--debug --disable_tqdm --do_eval --do_predict --do_train --eos_token --eval_* --evaluation_strategy "
     "--fp16_backend --fp16_full_eval --fp16_opt_level --full_determinism --gradient_checkpointing_kwargs "
@@ -94,8 +105,8 @@ static const char irrelevant[] =
     "--restore_callback_states_from_checkpoint --resume_from_checkpoint --router_aux_loss_coef --run_name "
     "--save_* --seed --shuffle_dataset --skip_memory_metrics --streaming --tf32 --token --tokenizer_name "
     "--torch_empty_cache_steps --tpu_* --trackio_* --train_file --truncation_mode --trust_remote_code "
-    "--use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
-    "--use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
+    "--splits --use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
+    "--use_reentrant --use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
 const struct setting_table hf_options = {rules, irrelevant, HF_VERSION, true};
 
@@ -430,6 +441,8 @@ static void read_step(struct training_job *job)
     job->kernels.compile = job->kernels.compile || (compiles && strcasecmp(compiles, "no"));
     if (s->adafactor)
         job->optimizer.name = "adafactor";
+    if (s->flash)
+        job->kernels.attention = JOB_FLASH;
 }
 
 /* What TRL's own classes of options have instead: trainer/sft_config.py. */

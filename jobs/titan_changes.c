@@ -54,7 +54,7 @@ static void propose_recomputation(struct proposals *p, int granularity)
                                         "every layer made again"};
     struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s", names[granularity]);
     changes_option(p, change, "--activation_checkpoint.mode", modes[granularity]);
-    if (granularity == JOB_RECOMPUTE_SELECTIVE)
+    if (granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(p->job->recompute.modules, "op"))
         changes_option(p, change, "--activation_checkpoint.selective_ac_option", "op");
 }
 

@@ -264,6 +264,9 @@ static const struct flip flips[] = {
     FLIP(lora_matrices, 7, STATES, MORE, ADAPTED, "--lora_target_modules all-linear"),
     FLIP(lora_matrices, 4, STATES, MORE, ADAPTED, "--lora_target_modules q_proj k_proj v_proj o_proj"),
     FLIP(frozen_bits, 4, STATES, LESS, ADAPTED, "--load_in_4bit"),
+    FLIP(frozen_bits, 4, STATES, LESS, LONG "--use_peft_lora True --torch_dtype bfloat16 ",
+         "--use_4bit_quantization True"),
+    FLIP(keys_expanded, 0, PEAK, LESS, LONG, "--use_flash_attn True"),
     FLIP(frozen_bits, 8, STATES, LESS, ADAPTED, "--load_in_8bit"),
 
     /* the allocator */
