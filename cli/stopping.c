@@ -16,15 +16,27 @@ enum { SAME_REQUEST_NS = 100 * 1000 * 1000 };
 static atomic_int asked_by;
 static _Atomic int64_t asked_ns;
 
+/* Returns when the first request came, 0: this is it. */
+static int64_t ask(int number, int64_t now_ns)
+{
+    int64_t first_ns = 0;
+    if (atomic_compare_exchange_strong(&asked_ns, &first_ns, now_ns))
+        atomic_store(&asked_by, number);
+    return first_ns;
+}
+
 static void on_signal(int number)
 {
-    int64_t now_ns = clock_ns(), first_ns = 0;
-    if (atomic_compare_exchange_strong(&asked_ns, &first_ns, now_ns)) {
-        atomic_store(&asked_by, number);
-    } else if (now_ns - first_ns > SAME_REQUEST_NS) {
+    int64_t now_ns = clock_ns(), first_ns = ask(number, now_ns);
+    if (first_ns && now_ns - first_ns > SAME_REQUEST_NS) {
         signal(number, SIG_DFL);
         raise(number);
     }
+}
+
+void stopping_ask(int signal_number)
+{
+    ask(signal_number, clock_ns());
 }
 
 const atomic_int *stopping_watch(void)
@@ -40,7 +52,7 @@ const atomic_int *stopping_watch(void)
 
 const char *stopping_name(int signal_number)
 {
-    return signal_number == SIGINT ? "SIGINT" : "SIGTERM";
+    return signal_number == SIGINT ? "SIGINT" : signal_number == SIGTERM ? "SIGTERM" : "a closed stdout";
 }
 
 int stopping_exit_status(int signal_number)

@@ -1,5 +1,5 @@
 /* Ctrl-C, and what a batch system sends before it kills: the first asks a training run to end after the step at work, and the
- * second ends the process at once. */
+ * second ends the process at once. A reader that has gone asks likewise. */
 #ifndef MEMPLAN_CLI_STOPPING_H
 #define MEMPLAN_CLI_STOPPING_H
 
@@ -9,7 +9,10 @@
  * to look at: 0, or the number of the signal that came first. */
 const atomic_int *stopping_watch(void);
 
-/* "SIGINT" or "SIGTERM". */
+/* Asks as a signal does: SIGPIPE, by whoever finds that nobody reads what is printed. */
+void stopping_ask(int signal_number);
+
+/* "SIGINT", "SIGTERM" or, of SIGPIPE, "a closed stdout". */
 const char *stopping_name(int signal_number);
 
 /* What shells give for a process that the signal has killed: 130 or 143. */

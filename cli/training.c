@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,11 +159,21 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     return 0;
 }
 
+/* A disk that is full is told about at the end. Where nobody reads any more (`| head`), the run ends as for SIGINT: with its
+ * checkpoint, and with a finished recording. */
+static void finish_line(struct training *t, int printed)
+{
+    if (printed >= 0 && !fflush(stdout))
+        return;
+    if (errno == EPIPE)
+        stopping_ask(SIGPIPE);
+    t->broken_output = true;
+}
+
 static void print_line(struct training *t, json_t *line)
 {
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(10));
-    if (printf("%s\n", text) < 0 || fflush(stdout))
-        t->broken_output = true;
+    finish_line(t, printf("%s\n", text));
     free(text);
     json_decref(line);
 }
@@ -176,12 +187,10 @@ static void print_step(struct training *t, const struct step_report *r)
     }
     char time[UNITS_TEXT], held[UNITS_TEXT], peak[UNITS_TEXT];
     units_format_bytes_pair(r->held_bytes, r->peak_bytes, held, peak);
-    if (printf("step %4" PRId64 "/%" PRId64
-               "  loss %6.4f  norm %6.3f  lr %.1e  %7s  %6.0f tok/s  held %4s peak %8s\n",
-               r->step + 1, t->settings.steps, r->loss, r->grad_norm, r->lr,
-               units_format_seconds(r->seconds, time), row.tokens_per_s, held, peak) < 0 ||
-        fflush(stdout))
-        t->broken_output = true;
+    finish_line(t, printf("step %4" PRId64 "/%" PRId64
+                          "  loss %6.4f  norm %6.3f  lr %.1e  %7s  %6.0f tok/s  held %4s peak %8s\n",
+                          r->step + 1, t->settings.steps, r->loss, r->grad_norm, r->lr,
+                          units_format_seconds(r->seconds, time), row.tokens_per_s, held, peak));
 }
 
 /* Under the lines of the steps, which scroll above it; or alone, where they go elsewhere. */
@@ -227,7 +236,7 @@ static void on_validation(void *context, int64_t step, double loss)
     if (t->options->json)
         print_line(t, json_pack("{s:I, s:f}", "validated_steps", (json_int_t)step, "validation_loss", loss));
     else
-        printf("after %" PRId64 " steps  validation loss %.4f\n", step, loss);
+        finish_line(t, printf("after %" PRId64 " steps  validation loss %.4f\n", step, loss));
 }
 
 static void on_checkpoint(void *context, int64_t step, const char *folder)
@@ -258,7 +267,7 @@ static void print_closing_line(struct training *t, const struct train_result *re
         peaks[i] = result->usage[i].peak_bytes;
         arenas[i] = t->settings.policy == MEMORY_ARENA ? pipeline_of_rank(t->pipeline, i)->arena_bytes : 0;
     }
-    print_line(t, steps_closing_line(result->steps_done, peaks, arenas, result->ranks));
+    print_line(t, steps_closing_line(!result->stopped, result->steps_done, peaks, arenas, result->ranks));
     free(peaks);
     free(arenas);
 }

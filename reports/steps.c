@@ -49,9 +49,9 @@ static json_t *list_of(const int64_t *values, int64_t count)
     return list;
 }
 
-json_t *steps_closing_line(int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes,
+json_t *steps_closing_line(bool done, int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes,
                            int64_t ranks)
 {
-    return json_pack("{s:b, s:I, s:o, s:o}", "done", 1, "steps", (json_int_t)steps, "peak_bytes",
+    return json_pack("{s:b, s:I, s:o, s:o}", "done", done, "steps", (json_int_t)steps, "peak_bytes",
                      list_of(peak_bytes, ranks), "arena_bytes", list_of(arena_bytes, ranks));
 }

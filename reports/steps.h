@@ -15,7 +15,8 @@ int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *a
 /* {step, loss, grad_norm, step_seconds, tokens_per_second, held_bytes, step_peak_bytes}; what is NAN is null. The bytes are what
  * the fullest rank holds after the step, and held at most in it. New reference. */
 json_t *steps_line(const struct store_step *step, int64_t held_bytes, int64_t peak_bytes);
-/* {done, steps, peak_bytes: [per rank], arena_bytes: [per rank]}. New reference. */
-json_t *steps_closing_line(int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes, int64_t ranks);
+/* {done, steps, peak_bytes: [per rank], arena_bytes: [per rank]}; `done` is false where steps are left to do. New reference. */
+json_t *steps_closing_line(bool done, int64_t steps, const int64_t *peak_bytes, const int64_t *arena_bytes,
+                           int64_t ranks);
 
 #endif

@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to `memplan train` and `profile`: the checkpoint, the recording, the words and the exit status.
+"""What SIGINT, SIGTERM and a reader that goes do to `memplan train` and `profile`: the checkpoint, the recording, the words and the exit status.
 
     MEMPLAN=build/memplan python3 tests/cli/stopped_runs.py [FILTER]
 
@@ -64,14 +64,16 @@ def without_times(lines):
 
 
 def whole_run(*arguments):
-    return without_times(json.loads(text) for text in say("train", *TINY, "--steps", str(STEPS), "-q", *arguments).splitlines())
+    lines = [json.loads(text) for text in say("train", *TINY, "--steps", str(STEPS), "-q", *arguments).splitlines()]
+    assert lines[-1]["done"] is True, lines[-1]
+    return without_times(lines)
 
 
 def assert_resumes(number, name, status, *layout):
     lines, said, code = stopped("train", number, "--checkpoint", "ckpt", "-o", "run.db", *layout)
     steps = len(lines) - 1
     assert code == status, (code, said)
-    assert 1 <= steps < STEPS and lines[-1]["done"] and lines[-1]["steps"] == steps, lines[-1]
+    assert 1 <= steps < STEPS and lines[-1]["done"] is False and lines[-1]["steps"] == steps, lines[-1]
     assert f"stopped by {name} after step {steps} of {STEPS}; go on with --resume ckpt" in said, said
     with open("ckpt/checkpoint.json", encoding="utf-8") as file:
         assert json.load(file)["step"] == steps
@@ -110,6 +112,23 @@ def profile_stops_too_and_its_recording_can_be_read():
     assert code == 143 and f"stopped by SIGTERM after step {len(lines) - 1} of {STEPS}\n" in said, said
     assert not os.path.exists("ckpt")
     say("compare", "run.db", "run.db")
+
+
+@test
+def a_run_whose_reader_has_gone_ends_with_its_checkpoint_and_a_finished_recording():
+    process = start("train", "--checkpoint", "ckpt", "-o", "run.db")
+    first_line(process)
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    assert process.wait(timeout=120) == 2 and "the reader gone?" in said, said
+    with open("ckpt/checkpoint.json", encoding="utf-8") as file:
+        steps = json.load(file)["step"]
+    assert 1 <= steps < STEPS
+    assert f"stopped by a closed stdout after step {steps} of {STEPS}; go on with --resume ckpt" in said, said
+    store = sqlite3.connect("run.db")
+    assert store.execute("SELECT count(*) FROM runs WHERE finished_at IS NOT NULL").fetchone() == (1,)
+    assert store.execute("SELECT max(step) FROM steps").fetchone() == (steps - 1,)
+    store.close()
 
 
 @test

@@ -53,10 +53,15 @@ TEST(steps_lines,
                         "\"tokens_per_second\": 128.0, \"held_bytes\": 700, \"step_peak_bytes\": 900}");
     free(printed);
     json_decref(line);
-    line = steps_closing_line(20, (int64_t[]){100, 101}, (int64_t[]){128, 0}, 2);
+    line = steps_closing_line(true, 20, (int64_t[]){100, 101}, (int64_t[]){128, 0}, 2);
     printed = json_dumps(line, 0);
     ASSERT_STR(printed,
                "{\"done\": true, \"steps\": 20, \"peak_bytes\": [100, 101], \"arena_bytes\": [128, 0]}");
+    free(printed);
+    json_decref(line);
+    line = steps_closing_line(false, 3, (int64_t[]){100}, (int64_t[]){128}, 1);
+    printed = json_dumps(line, 0);
+    ASSERT_STR(printed, "{\"done\": false, \"steps\": 3, \"peak_bytes\": [100], \"arena_bytes\": [128]}");
     free(printed);
     json_decref(line);
 }
