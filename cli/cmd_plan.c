@@ -6,6 +6,7 @@
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/plan_answer.h"
+#include "cli/plan_for.h"
 #include "model/recompute.h"
 #include "planner/explanation.h"
 #include "planner/families.h"
@@ -92,18 +93,18 @@ static int read_sets(struct plan_answer *a, const char *text, struct error *err)
     return status ? error_prefix(err, "--recompute %s", text) : 0;
 }
 
-static int search_for(struct plan_answer *a, const char *name, struct error *err)
+static int search_for(struct plan_answer *a, const struct plan_options *o, const char *model,
+                      struct error *err)
 {
     enum export_target target;
-    struct search_request request = a->request;
-    if (export_target_find(name, &target, err) || export_check(target, &a->model, request.precision, err) ||
-        search_for_run(&request, target, &a->within, &a->result, err))
-        return -1;
-    a->request = a->within.request;
-    return 0;
+    const struct model_overrides *changed = &o->configuration.model, none = {0};
+    bool named = !memcmp(changed, &none, sizeof none);
+    return export_target_find(o->runs_on, &target, err)
+               ? -1
+               : plan_for_search(a, target, named ? model : NULL, err);
 }
 
-static int search(struct plan_answer *a, const struct plan_options *o, struct error *err)
+static int search(struct plan_answer *a, const struct plan_options *o, const char *model, struct error *err)
 {
     const struct configuration_options *c = &o->configuration;
     enum precision precision = PRECISION_FP32;
@@ -136,7 +137,7 @@ static int search(struct plan_answer *a, const struct plan_options *o, struct er
     if (c->recompute && read_sets(a, c->recompute, err))
         return -1;
     a->request.memory = search_memory_open(&a->request);
-    return o->runs_on ? search_for(a, o->runs_on, err) : search_run(&a->request, &a->result, err);
+    return o->runs_on ? search_for(a, o, model, err) : search_run(&a->request, &a->result, err);
 }
 
 /* Of nodes that are alike. How many ranks one machine's CPU is shared out to is no part of the machine. */
@@ -209,10 +210,10 @@ static int explain(struct plan_answer *a, bool found, struct error *err)
                : 0;
 }
 
-static int make_plan(struct plan_answer *a, const struct plan_options *o, const char *command,
-                     struct error *err)
+static int make_plan(struct plan_answer *a, const struct plan_options *o, const char *model,
+                     const char *command, struct error *err)
 {
-    if (search(a, o, err))
+    if (search(a, o, model, err))
         return -1;
     bool found = a->result.alternative_count > 0;
     if (found && adopt_best(a, command, err))
@@ -250,7 +251,7 @@ static int run(int argc, char **argv, struct error *err)
         return -1;
     if (a.model.note[0])
         log_note("note: %s", a.model.note);
-    int status = make_plan(&a, &o, line, err);
+    int status = make_plan(&a, &o, operands[0], line, err);
     pipeline_free(a.pipeline);
     free(a.devices);
     search_clear(&a.result);
