@@ -39,10 +39,25 @@ static double choose_scale(const struct plan *plan, bool calibrated, double tota
     return calibrated || plan->step_seconds <= 0 || total_s <= 0 ? 1 : plan->step_seconds / total_s;
 }
 
-static const char *explain(const struct plan *plan, bool calibrated, double scale, struct arena *arena)
+/* ", nodes joined by 400 GB/s ..."; nothing on one node. */
+static const char *name_networks(const struct standing *standing, struct arena *arena)
+{
+    const char *out = "";
+    const struct cluster *cluster = &standing->cluster;
+    for (int g = 0; g < cluster->group_count && speed_spans_nodes(cluster, &standing->siting); g++) {
+        struct text net = {0};
+        machine_speed_describe_net(&cluster->groups[g], "net= in the plan's cluster", &net);
+        out = arena_printf(arena, "%s%s%s", out, g ? " and " : ", nodes joined by ", net.data);
+        text_free(&net);
+    }
+    return out;
+}
+
+static const char *explain(const struct plan *plan, const struct standing *standing, double scale,
+                           struct arena *arena)
 {
     char step[UNITS_TEXT];
-    const char *rates = calibrated                    ? "the calibration's rates"
+    const char *rates = standing->pace->calibration   ? "the calibration's rates"
                         : strcmp(plan->device, "cpu") ? "the card's data sheet"
                                                       : "nominal rates";
     const char *scaled = fabs(scale - 1) < 0.005
@@ -51,13 +66,13 @@ static const char *explain(const struct plan *plan, bool calibrated, double scal
                                             units_format_seconds(plan->step_seconds, step));
     return arena_printf(
         arena,
-        "Foretold from %s%s. A lane for each stage; all of its ranks do the same. Numbers are "
+        "Foretold from %s%s%s. A lane for each stage; all of its ranks do the same. Numbers are "
         "micro-batches. Of a pass, what is recomputed is drawn first and what is exchanged last.",
-        rates, scaled);
+        rates, name_networks(standing, arena), scaled);
 }
 
 static int make_timeline(const struct plan *plan, const struct pipeline *pipeline,
-                         const struct machine_speed *pace, struct arena *arena, struct timeline **out,
+                         const struct standing *standing, struct arena *arena, struct timeline **out,
                          struct error *err)
 {
     size_t count = (size_t)pipeline->count;
@@ -65,15 +80,15 @@ static int make_timeline(const struct plan *plan, const struct pipeline *pipelin
     struct step_lane *steps = arena_array(arena, count, sizeof *steps);
     struct lane *lanes = arena_array(arena, count, sizeof *lanes);
     double total_s;
-    if (step_spans_find(pipeline, pace, arena, steps, &total_s, err))
+    if (step_spans_find(pipeline, standing->pace, arena, steps, &total_s, err))
         return -1;
-    double scale = choose_scale(plan, pace->calibration, total_s);
+    double scale = choose_scale(plan, standing->pace->calibration, total_s);
     for (int i = 0; i < pipeline->count; i++) {
         lanes[i] = (struct lane){.rank = i * ranks, .ranks = ranks, .stage = i};
         fill_lane(&steps[i], scale, arena, &lanes[i]);
     }
     *out = spans_foretold(lanes, pipeline->count, to_ns(total_s, scale),
-                          explain(plan, pace->calibration, scale, arena), arena);
+                          explain(plan, standing, scale, arena), arena);
     return 0;
 }
 
@@ -86,7 +101,7 @@ int foretell_timeline(const struct plan *plan, const struct pipeline *pipeline, 
         return 0;
     int status = standing_open(plan, &(struct standing_choice){.calibration = calibration}, &standing, err);
     if (!status)
-        status = make_timeline(plan, pipeline, standing.pace, arena, out, err);
+        status = make_timeline(plan, pipeline, &standing, arena, out, err);
     standing_close(&standing);
     return status;
 }

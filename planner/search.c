@@ -97,7 +97,8 @@ enum {
  * as much when there is no plan yet. */
 static bool is_spent(const struct search *s)
 {
-    return s->effort <= (s->row_count ? -1 : -3) * s->overdraft;
+    bool has_plan = s->row_count || s->request->limit_s > 0;
+    return s->effort <= (has_plan ? -1 : -3) * s->overdraft;
 }
 
 /* What is left is far from what was asked for. */

@@ -5,7 +5,8 @@
 #include "planner/explanation.h"
 #include "planner/nearest.h"
 
-enum { UNLOCK_PARTS = 4 }; /* each search here has this part of what a search may spend */
+/* Each search here has this part of what a search may spend: for what is in the way, and for what would only be nicer. */
+enum { UNLOCK_PARTS = 4, FASTER_PARTS = 8 };
 
 /* A plan for the request in less than `limit_s`; *gain is by how much it is faster than one of `plan_s`, 0: there is none. *out is the
  * caller's. */
@@ -14,7 +15,7 @@ static int find_faster(struct search_request request, double plan_s, double limi
 {
     request.alone = true;
     request.limit_s = limit_s;
-    request.effort_parts = UNLOCK_PARTS;
+    request.effort_parts = FASTER_PARTS;
     if (search_run(&request, out, err))
         return -1;
     *gain = out->alternative_count ? plan_s / out->alternatives[0].time.total - 1 : 0;
