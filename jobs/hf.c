@@ -14,14 +14,25 @@ static bool has_option(const struct launch *launch, const char *name)
     return false;
 }
 
-bool hf_is_trl(const char *program)
+static bool begins_with_one_of(const char *program, const char *const *names)
 {
-    static const char *const names[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "reward", "trl"};
     const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strncmp(name, names[i], strlen(names[i])))
+    for (; *names; names++)
+        if (!strncmp(name, *names, strlen(*names)))
             return true;
     return false;
+}
+
+bool hf_compares(const char *program)
+{
+    static const char *const names[] = {"dpo", "grpo", "kto", "orpo", "cpo", "reward", NULL};
+    return begins_with_one_of(program, names);
+}
+
+bool hf_is_trl(const char *program)
+{
+    static const char *const names[] = {"sft", "trl", NULL};
+    return begins_with_one_of(program, names) || hf_compares(program);
 }
 
 static bool ends_with(const char *text, const char *end)

@@ -480,8 +480,11 @@ int hf_complete(struct training_job *job, const struct job_files *files, struct 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
             struct error *err)
 {
-    return hf_read_options(job, &hf_options, &launch->arguments, files, err) ||
-                   setting_defaults(&hf_options, job, err) || hf_complete(job, files, err)
-               ? -1
-               : 0;
+    if (hf_read_options(job, &hf_options, &launch->arguments, files, err) ||
+        setting_defaults(&hf_options, job, err))
+        return -1;
+    if (hf_compares(launch->program) && !job->beyond)
+        job->beyond = arena_printf(job->facts.arena, "training that compares or rewards answers (%.60s)",
+                                   launch->program);
+    return hf_complete(job, files, err);
 }

@@ -21,6 +21,8 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
          "in chunks of several layers"},
         {MEGATRON "--recompute-granularity selective --recompute-modules mlp", "chosen modules"},
         {HF "--optim galore_adamw", "the optimizer galore_adamw"},
+        {"trl dpo --model_name_or_path models/gpt2", "training that compares or rewards answers (dpo)"},
+        {"torchrun scripts/grpo.py --model_name_or_path models/gpt2", "rewards answers (scripts/grpo.py)"},
         {HF "--use_dora True --use_peft", "DoRA"},
         {ZERO("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
          "ZeRO++'s second copy of the weights (zero_optimization.zero_hpz_partition_size)"},
