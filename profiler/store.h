@@ -197,30 +197,10 @@ int store_read_steps(struct store *store, int64_t run_id, struct arena *arena, s
 int store_read_steps_from(struct store *store, int64_t run_id, int64_t first_step, struct arena *arena,
                           struct store_step **rows, int64_t *count, struct error *err);
 
-/* Live bytes at the peak, counted from the recorded events; zeros when there are none (then see store_read_ranks()). */
-int store_read_peak_breakdown(struct store *store, int64_t run_id, int rank, int64_t bytes[ROLE_COUNT],
-                              struct error *err);
-
-struct store_layer {
-    int layer; /* -1: embedding, head, and what belongs to no tensor */
-    enum role role;
-    int64_t bytes; /* live at the peak */
-};
-int store_read_layer_breakdown(struct store *store, int64_t run_id, int rank, struct arena *arena,
-                               struct store_layer **rows, int64_t *count, struct error *err);
-
 /* The `limit` largest tensors that live at the peak, largest first; limit < 0: all. The name is NULL, and tensor_id -1,
  * for bytes of no tensor. */
 int store_read_peak_tensors(struct store *store, int64_t run_id, int rank, int64_t limit, struct arena *arena,
                             struct store_tensor **rows, int64_t *count, struct error *err);
-
-struct store_difference {
-    int rank;
-    enum role role;
-    int64_t predicted_bytes, measured_bytes;
-};
-int store_read_predicted_vs_measured(struct store *store, int64_t run_id, struct arena *arena,
-                                     struct store_difference **rows, int64_t *count, struct error *err);
 
 struct store_point {
     int64_t seq, time_ns, operation_id, live_bytes, live[ROLE_COUNT];
@@ -263,14 +243,5 @@ int store_read_runtime(struct store *store, int64_t run_id, int rank, struct are
 /* Likewise, in the order in which they were made. */
 int store_read_notes(struct store *store, int64_t run_id, int rank, struct arena *arena, const char ***rows,
                      int64_t *count, struct error *err);
-
-/* A kernel with its operation. */
-struct store_span {
-    struct store_kernel kernel;
-    struct store_operation operation; /* kind "" when the operation is not among the run's operations */
-};
-/* In order of time. */
-int store_read_kernels(struct store *store, int64_t run_id, int rank, int step, struct arena *arena,
-                       struct store_span **rows, int64_t *count, struct error *err);
 
 #endif

@@ -1,8 +1,6 @@
 /* Reads run.db into arrays: one query and one small function that fills a row, for each kind of row. */
 #include "profiler/store_query.h"
 
-#include <string.h>
-
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
 #define RUN_COLUMNS                                                                                          \
@@ -161,36 +159,31 @@ int store_read_peak_tensors(struct store *store, int64_t run_id, int rank, int64
     return query_rows(store, &query, arena, rows, count, err);
 }
 
-#define OPERATION_COLUMNS "kind, phase, detail, layer, micro_batch, recompute, flops, bytes_moved"
-
-static void operation_at(const struct reading *reading, int column, struct store_operation *operation)
-{
-    *operation = (struct store_operation){
-        .operation_id = integer_at(reading, column),
-        .kind = word_at(reading, column + 1),
-        .phase = word_at(reading, column + 2),
-        .detail = word_at(reading, column + 3),
-        .layer = (int)integer_at(reading, column + 4),
-        .micro_batch = (int)integer_at(reading, column + 5),
-        .recompute = integer_at(reading, column + 6) != 0,
-        .flops = integer_at(reading, column + 7),
-        .bytes_moved = integer_at(reading, column + 8),
-    };
-}
-
 static void fill_operation(const struct reading *reading, void *row)
 {
-    operation_at(reading, 0, row);
+    struct store_operation *operation = row;
+    *operation = (struct store_operation){
+        .operation_id = integer_at(reading, 0),
+        .kind = word_at(reading, 1),
+        .phase = word_at(reading, 2),
+        .detail = word_at(reading, 3),
+        .layer = (int)integer_at(reading, 4),
+        .micro_batch = (int)integer_at(reading, 5),
+        .recompute = integer_at(reading, 6) != 0,
+        .flops = integer_at(reading, 7),
+        .bytes_moved = integer_at(reading, 8),
+    };
 }
 
 int store_read_operations(struct store *store, int64_t run_id, int rank, struct arena *arena,
                           struct store_operation **rows, int64_t *count, struct error *err)
 {
-    struct query query = {.sql = "SELECT operation_id, " OPERATION_COLUMNS " FROM operations"
-                                 " WHERE run_id = ?1 AND rank = ?2 ORDER BY operation_id",
-                          .arguments = {run_id, rank},
-                          .row_bytes = sizeof **rows,
-                          .fill = fill_operation};
+    struct query query = {
+        .sql = "SELECT operation_id, kind, phase, detail, layer, micro_batch, recompute,"
+               " flops, bytes_moved FROM operations WHERE run_id = ?1 AND rank = ?2 ORDER BY operation_id",
+        .arguments = {run_id, rank},
+        .row_bytes = sizeof **rows,
+        .fill = fill_operation};
     return query_rows(store, &query, arena, rows, count, err);
 }
 
@@ -230,34 +223,6 @@ int store_read_steps(struct store *store, int64_t run_id, struct arena *arena, s
     return store_read_steps_from(store, run_id, INT64_MIN, arena, rows, count, err);
 }
 
-static void fill_span(const struct reading *reading, void *row)
-{
-    struct store_span *span = row;
-    span->kernel = (struct store_kernel){
-        .step = (int)integer_at(reading, 0),
-        .seq = integer_at(reading, 1),
-        .start_ns = integer_at(reading, 2),
-        .end_ns = integer_at(reading, 3),
-        .operation_id = integer_at(reading, 4),
-    };
-    operation_at(reading, 4, &span->operation);
-}
-
-int store_read_kernels(struct store *store, int64_t run_id, int rank, int step, struct arena *arena,
-                       struct store_span **rows, int64_t *count, struct error *err)
-{
-    struct query query = {.sql =
-                              "SELECT step, seq, start_ns, end_ns, operation_id, kind, phase, detail,"
-                              " COALESCE(layer, -1), COALESCE(micro_batch, -1), recompute, flops, bytes_moved"
-                              " FROM kernels LEFT JOIN operations USING (run_id, rank, operation_id)"
-                              " WHERE kernels.run_id = ?1 AND kernels.rank = ?2 AND step = ?3"
-                              " ORDER BY start_ns, seq",
-                          .arguments = {run_id, rank, step},
-                          .row_bytes = sizeof **rows,
-                          .fill = fill_span};
-    return query_rows(store, &query, arena, rows, count, err);
-}
-
 static void fill_cost(const struct reading *reading, void *row)
 {
     struct store_cost *cost = row;
@@ -284,71 +249,6 @@ int store_read_operation_costs(struct store *store, int64_t run_id, struct arena
         .arguments = {run_id},
         .row_bytes = sizeof **rows,
         .fill = fill_cost};
-    return query_rows(store, &query, arena, rows, count, err);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ memory */
-
-struct role_bytes {
-    int64_t bytes[ROLE_COUNT];
-};
-
-static void fill_role_bytes(const struct reading *reading, void *row)
-{
-    fill_roles(reading, 0, ((struct role_bytes *)row)->bytes);
-}
-
-int store_read_peak_breakdown(struct store *store, int64_t run_id, int rank, int64_t bytes[ROLE_COUNT],
-                              struct error *err)
-{
-    struct query query = {.sql =
-                              "SELECT " ROLE_COLUMNS " FROM peak_breakdown WHERE run_id = ?1 AND rank = ?2",
-                          .arguments = {run_id, rank},
-                          .row_bytes = sizeof(struct role_bytes),
-                          .fill = fill_role_bytes};
-    struct arena *arena = arena_create();
-    struct role_bytes *rows;
-    int64_t count;
-    int rc = query_rows(store, &query, arena, &rows, &count, err);
-    if (rc == 0)
-        memcpy(bytes, rows[0].bytes, sizeof rows[0].bytes); /* a sum over no rows is a row too */
-    arena_free(arena);
-    return rc;
-}
-
-static void fill_layer(const struct reading *reading, void *row)
-{
-    struct store_layer *layer = row;
-    *layer = (struct store_layer){(int)integer_at(reading, 0), role_at(reading, 1), integer_at(reading, 2)};
-}
-
-int store_read_layer_breakdown(struct store *store, int64_t run_id, int rank, struct arena *arena,
-                               struct store_layer **rows, int64_t *count, struct error *err)
-{
-    struct query query = {.sql = "SELECT layer, b.role, bytes FROM layer_breakdown b JOIN roles USING (role)"
-                                 " WHERE run_id = ?1 AND rank = ?2 ORDER BY layer, role_order",
-                          .arguments = {run_id, rank},
-                          .row_bytes = sizeof **rows,
-                          .fill = fill_layer};
-    return query_rows(store, &query, arena, rows, count, err);
-}
-
-static void fill_difference(const struct reading *reading, void *row)
-{
-    struct store_difference *difference = row;
-    *difference = (struct store_difference){(int)integer_at(reading, 0), role_at(reading, 1),
-                                            integer_at(reading, 2), integer_at(reading, 3)};
-}
-
-int store_read_predicted_vs_measured(struct store *store, int64_t run_id, struct arena *arena,
-                                     struct store_difference **rows, int64_t *count, struct error *err)
-{
-    struct query query = {
-        .sql = "SELECT rank, d.role, predicted_bytes, measured_bytes FROM predicted_vs_measured d"
-               " JOIN roles USING (role) WHERE run_id = ?1 ORDER BY rank, role_order",
-        .arguments = {run_id},
-        .row_bytes = sizeof **rows,
-        .fill = fill_difference};
     return query_rows(store, &query, arena, rows, count, err);
 }
 

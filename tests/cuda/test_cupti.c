@@ -10,6 +10,7 @@
 #include "tests/cuda/double_hooks.h"
 #include "tests/cuda/double_runtime.h"
 #include "tests/profiler/sample.h"
+#include "tests/profiler/views.h"
 #include "tests/test.h"
 
 #include <pthread.h>
@@ -411,9 +412,9 @@ TEST(cupti_two_gpus, "the rows of two GPUs are those of their ranks")
         ASSERT_INT(named_bytes(store, rank, "rounding"), (32 - (rank + 1)) * MIB);
         ASSERT_INT(named_bytes(store, rank, "unattributed"), 0);
         struct arena *arena = arena_create();
-        struct store_span *spans;
+        struct views_span *spans;
         int64_t count;
-        ASSERT_OK(store_read_kernels(store, 1, rank, 0, arena, &spans, &count, &err));
+        ASSERT_OK(views_kernels(store, 1, rank, 0, arena, &spans, &count, &err));
         ASSERT_INT(count, 1);
         ASSERT_INT(spans[0].kernel.operation_id, 70 + rank);
         arena_free(arena);

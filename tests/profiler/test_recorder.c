@@ -1,5 +1,6 @@
 /* The recorder: every event of every rank reaches the file, cheaply, and trouble with the file never stops a rank. */
 #include "tests/profiler/sample.h"
+#include "tests/profiler/views.h"
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -45,7 +46,7 @@ TEST(recorder_sample, "the hand-worked events, recorded, give the hand-worked pe
     struct arena *arena = arena_create();
     struct store_run run = {.ranks = 1}, read;
     struct store_tensor *tensors;
-    struct store_span *spans;
+    struct views_span *spans;
     struct store_point *points;
     int64_t bytes[ROLE_COUNT], count;
     scratch_open(folder);
@@ -65,7 +66,7 @@ TEST(recorder_sample, "the hand-worked events, recorded, give the hand-worked pe
     ASSERT_OK(store_open_read(path, &store, &err));
     ASSERT_OK(store_read_run(store, run.run_id, arena, &read, &err));
     ASSERT(read.finished_at != NULL);
-    ASSERT_OK(store_read_peak_breakdown(store, 1, 0, bytes, &err));
+    ASSERT_OK(views_peak_breakdown(store, 1, 0, bytes, &err));
     for (int role = 0; role < ROLE_COUNT; role++)
         ASSERT_INT(bytes[role], sample_at_peak[role]);
     ASSERT_OK(store_read_tensors(store, 1, 0, arena, &tensors, &count, &err));
@@ -76,7 +77,7 @@ TEST(recorder_sample, "the hand-worked events, recorded, give the hand-worked pe
     ASSERT_INT(points[8].step, 1);
     /* Times count from recorder_open(), which was moments ago. */
     ASSERT(points[0].time_ns > 0 && points[0].time_ns < 10000000000);
-    ASSERT_OK(store_read_kernels(store, 1, 0, 1, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, 0, 1, arena, &spans, &count, &err));
     ASSERT_INT(count, 1);
     ASSERT_INT(spans[0].kernel.end_ns - spans[0].kernel.start_ns, 500);
     ASSERT(spans[0].kernel.start_ns > 0 && spans[0].kernel.start_ns < 10000000000);
@@ -95,7 +96,7 @@ TEST(recorder_own_time, "an operation's time is what lies between taking its mem
     struct store *store;
     struct arena *arena = arena_create();
     struct store_run run = {.ranks = 1};
-    struct store_span *spans;
+    struct views_span *spans;
     int64_t count;
     scratch_open(folder);
     ASSERT_OK(recorder_open(scratch_path(folder, "run.db", path), &run, &recorder, &err));
@@ -114,7 +115,7 @@ TEST(recorder_own_time, "an operation's time is what lies between taking its mem
     observer.range(observer.context, &(struct range_event){start + 1000, start + 3000, 6, 0});
     ASSERT_OK(recorder_close(recorder, &err));
     ASSERT_OK(store_open_read(path, &store, &err));
-    ASSERT_OK(store_read_kernels(store, 1, 0, 0, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, 0, 0, arena, &spans, &count, &err));
     ASSERT_INT(count, 2);
     ASSERT_INT(spans[0].kernel.end_ns - spans[0].kernel.start_ns, 400);
     ASSERT_INT(spans[1].kernel.end_ns - spans[1].kernel.start_ns, 2000);
@@ -158,7 +159,7 @@ TEST(recorder_ledger,
     ASSERT_OK(recorder_close(recorder, &err));
 
     ASSERT_OK(store_open_read(path, &store, &err));
-    ASSERT_OK(store_read_peak_breakdown(store, 1, 0, bytes, &err));
+    ASSERT_OK(views_peak_breakdown(store, 1, 0, bytes, &err));
     ASSERT_OK(store_read_ranks(store, 1, arena, &ranks, &count, &err));
     ASSERT_INT(count, 1);
     ASSERT_INT(ranks[0].peak_bytes, 1300);
@@ -208,7 +209,7 @@ TEST(recorder_storm, "two ranks faster than the writer lose no event and keep th
     ASSERT_OK(store_open_read(path, &store, &err));
     for (int rank = 0; rank < 2; rank++) {
         ASSERT_INT(count_events(store, rank, NULL), STORM);
-        ASSERT_OK(store_read_peak_breakdown(store, 1, rank, bytes, &err));
+        ASSERT_OK(views_peak_breakdown(store, 1, rank, bytes, &err));
         ASSERT_INT(bytes[ROLE_GRADIENT], (int64_t)STORM * (rank + 1));
     }
     store_close(store);
@@ -244,7 +245,7 @@ TEST(recorder_detail, "events can be limited to the first steps; figures of step
     char folder[64], path[128];
     struct store *store;
     struct arena *arena = arena_create();
-    struct store_span *spans;
+    struct views_span *spans;
     struct store_step *steps;
     int64_t count, last_step;
     scratch_open(folder);
@@ -252,9 +253,9 @@ TEST(recorder_detail, "events can be limited to the first steps; figures of step
     ASSERT_OK(store_open_read(path, &store, &err));
     ASSERT_INT(count_events(store, 0, &last_step), 3); /* steps -1, 0 and 1 */
     ASSERT_INT(last_step, 1);
-    ASSERT_OK(store_read_kernels(store, 1, 0, 1, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, 0, 1, arena, &spans, &count, &err));
     ASSERT_INT(count, 1);
-    ASSERT_OK(store_read_kernels(store, 1, 0, 2, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, 0, 2, arena, &spans, &count, &err));
     ASSERT_INT(count, 0);
     ASSERT_OK(store_read_steps(store, 1, arena, &steps, &count, &err));
     ASSERT_INT(count, 5);

@@ -1,5 +1,6 @@
 /* run.db: what goes in comes out, all at once or from somewhere on, and a reader sees one moment. */
 #include "tests/profiler/sample.h"
+#include "tests/profiler/views.h"
 
 #include <math.h>
 
@@ -137,8 +138,8 @@ static void stage_check(struct store *store, int rank)
 {
     struct arena *arena = arena_create();
     struct store_tensor *tensors;
-    struct store_span *spans;
-    struct store_layer *layers;
+    struct views_span *spans;
+    struct views_role *layers;
     int64_t count;
     ASSERT_OK(store_read_peak_tensors(store, 1, rank, -1, arena, &tensors, &count, &err));
     ASSERT_INT(count, 2);
@@ -153,11 +154,11 @@ static void stage_check(struct store *store, int rank)
         ASSERT_INT(tensors[i].micro_batch, expected->micro_batch);
         ASSERT_INT(tensors[i].bytes, expected->bytes);
     }
-    ASSERT_OK(store_read_layer_breakdown(store, 1, rank, arena, &layers, &count, &err));
+    ASSERT_OK(views_layer_breakdown(store, 1, rank, arena, &layers, &count, &err));
     ASSERT_INT(count, rank + 1);
-    ASSERT_INT(layers[count - 1].layer, rank ? 2 : 0);
+    ASSERT_INT(layers[count - 1].place, rank ? 2 : 0);
     ASSERT_INT(layers[count - 1].bytes, rank ? 100 : 128);
-    ASSERT_OK(store_read_kernels(store, 1, rank, 0, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, rank, 0, arena, &spans, &count, &err));
     ASSERT_INT(count, 1);
     ASSERT_STR(spans[0].operation.kind, stage_operations[rank].kind);
     ASSERT_INT(spans[0].operation.layer, stage_operations[rank].layer);

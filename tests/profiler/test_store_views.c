@@ -1,5 +1,6 @@
 /* What run.db works out of its rows: the peak and who holds it, live bytes over time, differences, costs. */
 #include "tests/profiler/sample.h"
+#include "tests/profiler/views.h"
 
 #include <math.h>
 
@@ -17,24 +18,24 @@ TEST(store_peak, "the peak is the first moment of the highest live sum, by role,
     char folder[64], path[128];
     struct store *store;
     struct arena *arena = arena_create();
-    struct store_layer *layers;
+    struct views_role *layers;
     struct store_tensor *tensors;
     int64_t bytes[ROLE_COUNT], count;
     scratch_open(folder);
     sample_file(scratch_path(folder, "run.db", path));
     ASSERT_OK(store_open_read(path, &store, &err));
-    ASSERT_OK(store_read_peak_breakdown(store, 1, 0, bytes, &err));
+    ASSERT_OK(views_peak_breakdown(store, 1, 0, bytes, &err));
     assert_roles(bytes, sample_at_peak);
 
     /* The workspace has no tensor, so no layer either. */
-    const struct store_layer expected[] = {{-1, ROLE_PARAMETER, 100},
-                                           {-1, ROLE_WORKSPACE, 30},
-                                           {0, ROLE_GRADIENT, 50},
-                                           {0, ROLE_ACTIVATION, 200}};
-    ASSERT_OK(store_read_layer_breakdown(store, 1, 0, arena, &layers, &count, &err));
+    const struct views_role expected[] = {{.place = -1, .role = ROLE_PARAMETER, .bytes = 100},
+                                          {.place = -1, .role = ROLE_WORKSPACE, .bytes = 30},
+                                          {.place = 0, .role = ROLE_GRADIENT, .bytes = 50},
+                                          {.place = 0, .role = ROLE_ACTIVATION, .bytes = 200}};
+    ASSERT_OK(views_layer_breakdown(store, 1, 0, arena, &layers, &count, &err));
     ASSERT_INT(count, 4);
     for (int i = 0; i < 4; i++)
-        ASSERT(layers[i].layer == expected[i].layer && layers[i].role == expected[i].role &&
+        ASSERT(layers[i].place == expected[i].place && layers[i].role == expected[i].role &&
                layers[i].bytes == expected[i].bytes);
 
     ASSERT_OK(store_read_peak_tensors(store, 1, 0, 3, arena, &tensors, &count, &err));
@@ -50,7 +51,7 @@ TEST(store_peak, "the peak is the first moment of the highest live sum, by role,
     ASSERT(tensors[3].name == NULL && tensors[3].tensor_id == -1 && tensors[3].bytes == 30);
 
     /* A rank without events has no peak. */
-    ASSERT_OK(store_read_peak_breakdown(store, 1, 1, bytes, &err));
+    ASSERT_OK(views_peak_breakdown(store, 1, 1, bytes, &err));
     assert_roles(bytes, (int64_t[ROLE_COUNT]){0});
     store_close(store);
     arena_free(arena);
@@ -91,7 +92,7 @@ TEST(store_differences, "predicted minus measured, for every rank and role")
     char folder[64], path[128];
     struct store *store;
     struct arena *arena = arena_create();
-    struct store_difference *rows;
+    struct views_role *rows;
     struct store_prediction *predictions;
     struct store_rank *ranks;
     int64_t count;
@@ -115,12 +116,12 @@ TEST(store_differences, "predicted minus measured, for every rank and role")
     ASSERT_OK(store_rank_add(store, 1, &measured, &err));
     ASSERT_OK(store_commit(store, &err));
 
-    ASSERT_OK(store_read_predicted_vs_measured(store, 1, arena, &rows, &count, &err));
+    ASSERT_OK(views_predicted_vs_measured(store, 1, arena, &rows, &count, &err));
     ASSERT_INT(count, ROLE_COUNT); /* rank 0 has neither side */
     for (int role = 0; role < ROLE_COUNT; role++) {
-        ASSERT(rows[role].rank == 1 && rows[role].role == (enum role)role);
-        ASSERT_INT(rows[role].predicted_bytes, role == ROLE_PARAMETER ? 90 : role == ROLE_INPUT ? 8 : 0);
-        ASSERT_INT(rows[role].measured_bytes, role == ROLE_PARAMETER ? 100 : 0);
+        ASSERT(rows[role].place == 1 && rows[role].role == (enum role)role);
+        ASSERT_INT(rows[role].bytes, role == ROLE_PARAMETER ? 90 : role == ROLE_INPUT ? 8 : 0);
+        ASSERT_INT(rows[role].other_bytes, role == ROLE_PARAMETER ? 100 : 0);
     }
     ASSERT_OK(store_read_predictions(store, 1, arena, &predictions, &count, &err));
     ASSERT_INT(count, 1);
@@ -145,7 +146,7 @@ TEST(store_costs, "equal operations share a median, and kernels carry their oper
     struct store *store;
     struct arena *arena = arena_create();
     struct store_cost *costs;
-    struct store_span *spans;
+    struct views_span *spans;
     struct store_operation *operations;
     int64_t count;
     struct store_run run = {.ranks = 1};
@@ -182,7 +183,7 @@ TEST(store_costs, "equal operations share a median, and kernels carry their oper
     ASSERT_INT(costs[1].count, 1);
     ASSERT_NEAR(costs[1].median_s, 7e-9, 1e-15);
 
-    ASSERT_OK(store_read_kernels(store, 1, 0, 0, arena, &spans, &count, &err));
+    ASSERT_OK(views_kernels(store, 1, 0, 0, arena, &spans, &count, &err));
     ASSERT_INT(count, 4);
     ASSERT_INT(spans[2].kernel.end_ns, 1047);
     ASSERT_STR(spans[2].operation.phase, "backward");
@@ -235,7 +236,7 @@ TEST(store_million, "the peak of a million events is found in less than a second
     double best = 1e9; /* of three: the machine may be busy */
     for (int i = 0; i < 3; i++) {
         double start = thread_seconds();
-        ASSERT_OK(store_read_peak_breakdown(store, 1, 0, bytes, &err));
+        ASSERT_OK(views_peak_breakdown(store, 1, 0, bytes, &err));
         best = fmin(best, thread_seconds() - start);
     }
     ASSERT_MSG(best < 1, "took %.2f s", best);

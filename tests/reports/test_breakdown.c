@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "reports/breakdown.h"
 #include "reports/role_table.h"
+#include "tests/profiler/views.h"
 #include "tests/reports/fixture.h"
 
 /* What is alive at the peak of the stage that needs most, found by walking, against the arithmetic of the model; by role and
@@ -288,7 +289,7 @@ TEST(breakdown_run_figures,
     open_run(folder, &store);
     for (int rank = 0; rank < RUN_RANKS; rank++) {
         ASSERT_OK(breakdown_of_run(store, 1, rank, arena, &b, &err));
-        ASSERT_OK(store_read_peak_breakdown(store, 1, rank, stored, &err));
+        ASSERT_OK(views_peak_breakdown(store, 1, rank, stored, &err));
         run_by_role(rank, expected);
         struct text text = ink_checked(breakdown_report(&b, arena), INK_ASCII);
         json_t *json = breakdown_to_json(&b), *roles = json_object_get(json, "by_role");
