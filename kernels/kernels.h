@@ -126,10 +126,11 @@ struct attention_grad_args {
     void *dqkv;  /* (B, T, (H + 2K) D), overwritten */
 };
 
-/* Rotary embedding of the H + K first heads of a qkv row, in place: pair (i, i + D/2) turns by t * theta^(-2i/D)
- * (the Hugging Face Llama convention). `inverse` turns back: that is its own gradient. */
+/* Rotary embedding of the H + K first heads of a qkv row, in place: of the first R = D - unturned elements of a head, which are
+ * even, pair (i, i + R/2) turns by t * theta^(-2i/R) (the Hugging Face Llama convention). `inverse` turns back: that is its own
+ * gradient. */
 struct rope_args {
-    int64_t B, T, H, K, D;
+    int64_t B, T, H, K, D, unturned;
     enum dtype dtype;
     double theta;
     bool inverse;

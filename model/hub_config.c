@@ -52,19 +52,27 @@ static int refuse_variants(const json_t *config, const char *where, struct error
 {
     const char *activation = "silu";
     bool mlp_bias = false;
-    double part = 1;
     if (jsonfile_text_optional(config, "hidden_act", where, &activation, err) ||
-        jsonfile_bool_optional(config, "mlp_bias", where, &mlp_bias, err) ||
-        jsonfile_real_optional(config, "partial_rotary_factor", where, &part, err))
+        jsonfile_bool_optional(config, "mlp_bias", where, &mlp_bias, err))
         return -1;
     if (strcmp(activation, "silu"))
         return error_set(err, "%s: hidden_act \"%s\" is not supported; silu is", where, activation);
     if (mlp_bias)
         return error_set(err, "%s: mlp_bias true is not supported; set it to false", where);
-    if (part != 1)
-        return error_set(
-            err, "%s: partial_rotary_factor %g turns a part of each head, which is not supported; 1 is",
-            where, part);
+    return 0;
+}
+
+/* RoPE turns the first elements of a head, this share of them. */
+static int read_turned(const json_t *config, const char *where, struct model *m, struct error *err)
+{
+    double part = 1;
+    if (jsonfile_real_optional(config, "partial_rotary_factor", where, &part, err))
+        return -1;
+    if (!(part > 0 && part <= 1))
+        return error_set(err, "%s: partial_rotary_factor is %g; it must be above 0 and at most 1", where,
+                         part);
+    int64_t size = m->head_size ? m->head_size : m->heads > 0 ? m->hidden / m->heads : 0;
+    m->unturned = size - (int64_t)((double)size * part);
     return 0;
 }
 
@@ -89,7 +97,8 @@ static int read_llama(const json_t *config, const char *where, const char *type,
         jsonfile_real_optional(config, "rope_theta", where, &m->rope_theta, err) ||
         jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
         jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
-        refuse_variants(config, where, err) || note_unapplied(config, where, type, m, err))
+        refuse_variants(config, where, err) || read_turned(config, where, m, err) ||
+        note_unapplied(config, where, type, m, err))
         return -1;
     m->qkv_bias = attention_bias || !strcmp(type, "qwen2");
     m->proj_bias = attention_bias;

@@ -78,6 +78,22 @@ static const char *divisors(int64_t n, char *out, size_t room)
     return out;
 }
 
+static int check_unturned(const struct model *model, struct error *err)
+{
+    if (model->unturned && (model->family != MODEL_LLAMA || model->qk_norm))
+        return error_set(
+            err,
+            "model %s: unturned is of llama models without qk_norm, whose RoPE may leave a part of "
+            "each head; set it to 0",
+            model->name);
+    if (model->unturned < 0 || model->unturned % 2 || model->unturned > model->head_size - 2)
+        return error_set(err,
+                         "model %s: unturned is %lld; of heads of %lld elements it must be even, and leave a "
+                         "pair to turn",
+                         model->name, (long long)model->unturned, (long long)model->head_size);
+    return 0;
+}
+
 int model_check(const struct model *model, struct error *err)
 {
     const char *name = model->name;
@@ -104,6 +120,8 @@ int model_check(const struct model *model, struct error *err)
             "model %s: head size %lld is odd, and RoPE turns pairs; choose heads so that hidden / "
             "heads is even",
             name, (long long)model->head_size);
+    if (check_unturned(model, err))
+        return -1;
     if (model->family != MODEL_LLAMA && model->qk_norm)
         return error_set(
             err, "model %s: qk_norm is of llama models, and this one is of family %s; set it to false", name,
@@ -331,6 +349,7 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_int_optional(object, "usual_batch", where, &m->usual_batch, err) ||
         jsonfile_real_optional(object, "norm_eps", where, &m->norm_eps, err) ||
         jsonfile_real_optional(object, "rope_theta", where, &m->rope_theta, err) ||
+        jsonfile_int_optional(object, "unturned", where, &m->unturned, err) ||
         jsonfile_bool_optional(object, "tied", where, &m->tied, err) ||
         jsonfile_bool_optional(object, "qkv_bias", where, &m->qkv_bias, err) ||
         jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err) ||
@@ -364,12 +383,12 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
 
 json_t *model_to_json(const struct model *m)
 {
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:b, s:I}",
-                     "name", jsonfile_string(m->name), "family", model_family_name(m->family), "layers",
-                     (json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads,
-                     "kv_heads", (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
-                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
-                     (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta, "tied",
-                     m->tied, "qkv_bias", m->qkv_bias, "proj_bias", m->proj_bias, "qk_norm", m->qk_norm,
-                     "usual_batch", (json_int_t)m->usual_batch);
+    return json_pack(
+        "{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:b, s:b, s:b, s:b, s:I}", "name",
+        jsonfile_string(m->name), "family", model_family_name(m->family), "layers", (json_int_t)m->layers,
+        "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads,
+        "head_size", (json_int_t)m->head_size, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab,
+        "max_seq_len", (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
+        "unturned", (json_int_t)m->unturned, "tied", m->tied, "qkv_bias", m->qkv_bias, "proj_bias",
+        m->proj_bias, "qk_norm", m->qk_norm, "usual_batch", (json_int_t)m->usual_batch);
 }

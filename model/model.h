@@ -28,6 +28,7 @@ struct model {
     int64_t vocab;     /* V: tokens, or classes of the encoder */
     int64_t max_seq_len;
     double norm_eps, rope_theta;
+    int64_t unturned; /* llama: of a head's D elements, the last ones that RoPE leaves as they are; 0 in most models */
     bool tied;      /* the head uses the embedding's weights */
     bool qkv_bias;  /* always true for gpt2 and encoder */
     bool proj_bias; /* of attention's output; likewise */

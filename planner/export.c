@@ -44,6 +44,12 @@ int export_check(enum export_target target, const struct model *model, enum prec
             "torchtitan has llama models and no %s such as %s; --to slurm and --to mpirun run it "
             "with memplan train",
             model_family_name(model->family), model->name);
+    if (target == EXPORT_TORCHTITAN && model->unturned)
+        return error_set(
+            err,
+            "torchtitan's llama3 turns whole heads by RoPE, and %s a part of each; --to megatron exports "
+            "it, and --to slurm and --to mpirun run it with memplan train",
+            model->name);
     if (target == EXPORT_TORCHTITAN && model->qk_norm)
         return error_set(
             err,

@@ -118,6 +118,8 @@ static void add_llama(const struct model *m, struct export_result *out)
                 "    --position-embedding-type rope --rotary-base %.0f\n"
                 "    --normalization RMSNorm --swiglu\n",
                 m->rope_theta);
+    if (m->unturned)
+        text_printf(&out->body, "    --rotary-percent %g\n", 1 - (double)m->unturned / (double)m->head_size);
     if (m->rope_theta != floor(m->rope_theta))
         export_note(out, "--rotary-base is a whole number, and the model's is %g", m->rope_theta);
     if (!m->proj_bias)

@@ -212,6 +212,7 @@ int run_rope(const struct call *c, struct error *err)
         .K = h.K,
         .D = h.D,
         .dtype = h.dtype,
+        .unturned = c->e->parts.program->model.unturned,
         .theta = c->e->parts.program->model.rope_theta,
         .inverse = call_flag(c, OP_INVERSE),
         .qkv = call_out(c, 0),

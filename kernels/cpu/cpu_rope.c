@@ -38,16 +38,16 @@ void cpu_rope_turn(int64_t half, float *low, float *high, const float *cosine, c
 /* `scratch` has room for 2 D floats. */
 static void turn_position(const struct rope_args *args, int64_t t, const double *frequency, float *scratch)
 {
-    int64_t D = args->D, half = D / 2, row = (args->H + 2 * args->K) * D;
+    int64_t D = args->D, size = D - args->unturned, half = size / 2, row = (args->H + 2 * args->K) * D;
     float *cosine = scratch, *sine = cosine + half, *spare = sine + half;
     cpu_rope_angles(frequency, half, t, args->inverse, cosine, sine);
     for (int64_t b = 0; b < args->B; b++)
         for (int64_t h = 0; h < args->H + args->K; h++) {
             int64_t at = (b * args->T + t) * row + h * D;
             float *head = cpu_target(args->dtype, args->qkv, at, spare);
-            cpu_load(args->dtype, args->qkv, at, D, head);
+            cpu_load(args->dtype, args->qkv, at, size, head);
             cpu_rope_turn(half, head, head + half, cosine, sine);
-            cpu_store(args->dtype, args->qkv, at, D, head);
+            cpu_store(args->dtype, args->qkv, at, size, head);
         }
 }
 
@@ -55,10 +55,11 @@ int cpu_rope(const struct kernel_context *ctx, const struct rope_args *args, str
 {
     if (cpu_check_dtype(args->dtype, "rope", err))
         return -1;
-    if (args->D % 2)
+    int64_t size = args->D - args->unturned;
+    if (size % 2)
         return error_set(err, "rope turns pairs, and a head of size %ld is odd; choose an even head size",
-                         (long)args->D);
-    double *frequency = cpu_rope_frequencies(args->D, args->theta);
+                         (long)size);
+    double *frequency = cpu_rope_frequencies(size, args->theta);
 #pragma omp parallel num_threads(ctx->threads)
     {
         float *scratch = host_alloc((size_t)(2 * args->D) * sizeof *scratch);

@@ -11,7 +11,7 @@ struct rope_shape {
 template <typename T, int N> static __global__ void rope_kernel(rope_shape shape, T *qkv)
 {
     CUDA_DYNAMIC_SHARED(float, cosine);
-    const int half = static_cast<int>(shape.D / 2), packs = half / N, turned = static_cast<int>(shape.turned);
+    const int half = shape.angles.pairs, packs = half / N, turned = static_cast<int>(shape.turned);
     float *sine = cosine + half;
     rope_make_turns(shape.angles, blockIdx.x, cosine, sine);
     __syncthreads();
@@ -32,14 +32,14 @@ struct rope_launch {
     template <typename T, int N> static void run(const cuda_context *context, const rope_args *args)
     {
         enum { ENOUGH_BLOCKS = 1024 };
-        const int64_t packs = (args->H + args->K) * (args->D / 2 / N),
+        const int64_t packs = (args->H + args->K) * ((args->D - args->unturned) / 2 / N),
                       spread = cuda_divide_up(ENOUGH_BLOCKS, args->T);
         const rope_shape shape = {args->B,
                                   args->T,
                                   args->D,
                                   args->H + args->K,
                                   (args->H + 2 * args->K) * args->D,
-                                  rope_angles_of(args->D, args->theta, args->inverse)};
+                                  rope_angles_of(args->D - args->unturned, args->theta, args->inverse)};
         CUDA_LAUNCH(
             (rope_kernel<T, N>),
             dim3(static_cast<unsigned>(args->T), static_cast<unsigned>(args->B < spread ? args->B : spread)),
@@ -52,12 +52,14 @@ extern "C" int cuda_rope(const struct kernel_context *ctx, const struct rope_arg
 {
     if (cuda_check_dtype(args->dtype, "rope", err))
         return -1;
-    if (args->D % 2)
+    const int64_t size = args->D - args->unturned;
+    if (size % 2)
         return error_set(err, "rope turns pairs, and a head of size %ld is odd; choose an even head size",
-                         static_cast<long>(args->D));
+                         static_cast<long>(size));
     if (args->B * args->T == 0)
         return 0;
-    bool packed = cuda_packs_rows(args->dtype, args->D / 2) && cuda_are_aligned(args->qkv);
+    bool packed = cuda_packs_rows(args->dtype, size / 2) && cuda_packs_rows(args->dtype, args->D) &&
+                  cuda_are_aligned(args->qkv);
     cuda_choose<rope_launch>(args->dtype, packed, cuda_of(ctx), args);
     return cuda_launched("rope", err);
 }

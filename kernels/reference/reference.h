@@ -31,7 +31,7 @@ int reference_adamw(const struct kernel_context *, const struct adamw_args *, st
 
 /* 0 when `dtype` is one of F32, BF16, F64. `operation` names the caller in the message. */
 int reference_check_dtype(const char *operation, enum dtype dtype, struct error *err);
-/* Turns the pair (*x, *y), elements `i` and i + D/2 of a head at position t; `inverse` turns it back. */
+/* Turns the pair (*x, *y), elements `i` and i + D/2 of the D that turn of a head, at position t; `inverse` turns it back. */
 void reference_turn(double theta, int64_t D, int64_t i, int64_t t, bool inverse, double *x, double *y);
 /* 0 when the elements of a head make pairs. */
 int reference_check_pairs(const char *operation, int64_t D, struct error *err);

@@ -1,5 +1,5 @@
 /* Rotary position embedding (Su et al. 2021, arXiv:2104.09864) in the pairing of the Hugging Face Llama code: element i of
- * a head turns together with element i + D/2. A rotation's gradient is the rotation back. */
+ * a head turns together with element i + D/2, or half of what turns of it. A rotation's gradient is the rotation back. */
 #include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
 
@@ -26,11 +26,11 @@ int reference_check_pairs(const char *operation, int64_t D, struct error *err)
 /* `head` is the index of the head's first element. */
 static void turn_head(const struct rope_args *args, int64_t head, int64_t t)
 {
-    const int64_t half = args->D / 2;
+    const int64_t size = args->D - args->unturned, half = size / 2;
     for (int64_t i = 0; i < half; i++) {
         double x = element_get(args->dtype, args->qkv, head + i);
         double y = element_get(args->dtype, args->qkv, head + half + i);
-        reference_turn(args->theta, args->D, i, t, args->inverse, &x, &y);
+        reference_turn(args->theta, size, i, t, args->inverse, &x, &y);
         element_set(args->dtype, args->qkv, head + i, x);
         element_set(args->dtype, args->qkv, head + half + i, y);
     }
@@ -39,7 +39,8 @@ static void turn_head(const struct rope_args *args, int64_t head, int64_t t)
 int reference_rope(const struct kernel_context *context, const struct rope_args *args, struct error *err)
 {
     (void)context;
-    if (reference_check_dtype("rope", args->dtype, err) || reference_check_pairs("rope", args->D, err))
+    if (reference_check_dtype("rope", args->dtype, err) ||
+        reference_check_pairs("rope", args->D - args->unturned, err))
         return -1;
     const int64_t turned = args->H + args->K, width = args->H + 2 * args->K;
     for (int64_t r = 0; r < args->B * args->T; r++)

@@ -294,6 +294,9 @@ TEST_LOOP(cuda_kernels_rope, "rotary embedding, forward and back", DTYPES)
         check_rope(dtype_of(_i),
                    (struct rope_args){.B = 3, .T = 7, .H = 3, .K = 1, .D = 64, .inverse = inverse});
     }
+    check_rope(dtype_of(_i), (struct rope_args){.B = 2, .T = 9, .H = 2, .K = 1, .D = 128, .unturned = 32});
+    check_rope(dtype_of(_i), (struct rope_args){.B = 1, .T = 5, .H = 2, .K = 2, .D = 18, .unturned = 2});
+    check_rope(dtype_of(_i), (struct rope_args){.B = 1, .T = 5, .H = 2, .K = 2, .D = 64, .unturned = 6});
     shift = 1;
     check_rope(dtype_of(_i), (struct rope_args){.B = 1, .T = 5, .H = 2, .K = 2, .D = 16});
 }

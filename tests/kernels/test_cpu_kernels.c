@@ -312,14 +312,15 @@ TEST_LOOP(cpu_kernels_embed, "embedding and its gradient, with repeated tokens",
     }
 }
 
-static void check_rope(int setting, const struct attention_shape *shape, bool inverse)
+static void check_rope(int setting, const struct attention_shape *shape, int64_t unturned, bool inverse)
 {
     struct kernel_context context = context_of(setting);
     enum dtype dtype = dtype_of(setting);
     struct twin qkv = twin_make(dtype, shape->B * shape->T * (shape->H + 2 * shape->K) * shape->D);
     for (int run = 0; run < RUNS; run++) {
         struct rope_args args = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K, .D = shape->D};
-        args.dtype = dtype, args.theta = 10000, args.inverse = inverse, args.qkv = qkv.copy[run];
+        args.unturned = unturned, args.dtype = dtype, args.theta = 10000, args.inverse = inverse;
+        args.qkv = qkv.copy[run];
         ASSERT_OK(table_of(run)->rope(&context, &args, &err));
     }
     check("rope", setting);
@@ -330,7 +331,8 @@ TEST_LOOP(cpu_kernels_rope, "rotary embedding, forward and back", SETTINGS)
     static const struct attention_shape shapes[] = {{1, 1, 1, 1, 2}, {2, 33, 4, 2, 6}, {1, 300, 3, 1, 64}};
     for (int64_t i = 0; i < COUNT(shapes); i++)
         for (int inverse = 0; inverse < 2; inverse++)
-            check_rope(_i, &shapes[i], inverse);
+            for (int64_t unturned = 0; unturned < shapes[i].D; unturned += 2 * shapes[i].D / 8 + 2)
+                check_rope(_i, &shapes[i], unturned / 2 * 2, inverse);
 }
 
 static void check_qk_norm(int setting, const struct attention_shape *shape, bool add)

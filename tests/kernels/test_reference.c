@@ -279,6 +279,22 @@ TEST(reference_rope_by_hand, "element i turns with element i + D/2; position 0 a
     ASSERT(!memcmp(turned + ROW + 3 * D, qkv + ROW + 3 * D, D * sizeof(double)));
 }
 
+TEST(reference_rope_part, "of the elements that turn, i turns with i + half of them; the others stay")
+{
+    /* D = 6, of which 4 turn by theta = 100: the pairs and angles are those of a head of 4. */
+    enum { D = 6, ROW = 4 * D };
+    double qkv[2 * ROW], turned[2 * ROW];
+    for (int i = 0; i < 2 * ROW; i++)
+        qkv[i] = i % D < 2 ? 1 : i % D < 4 ? 0 : 7; /* every head is (1 1 0 0 7 7) */
+    memcpy(turned, qkv, sizeof turned);
+    struct rope_args args = {.B = 1, .T = 2, .H = 2, .K = 1, .D = D, .unturned = 2, .dtype = DTYPE_F64};
+    args.theta = 100, args.qkv = turned;
+    ASSERT_OK(ops->rope(&one_thread, &args, &err));
+    for (int head = 0; head < 3; head++)
+        assert_near(turned + ROW + head * D, (double[]){cos(1), cos(0.1), sin(1), sin(0.1), 7, 7}, D);
+    ASSERT(!memcmp(turned + ROW + 3 * D, qkv + ROW + 3 * D, D * sizeof(double)));
+}
+
 TEST(reference_rope_inverse, "turning back undoes turning")
 {
     enum { T = 5, D = 6, COUNT = T * 4 * D };

@@ -186,15 +186,17 @@ TEST_LOOP(reference_gradient_attention_full, "full attention with 4 heads sharin
 enum { ROPE_B = 2, ROPE_T = 3, ROPE_H = 2, ROPE_K = 1, ROPE_D = 6 };
 enum { ROPE_COUNT = ROPE_B * ROPE_T * (ROPE_H + 2 * ROPE_K) * ROPE_D };
 
-static void turn(double *qkv, bool inverse)
+static void turn(double *qkv, int64_t unturned, bool inverse)
 {
     struct rope_args args = {.B = ROPE_B, .T = ROPE_T, .H = ROPE_H, .K = ROPE_K, .D = ROPE_D};
     args.dtype = DTYPE_F64, args.theta = 100, args.inverse = inverse, args.qkv = qkv;
+    args.unturned = unturned;
     ASSERT_OK(ops->rope(&one_thread, &args, &err));
 }
 
 struct rope_probe {
     const double *qkv, *dy;
+    int64_t unturned;
 };
 
 static double rope_loss(const void *context)
@@ -202,18 +204,19 @@ static double rope_loss(const void *context)
     const struct rope_probe *probe = context;
     double turned[ROPE_COUNT];
     memcpy(turned, probe->qkv, sizeof turned);
-    turn(turned, false);
+    turn(turned, probe->unturned, false);
     return dot(turned, probe->dy, ROPE_COUNT);
 }
 
-TEST(reference_gradient_rope, "the gradient of a rotary embedding is dy turned back")
+TEST_LOOP(reference_gradient_rope,
+          "the gradient of a rotary embedding, of whole heads or a part, is dy turned back", 2)
 {
     double qkv[ROPE_COUNT], dy[ROPE_COUNT], d[ROPE_COUNT];
     fill(1, qkv, ROPE_COUNT);
     fill(2, dy, ROPE_COUNT);
     memcpy(d, dy, sizeof d);
-    turn(d, true);
-    check_gradient("d", rope_loss, &(struct rope_probe){qkv, dy}, qkv, d, ROPE_COUNT);
+    turn(d, 2 * _i, true);
+    check_gradient("d", rope_loss, &(struct rope_probe){qkv, dy, 2 * _i}, qkv, d, ROPE_COUNT);
 }
 
 struct qk_norm_probe {

@@ -69,11 +69,24 @@ TEST(hub_config_windows, "a sliding window counts where it is in use: by type, o
 TEST(hub_config_variants, "a file of a type of ours that describes another layer is refused by its key")
 {
     struct model m;
-    ASSERT_INT(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 0.75"), &m), -1);
-    ASSERT_HAS(err.text, "some/config.json: partial_rotary_factor 0.75 turns a part of each head");
-    ASSERT_OK(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 1"), &m));
+    ASSERT_INT(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 1.5"), &m), -1);
+    ASSERT_HAS(err.text, "some/config.json: partial_rotary_factor is 1.5; it must be above 0");
     ASSERT_INT(read_text(CONFIG("qwen3", ", \"hidden_act\": \"gelu\""), &m), -1);
     ASSERT_HAS(err.text, "silu is");
+}
+
+/* 32 x (3072 x (24 + 2 x 8) x 128 + 3072 x 3072 + 3 x 8192 x 3072 + 2 x 3072) + 200064 x 3072 + 3072 */
+TEST(hub_config_part, "RoPE of three quarters of each head is Phi-4-mini's")
+{
+    struct model m = read_config(CONFIG("phi3", ", \"partial_rotary_factor\": 0.75"));
+    ASSERT_INT(m.unturned, 4);
+    ASSERT_OK(model_read("microsoft/Phi-4-mini-instruct", NULL, &m, &err));
+    ASSERT_INT(m.unturned, 32);
+    ASSERT_INT(model_parameters(&m), 3836021760);
+    ASSERT_INT(read_text(CONFIG("phi3", ", \"partial_rotary_factor\": 0.05"), &m), -1);
+    ASSERT_HAS(err.text, "unturned is 16; of heads of 16 elements");
+    ASSERT_INT(read_text(CONFIG("qwen3", ", \"partial_rotary_factor\": 0.5"), &m), -1);
+    ASSERT_HAS(err.text, "unturned is of llama models without qk_norm");
 }
 
 TEST(hub_config_unknown, "a type that nobody knows is refused with those that are supported")
@@ -133,7 +146,6 @@ TEST(hub_config_names, "a name of the hub is refused by its family, whether its 
     refuse_name("mistralai/Mixtral-8x22B-v0.3", "\"mixtral\"", "experts");
     refuse_name("deepseek-ai/DeepSeek-V3.1", "\"deepseek_v3\"", "experts");
     refuse_name("EleutherAI/pythia-160m-v0", "\"gpt_neox\"", "side by side");
-    refuse_name("microsoft/Phi-4-mini-instruct", "partial_rotary_factor 0.75", "a part of each head");
 }
 
 /* What begins like a refused family and is none: distilled into a llama. */

@@ -220,6 +220,9 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("encoder", ", \"qkv_bias\": false"), "family llama");
     refuse(OWN("encoder", ", \"tied\": true"), "no embedding");
     refuse(OWN("gpt2", ", \"qk_norm\": true"), "qk_norm is of llama models");
+    refuse(OWN("gpt2", ", \"unturned\": 4"), "unturned is of llama models");
+    refuse(OWN("llama", ", \"unturned\": 3"), "must be even, and leave a pair to turn");
+    refuse(OWN("llama", ", \"unturned\": -2"), "must be even");
     refuse("{\"family\": \"gpt2\", \"layers\": 2, \"hidden\": 64, \"heads\": 5, \"vocab\": 9, "
            "\"max_seq_len\": 8}",
            "heads=5 does not divide hidden=64; try 1, 2, 4, 8, 16, 32 or 64");
@@ -241,6 +244,8 @@ TEST(model_hostile, "no value of any field crashes, hangs or passes unchecked")
         "usual_batch",
         "norm_eps",
         "rope_theta",
+        "unturned",
+        "partial_rotary_factor",
         "tied",
         "n_layer",
         "n_embd",

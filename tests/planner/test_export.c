@@ -205,6 +205,17 @@ TEST_LOOP(export_megatron_vocabulary, "the vocabulary is the plan's, padded to t
     release(&result);
 }
 
+static void check_refused(const char *preset, enum export_target target, const char *named)
+{
+    struct export_result result;
+    struct plan plan = make_plan(preset, (struct layout){.dp = 1}, "none");
+    struct export_request request = {.plan = &plan, .plan_path = "plan.json", .ranks_per_node = 8};
+    ASSERT_INT(export_write(target, &request, &result, &err), -1);
+    ASSERT_HAS(err.text, named);
+    ASSERT(result.body.data == NULL);
+    plan_clear(&plan);
+}
+
 TEST(export_megatron_qk_norm, "norms of queries and keys are an option, and heads have their own size")
 {
     struct plan plan = make_plan("qwen3-32b", (struct layout){.tp = 2}, "none");
@@ -217,6 +228,16 @@ TEST(export_megatron_qk_norm, "norms of queries and keys are an option, and head
     result = export_as(EXPORT_MEGATRON, &plan);
     ASSERT(!strstr(result.body.data, "qk-layernorm"));
     release(&result);
+}
+
+TEST(export_megatron_part,
+     "RoPE of a part of each head is a per cent of Megatron-LM's, and torchtitan turns the whole")
+{
+    struct plan plan = make_plan("microsoft/Phi-4-mini-instruct", (struct layout){.tp = 2}, "none");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(result.body.data, "--rotary-percent 0.75\n");
+    release(&result);
+    check_refused("microsoft/Phi-4-mini-instruct", EXPORT_TORCHTITAN, "a part of each");
 }
 
 TEST(export_megatron_none, "nothing is recomputed where the plan keeps all")
@@ -413,17 +434,6 @@ TEST(export_comments, "whatever made the plan stays in its comment")
     struct export_result result = export_as(EXPORT_SLURM, &plan);
     ASSERT_HAS(result.body.data, "# memplan plan x?touch y\n");
     release(&result);
-}
-
-static void check_refused(const char *preset, enum export_target target, const char *named)
-{
-    struct export_result result;
-    struct plan plan = make_plan(preset, (struct layout){.dp = 1}, "none");
-    struct export_request request = {.plan = &plan, .plan_path = "plan.json", .ranks_per_node = 8};
-    ASSERT_INT(export_write(target, &request, &result, &err), -1);
-    ASSERT_HAS(err.text, named);
-    ASSERT(result.body.data == NULL);
-    plan_clear(&plan);
 }
 
 TEST(export_refused, "a model that a system does not know is refused by name")

@@ -33,6 +33,7 @@ dump llama llama-tiny --micro-batch 2
 dump llama-recomputed llama-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute full
 dump llama-bf16 llama-tiny --micro-batch 2 --precision bf16
 dump qwen2 "$here/qwen2-like.json" --micro-batch 2 --seq-len 33
+dump phi4 "$here/phi4-like.json" --micro-batch 2 --seq-len 33
 dump qwen3 "$here/qwen3-like.json" --micro-batch 2 --seq-len 33
 dump qwen3-recomputed qwen3-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute 0=qk_norm,1=full
 dump qwen3-bf16 qwen3-tiny --micro-batch 2 --precision bf16

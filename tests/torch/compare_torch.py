@@ -99,13 +99,14 @@ def linear(x, w, name):
 
 
 def rope(model, x):
-    """x: (B, heads, T, D). Pair (i, i + D/2) turns by position * theta^(-2i/D)."""
+    """x: (B, heads, T, D). Of the elements that turn, pair (i, i + D/2) turns by position * theta^(-2i/D)."""
+    x, rest = x.split([x.shape[-1] - model["unturned"], model["unturned"]], dim=-1)
     T, D = x.shape[-2:]
     speed = model["rope_theta"] ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     angle = torch.outer(torch.arange(T, dtype=torch.float64), speed).repeat(1, 2)
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat([-second, first], dim=-1)
-    return x * angle.cos().to(x) + turned * angle.sin().to(x)
+    return torch.cat([x * angle.cos().to(x) + turned * angle.sin().to(x), rest], dim=-1)
 
 
 def attention(model, x, w):
