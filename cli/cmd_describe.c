@@ -1,18 +1,25 @@
 /* memplan describe: every tensor a rank holds. */
 #include "base/log.h"
+#include "cli/capacity.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
+#include "cli/standing.h"
+#include "planner/prediction.h"
 #include "reports/describe.h"
 
 #include <stdio.h>
 
 struct describe_options {
     struct configuration_options configuration;
+    const char *device;
     bool json, list, quiet;
 };
 
 static const struct option_spec options[] = {
+    {"device", 'd', OPTION_TEXT, "D", NULL,
+     "cpu, a card such as h100-80g, or cuda for the GPUs here: also whether it holds what is listed",
+     offsetof(struct describe_options, device)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout",
      offsetof(struct describe_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct describe_options, quiet)},
@@ -45,17 +52,65 @@ static int print_presets(struct error *err)
     return 0;
 }
 
-static int describe(const struct plan *plan, bool json, struct error *err)
+/* What the stage with least left needs of its device; of no device nothing. */
+struct holding {
+    bool asked;
+    struct standing standing;
+    struct prediction answer;
+};
+
+static int hold(struct plan *plan, const char *device, bool automatic, struct holding *out, struct error *err)
 {
-    struct pipeline *pipeline;
-    if (plan_pipeline(plan, &pipeline, err))
+    *out = (struct holding){.asked = device != NULL};
+    if (automatic && !device)
+        return error_set(err,
+                         "--recompute auto needs a capacity; give --device, or use it with predict, train or "
+                         "profile");
+    if (!device)
+        return 0;
+    if (standing_open(plan, &(struct standing_choice){.device = device}, &out->standing, err))
         return -1;
+    return automatic ? capacity_choose_recompute(plan, out->standing.devices, out->standing.pace, err) : 0;
+}
+
+static int print(const struct pipeline *pipeline, const struct holding *h, struct error *err)
+{
     struct arena *arena = arena_create();
-    int status = json ? output_json(describe_to_json(pipeline), "-", err)
-                      : output_report(describe_report(pipeline, arena), "-", err);
+    struct report *report = describe_report(pipeline, arena);
+    if (h->asked) {
+        report_fact(report, "device", "%s", h->standing.devices[h->answer.stage]->name);
+        report_capacity(report, "needed", h->answer.needed_bytes, h->answer.capacity_bytes);
+    }
+    int status = output_report(report, "-", err);
     arena_free(arena);
-    pipeline_free(pipeline);
     return status;
+}
+
+static json_t *to_json(const struct pipeline *pipeline, const struct holding *h)
+{
+    json_t *out = describe_to_json(pipeline);
+    if (h->asked) {
+        json_object_set_new(out, "device", json_string(h->standing.devices[h->answer.stage]->name));
+        json_object_set_new(out, "needed_bytes", json_integer(h->answer.needed_bytes));
+        json_object_set_new(out, "capacity_bytes", json_integer(h->answer.capacity_bytes));
+    }
+    return out;
+}
+
+static int describe(struct plan *plan, const struct describe_options *o, bool automatic, struct error *err)
+{
+    struct holding holding;
+    struct pipeline *pipeline = NULL;
+    int status = hold(plan, o->device, automatic, &holding, err) || plan_pipeline(plan, &pipeline, err);
+    if (!status && holding.asked)
+        status = prediction_make_placed(pipeline, holding.standing.devices, NULL, &holding.answer, err);
+    if (!status)
+        status =
+            o->json ? output_json(to_json(pipeline, &holding), "-", err) : print(pipeline, &holding, err);
+    pipeline_free(pipeline);
+    if (holding.asked)
+        standing_close(&holding.standing);
+    return status ? -1 : 0;
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -75,9 +130,7 @@ static int run(int argc, char **argv, struct error *err)
     struct plan plan;
     if (configuration_resolve(operands[0], &o.configuration, &plan, &automatic, err))
         return -1;
-    int status =
-        automatic ? error_set(err, "--recompute auto needs a capacity; use it with predict, train or profile")
-                  : describe(&plan, o.json, err);
+    int status = describe(&plan, &o, automatic, err);
     plan_clear(&plan);
     return status;
 }

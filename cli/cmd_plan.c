@@ -191,6 +191,19 @@ static int try_quarter(struct plan_answer *a, struct error *err)
     return status;
 }
 
+/* Other commands know a plan by its suffix. */
+static int check_output(const char *path, struct error *err)
+{
+    if (!path || !strcmp(path, "-") || !strncmp(path, "/dev/", 5) || configuration_is_plan(path))
+        return 0;
+    int stem = (int)strcspn(path, ".");
+    return error_set(
+        err,
+        "-o %s: a plan is written as JSON, and known by its name; write -o %.*s.json, and show it with: "
+        "memplan report %.*s.json -o %s",
+        path, stem, path, stem, path, path);
+}
+
 static int write_plan(const struct plan_answer *a, const char *path, struct error *err)
 {
     int status = output_json(plan_to_json(&a->plan, a->pipeline), path, err);
@@ -244,6 +257,8 @@ static int run(int argc, char **argv, struct error *err)
         return error_set(
             err,
             "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)' or 1x8:h100-80g");
+    if (check_output(o.output, err))
+        return -1;
     if (!o.configuration.global_batch)
         return error_set(err, "--global-batch is missing; say how many sequences a step has over all ranks");
     if (model_read(operands[0], &o.configuration.model, &a.model, err) ||

@@ -11,6 +11,7 @@
 #include "planner/prediction.h"
 #include "reports/breakdown.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,16 @@ static void add_worst(struct report *report, const struct question *q)
                     (long long)first, (long long)(first + ranks - 1));
 }
 
+/* A plan may have been made with rates that were measured then. */
+static void add_planned_step(struct report *report, const struct question *q)
+{
+    char time[UNITS_TEXT];
+    double planned = q->plan.step_seconds, now = q->answer.time.total;
+    if (planned > 0 && fabs(planned / now - 1) > 0.005)
+        report_fact(report, "planned step", "%s, with the rates that the plan was made with",
+                    units_format_seconds(planned, time));
+}
+
 static void add_verdict(struct report *report, const struct question *q)
 {
     const struct prediction *a = &q->answer;
@@ -173,6 +184,7 @@ static void add_verdict(struct report *report, const struct question *q)
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     report_fact(report, "step", "%s, give or take %.0f%% (%s)", units_format_seconds(a->time.total, time),
                 100 * machine_speed_doubt(q->standing.pace), rates_source(q));
+    add_planned_step(report, q);
     if (!spans_nodes(q))
         return;
     if (!is_mixed(q))

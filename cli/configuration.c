@@ -85,6 +85,23 @@ static int check_batch(const char *source, const struct configuration_options *o
         source, l->global_batch, l->dp, l->micro_batch, (l->global_batch / at_once + 1) * at_once);
 }
 
+static bool same_layout(const struct layout *a, const struct layout *b)
+{
+    json_t *first = layout_to_json(a), *second = layout_to_json(b);
+    bool same = json_equal(first, second);
+    json_decref(first);
+    json_decref(second);
+    return same;
+}
+
+/* What was foretold of a plan is not foretold of another one. */
+static void forget_prediction(const struct configuration_options *o, const struct layout *before,
+                              struct plan *plan)
+{
+    if (!same_layout(before, &plan->layout) || o->recompute || o->stage_layers)
+        plan->step_seconds = 0;
+}
+
 static int apply_layout(const char *source, const struct configuration_options *o, struct plan *plan,
                         struct error *err)
 {
@@ -222,10 +239,12 @@ int configuration_resolve(const char *source, const struct configuration_options
     if (options->recompute && !*automatic &&
         recompute_parse(options->recompute, &plan.model, plan.recompute, err))
         goto fail;
+    struct layout before = plan.layout;
     int64_t chunks_before = layout_chunks(&plan.layout);
     if (apply_layout(source, options, &plan, err) ||
         apply_stage_layers(options->stage_layers, chunks_before, &plan, err))
         goto fail;
+    forget_prediction(options, &before, &plan);
     *out = plan;
     return 0;
 fail:
