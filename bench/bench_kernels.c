@@ -148,6 +148,22 @@ static int run_rope(const struct work *w)
     return ops->rope(&context, &args, &err);
 }
 
+static int run_qk_norm(const struct work *w)
+{
+    struct qk_norm_heads heads = {.B = B, .T = T, .H = H, .K = H, .D = D, .dtype = w->dtype, .eps = 1e-6};
+    heads.theta = 10000, heads.qkv = w->qkv, heads.q_norm = heads.k_norm = w->hidden[0];
+    return ops->qk_norm(&context, &(struct qk_norm_args){heads, w->dqkv}, &err);
+}
+
+static int run_qk_norm_grad(const struct work *w)
+{
+    struct qk_norm_heads heads = {.B = B, .T = T, .H = H, .K = H, .D = D, .dtype = w->dtype, .eps = 1e-6};
+    heads.theta = 10000, heads.qkv = w->qkv, heads.q_norm = heads.k_norm = w->hidden[0];
+    struct qk_norm_grad_args args = {.heads = heads, .dqkv = w->dqkv, .dq_norm = w->grad, .add = true};
+    args.dk_norm = w->moment;
+    return ops->qk_norm_grad(&context, &args, &err);
+}
+
 static int run_embed(const struct work *w)
 {
     struct embed_args args = {
@@ -214,7 +230,7 @@ struct entry {
     double flops, elements, wide_bytes, master_bytes;
 };
 
-enum { TRIAD_ENTRY, GEMM_ENTRY, ENTRY_COUNT = 21 };
+enum { TRIAD_ENTRY, GEMM_ENTRY, ENTRY_COUNT = 23 };
 /* AdamW reads and writes a master copy, but then only writes w. */
 static const struct entry entries[ENTRY_COUNT] = {
     {"machine: STREAM triad", run_triad, 0, 0, 12.0 * TRIAD, 0},
@@ -232,6 +248,8 @@ static const struct entry entries[ENTRY_COUNT] = {
     {"gelu_grad", run_gelu_grad, 0, 3.0 * R *F, 0, 0},
     {"swiglu", run_swiglu, 0, 1.5 * R *F, 0, 0},
     {"rope", run_rope, 0, 4.0 * R *H *D, 0, 0},
+    {"qk_norm", run_qk_norm, 0, 6.0 * R *H *D, 0, 0},
+    {"qk_norm_grad", run_qk_norm_grad, 0, 6.0 * R *H *D, 0, 0},
     {"embed", run_embed, 0, 3.0 * R *C, 0, 0},
     {"embed_grad, cleared", run_embed_grad, 0, 1.0 * R *C, 4.0 * V *C + 8.0 * R *C, 0},
     {"cross_entropy + gradient", run_cross_entropy, 0, 2.0 * R *V, 0, 0},

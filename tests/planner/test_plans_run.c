@@ -9,7 +9,8 @@
 
 #include <stdio.h>
 
-static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny", "qwen3-tiny"};
+enum { FAMILIES = 4 };
 
 static uint32_t random_below(uint32_t *state, uint32_t bound)
 {
@@ -55,8 +56,8 @@ static void open_problem(uint32_t *state, const char *family, struct model *mode
 }
 
 TEST_DEFINE(plans_run,
-            "the winners of 45 searches run, within the capacity, and take the bytes that were predicted", 3,
-            true)
+            "the winners of 60 searches run, within the capacity, and take the bytes that were predicted",
+            FAMILIES, true)
 {
     uint32_t state = 31 + (uint32_t)_i;
     int run = 0;
@@ -79,8 +80,8 @@ TEST_DEFINE(plans_run,
 }
 
 /* What is asked for is drawn, so that all kinds of plans come up; the search only fits them. */
-TEST_DEFINE(plans_feasible_run, "54 random plans that fit run, and take the bytes that were predicted", 3,
-            true)
+TEST_DEFINE(plans_feasible_run, "72 random plans that fit run, and take the bytes that were predicted",
+            FAMILIES, true)
 {
     uint32_t state = 77 + (uint32_t)_i;
     for (int run = 0, tries = 0; run < 18; tries++) {

@@ -104,8 +104,8 @@ TEST(time_communication_queues, "buckets wait for each other when the link is sl
 
 TEST(time_sums_the_walk, "without ranks to wait for, a step is the sum over every operation of the walk")
 {
-    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
+    for (int i = 0; i < 4; i++) {
         struct model model = sample_model(names[i], 3);
         struct layout layout = sample_layout(&model, 1, 2, 4, 16);
         struct machine_speed speed;
@@ -219,10 +219,11 @@ static double walk_seconds(const struct program *program, const struct machine_s
 }
 
 /* Where nothing overlaps, all that is done shows. */
-TEST_LOOP(time_of_stages, "of every layout, each stage takes the sum of its walk and its bubble", 3)
+TEST_LOOP(time_of_stages, "of every layout, each stage takes the sum of its walk and its bubble", 4)
 {
-    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
     static const struct layout layouts[] = {
+        {.tp = 2},
         {.dp = 2, .tp = 2, .sequence_parallel = true},
         {.dp = 2, .tp = 2, .zero = 1},
         {.pp = 2},
@@ -320,9 +321,9 @@ TEST(time_of_schedules, "bubbles shrink with more chunks, and where weight gradi
     ASSERT(total[2] < total[1] && total[3] < total[1]);
 }
 
-TEST_LOOP(time_monotone, "recomputing more never makes a step faster, whatever communication it hides", 3)
+TEST_LOOP(time_monotone, "recomputing more never makes a step faster, whatever communication it hides", 4)
 {
-    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
     struct model model = sample_model(names[_i], 3);
     uint32_t full = recompute_full(&model), random = 1;
     for (int try = 0; try < 200; try++) {
