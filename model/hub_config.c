@@ -30,6 +30,20 @@ static int read_gpt2(const json_t *config, const char *where, struct model *m, s
     return jsonfile_int_optional(config, "n_inner", where, &m->ffn, err);
 }
 
+/* Where the keys of RoPE stand: since transformers 5 in an object of their own. */
+static const json_t *rope_of(const json_t *config)
+{
+    const json_t *own = json_object_get(config, "rope_parameters");
+    return json_is_object(own) ? own : config;
+}
+
+static bool scales_rope(const json_t *config)
+{
+    const json_t *scaling = json_object_get(config, "rope_scaling");
+    const char *type = json_string_value(json_object_get(rope_of(config), "rope_type"));
+    return (scaling && !json_is_null(scaling)) || (type && strcmp(type, "default"));
+}
+
 /* What is the same for memory and time whatever these say, and is not computed: a note. */
 static int note_unapplied(const json_t *config, const char *where, const char *type, struct model *m,
                           struct error *err)
@@ -37,8 +51,7 @@ static int note_unapplied(const json_t *config, const char *where, const char *t
     bool windows = !strcmp(type, "mistral") || !strcmp(type, "phi3");
     if (jsonfile_bool_optional(config, "use_sliding_window", where, &windows, err))
         return -1;
-    const json_t *scaling = json_object_get(config, "rope_scaling");
-    if (scaling && !json_is_null(scaling))
+    if (scales_rope(config))
         snprintf(m->note, sizeof m->note, "rope_scaling is not applied (it changes values, not memory)");
     const json_t *window = json_object_get(config, "sliding_window");
     if (windows && window && json_is_integer(window) && json_integer_value(window) < m->max_seq_len)
@@ -66,7 +79,7 @@ static int refuse_variants(const json_t *config, const char *where, struct error
 static int read_turned(const json_t *config, const char *where, struct model *m, struct error *err)
 {
     double part = 1;
-    if (jsonfile_real_optional(config, "partial_rotary_factor", where, &part, err))
+    if (jsonfile_real_optional(rope_of(config), "partial_rotary_factor", where, &part, err))
         return -1;
     if (!(part > 0 && part <= 1))
         return error_set(err, "%s: partial_rotary_factor is %g; it must be above 0 and at most 1", where,
@@ -94,7 +107,7 @@ static int read_llama(const json_t *config, const char *where, const char *type,
         jsonfile_int_optional(config, "max_position_embeddings", where, &m->max_seq_len, err) ||
         jsonfile_int_optional(config, "head_dim", where, &m->head_size, err) ||
         jsonfile_real_optional(config, "rms_norm_eps", where, &m->norm_eps, err) ||
-        jsonfile_real_optional(config, "rope_theta", where, &m->rope_theta, err) ||
+        jsonfile_real_optional(rope_of(config), "rope_theta", where, &m->rope_theta, err) ||
         jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
         jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
         refuse_variants(config, where, err) || read_turned(config, where, m, err) ||

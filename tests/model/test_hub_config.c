@@ -89,6 +89,19 @@ TEST(hub_config_part, "RoPE of three quarters of each head is Phi-4-mini's")
     ASSERT_HAS(err.text, "unturned is of llama models without qk_norm");
 }
 
+TEST(hub_config_rope, "what says how RoPE turns may stand in rope_parameters, as transformers 5 writes it")
+{
+    struct model m = read_config(CONFIG("qwen3", ", \"rope_parameters\": {\"rope_type\": \"default\", "
+                                                 "\"rope_theta\": 5e6}"));
+    ASSERT(m.rope_theta == 5e6 && !m.note[0]);
+    m = read_config(CONFIG("phi3",
+                           ", \"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 7.0, "
+                           "\"partial_rotary_factor\": 0.75}"));
+    ASSERT(m.rope_theta == 7);
+    ASSERT_INT(m.unturned, 4);
+    ASSERT_HAS(m.note, "rope_scaling is not applied");
+}
+
 TEST(hub_config_unknown, "a type that nobody knows is refused with those that are supported")
 {
     struct model m;
