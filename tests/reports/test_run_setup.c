@@ -71,7 +71,7 @@ TEST(run_setup_programs,
 
 TEST(run_setup_strange, "a list of layers that does not share out the model's is as none: an even split")
 {
-    static const char *const lists[] = {"[5]", "[6, 0]", "[3, 4]", "[2, 2]", "[\"a\", 6]", "7", "null"};
+    static const char *const lists[] = {"[5]", "[7, -1]", "[3, 4]", "[2, 2]", "[\"a\", 6]", "7", "null"};
     struct arena *arena = arena_create();
     struct pipeline *even = make(SCHEDULE_1F1B, NULL);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
