@@ -41,8 +41,10 @@ static const int64_t *read_chunk_layers(const json_t *layout, const struct run_s
         return NULL;
     int64_t *layers = arena_array(arena, (size_t)count, sizeof *layers);
     for (int64_t i = 0; i < count; i++) {
-        layers[i] = json_integer_value(json_array_get(list, (size_t)i));
-        if (layers[i] < layout_least_layers(&setup->layout, &setup->model, i) || layers[i] > left)
+        const json_t *entry = json_array_get(list, (size_t)i);
+        layers[i] = json_integer_value(entry);
+        if (!json_is_integer(entry) || layers[i] < layout_least_layers(&setup->layout, &setup->model, i) ||
+            layers[i] > left)
             return NULL;
         left -= layers[i];
     }
