@@ -165,7 +165,8 @@ struct workload {
     bool bias_apart; /* Megatron's: the bias of the first product is added before the activation, in a tensor of its own */
     enum workload_loss loss;
     int64_t loss_chunks;
-    int logits_held; /* bytes of an element of those that the caller keeps through backward: 4 once they are cast */
+    int logits_held; /* bytes of an element of those that the caller keeps through backward: 2 as they are computed, be it in
+                      * fp32, 4 once they are cast */
     bool logits_whole; /* tensor-parallel ranks gather them before the loss */
     bool first_flash;  /* the fused attention is FlashAttention 1, which is slower */
     bool hidden_dropout, attention_dropout, embedding_dropout;

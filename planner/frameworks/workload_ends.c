@@ -26,6 +26,13 @@ void workload_embed_backward(struct rank *rank, struct pass *pass)
     replay_drop(rank->r, &pass->ends[END_MASK]);
 }
 
+/* Whether these are the logits that the caller holds: as computed, or cast. */
+static bool is_held(const struct workload *w, const struct loss_rule *rule)
+{
+    int bytes = w->logits_held == 2 ? w->compute_bytes : w->logits_held;
+    return rule->life == LIFE_LAYER && loss_rule_element(w, rule) == bytes;
+}
+
 void workload_head_forward(struct rank *rank, struct pass *pass)
 {
     const struct workload *w = rank->w;
@@ -43,8 +50,7 @@ void workload_head_forward(struct rank *rank, struct pass *pass)
         workload_pass_time(rank, &temporaries);
         if (rule->life == LIFE_KEPT) {
             pass->ends[end++] = tensor;
-        } else if (rule->life == LIFE_LAYER && w->logits_held == loss_rule_element(w, rule) &&
-                   pass->ends[END_LOGITS] < 0) {
+        } else if (is_held(w, rule) && pass->ends[END_LOGITS] < 0) {
             pass->ends[END_LOGITS] = tensor;
         } else {
             temporaries.tensors[temporaries.count] = tensor;

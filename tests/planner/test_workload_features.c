@@ -191,3 +191,22 @@ TEST(workload_dequantized, "4-bit weights are made 16-bit while they are used")
         (double)(four.peak.bytes - four.states_bytes) - (double)(eight.peak.bytes - eight.states_bytes);
     ASSERT_NEAR(above, 1024.0 * 4096 * 2, 0.1 * 1024 * 4096);
 }
+
+/* A step of transformers in fp32, whose peak is in the loss's backward: log-softmax and two gradients of it are there whoever
+ * holds the logits (ModelOutput.logits), which are 4 bytes each, 2 where they are computed in 16 bits. */
+TEST(workload_logits_held, "logits that the caller holds have the size that they were computed in")
+{
+    for (int bytes = 2; bytes <= 4; bytes += 2) {
+        struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+        w.dp = 1;
+        w.model.vocab = 200000;
+        w.compute_bytes = bytes;
+        w.weight_bytes = w.gradient_bytes = 4;
+        w.master_bytes = 0;
+        w.optimizer = WORKLOAD_NO_OPTIMIZER;
+        int64_t held = answer(&w).peak.bytes;
+        w.logits_held = 0;
+        /* up to 1 MiB a tensor is not split off */
+        ASSERT_NEAR((double)(held - answer(&w).peak.bytes), bytes * 512.0 * 200000, 1 << 20);
+    }
+}
