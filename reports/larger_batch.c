@@ -11,6 +11,13 @@ struct trial {
     int64_t runtime_bytes;
 };
 
+/* An interleaved schedule takes micro-batches in groups of as many as there are stages. */
+static bool is_valid(const struct trial *trial, const struct layout *layout)
+{
+    struct layout copy = *layout;
+    return layout_complete(&copy, &trial->first->model, NULL) == 0;
+}
+
 /* What the stage that needs most would need; INT64_MAX: no such step can be built. */
 static int64_t needed_by(const struct trial *trial, const struct layout *layout)
 {
@@ -32,16 +39,16 @@ static bool grows_along(const struct layout *l)
     return l->global_batch == l->dp * l->micro_batch * l->pp;
 }
 
-/* The least larger micro-batch that the global batch divides into; 0: none. */
+/* The least larger micro-batch that the global batch divides into and the schedule takes; 0: none. */
 static int64_t next_of(const struct trial *trial, int64_t micro_batch)
 {
-    const struct layout *l = &trial->first->layout;
-    int64_t sequences = l->global_batch / l->dp, most = min_i64(sequences, LAYOUT_MICRO_BATCH_MAX);
-    if (grows_along(l))
+    struct layout l = trial->first->layout;
+    int64_t sequences = l.global_batch / l.dp, most = min_i64(sequences, LAYOUT_MICRO_BATCH_MAX);
+    if (grows_along(&l))
         return micro_batch < LAYOUT_MICRO_BATCH_MAX ? micro_batch + 1 : 0;
-    for (int64_t next = micro_batch + 1; next <= most; next++)
-        if (sequences % next == 0)
-            return next;
+    for (l.micro_batch = micro_batch + 1; l.micro_batch <= most; l.micro_batch++)
+        if (sequences % l.micro_batch == 0 && is_valid(trial, &l))
+            return l.micro_batch;
     return 0;
 }
 
@@ -52,7 +59,7 @@ static int64_t needed_with(const struct trial *trial, int64_t micro_batch)
     int64_t needed = 0;
     kept.micro_batch = grown.micro_batch = micro_batch;
     grown.global_batch = grown.dp * micro_batch * grown.pp;
-    if (kept.global_batch % (kept.dp * micro_batch) == 0)
+    if (is_valid(trial, &kept))
         needed = needed_by(trial, &kept);
     if (grows_along(&trial->first->layout))
         needed = max_i64(needed, needed_by(trial, &grown));
