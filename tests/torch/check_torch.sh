@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares two training steps of each model family with PyTorch: losses, every gradient, the weights after; and what plain
-# modules and whole layers of families keep for backward with the rules for other frameworks; and runs the listing of docs/guide.md.
+# modules and whole layers of families keep for backward with the rules for other frameworks, and whole steps with `memplan check`; and runs the listing of docs/guide.md.
 #
 # BUILD is the folder with tests/torch/dump_step. PyTorch is Debian's (python3-torch), so the Python is too.
 set -eu
@@ -42,4 +42,5 @@ dump encoder-recomputed block-tiny --layers 3 --seq-len 29 --recompute full
 dump encoder-bf16 block-tiny --precision bf16
 dump block-768 block-768 --micro-batch 1 --seq-len 64
 make/tally.sh "$python $here/compare_torch.py $folder/*.safetensors" "$python $here/compare_saved.py $here/saved.csv" \
-    "$python $here/compare_families.py $here/families.csv" "$python $here/guide_listing.py"
+    "$python $here/compare_families.py $here/families.csv" \
+    "$python $here/compare_jobs.py ${BUILD:-build}/memplan" "$python $here/guide_listing.py"
