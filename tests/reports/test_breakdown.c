@@ -158,15 +158,15 @@ static void open_run(const char *folder, struct store **store)
     ASSERT_OK(store_open_read(path, store, &err));
 }
 
-/* Steps count from 0, those before a resume included: after number 6 seven are done. */
+/* Steps count from 1, those before a resume included: after number 7 seven are done. */
 TEST(breakdown_ended_early, "a run that ended before its last step says so; one of unknown length does not")
 {
     static const struct {
         int64_t count, last, planned;
         const char *says;
     } cases[] = {{0, 0, 9, "ended early, after 0 of 9 steps"},
-                 {2, 6, 9, "ended early, after 7 of 9 steps"},
-                 {2, 8, 9, ", finished"},
+                 {2, 7, 9, "ended early, after 7 of 9 steps"},
+                 {2, 9, 9, ", finished"},
                  {2, 6, 0, ", finished"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena *arena = arena_create();
