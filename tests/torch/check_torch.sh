@@ -1,6 +1,7 @@
 #!/bin/sh
-# Compares two training steps of each model family with PyTorch: losses, every gradient, the weights after; and what plain
-# modules and whole layers of families keep for backward with the rules for other frameworks, and whole steps with `memplan check`; and runs the listing of docs/guide.md.
+# Compares two training steps of each model family with PyTorch: losses, every gradient, the weights after; what plain modules
+# and whole layers of families keep for backward with the rules for other frameworks, and whole steps with `memplan check`; and
+# runs the listing of docs/guide.md.
 #
 # BUILD is the folder with tests/torch/dump_step. PyTorch is Debian's (python3-torch), so the Python is too.
 set -eu
