@@ -25,7 +25,8 @@ static const struct option_spec options[] = {
      offsetof(struct report_options, run)},
     {"rank", 0, OPTION_COUNT, "N", NULL, "which rank; default the one with the highest peak",
      offsetof(struct report_options, rank)},
-    {"step", 0, OPTION_COUNT, "N", NULL, "which step the timeline shows; default the last that was recorded",
+    {"step", 0, OPTION_POSITIVE, "N", NULL,
+     "which step the timeline shows, counted from 1; default the last that was recorded",
      offsetof(struct report_options, step)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
      "calibration.json or run.db: measured times for the timeline of a plan",
@@ -157,8 +158,23 @@ static int report_run(const char *path, const struct report_options *o, const st
 
 static const struct report_options unchosen = {.rank = -1, .step = SPANS_LAST_STEP};
 
+/* The step is that of the timeline, which text and JSON leave out, and a trace has of all steps. */
+static int check_step(const struct report_options *o, const struct output_choice *answer, struct error *err)
+{
+    const struct document_needs *needs = &answer->writer->needs;
+    if (o->step == unchosen.step || (needs->pictures && !needs->all_steps))
+        return 0;
+    if (needs->all_steps)
+        return error_set(err, "--step %lld: a trace has all steps; leave it out", (long long)o->step);
+    return error_set(err,
+                     "--step %lld picks the step of the timeline, and %s has none; leave it out, or write "
+                     "-o report.html, .svg or .csv",
+                     (long long)o->step, answer->writer->what);
+}
+
 /* An option that would change nothing is a misunderstanding. */
-static int check_options(const char *path, const struct report_options *o, bool of_plan, struct error *err)
+static int check_options(const char *path, const struct report_options *o, bool of_plan,
+                         const struct output_choice *answer, struct error *err)
 {
     const char *unused = o->run != unchosen.run     ? "--run"
                          : o->rank != unchosen.rank ? "--rank"
@@ -170,7 +186,7 @@ static int check_options(const char *path, const struct report_options *o, bool 
         return error_set(
             err, "--calibration %s: %s is a recording, whose times were measured, and no plan; leave it out",
             o->calibration, path);
-    return 0;
+    return check_step(o, answer, err);
 }
 
 static int run(int argc, char **argv, struct error *err)
@@ -185,7 +201,7 @@ static int run(int argc, char **argv, struct error *err)
     if (output_choose(o.output, o.json, &answer, err))
         return -1;
     bool of_plan = configuration_is_plan(operands[0]);
-    if (check_options(operands[0], &o, of_plan, err))
+    if (check_options(operands[0], &o, of_plan, &answer, err))
         return -1;
     return of_plan ? report_plan(operands[0], o.calibration, &answer, err)
                    : report_run(operands[0], &o, &answer, err);

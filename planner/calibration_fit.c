@@ -485,8 +485,8 @@ static int fit_run(struct recorded *r, struct calibration *out, struct error *er
         return error_set(
             err, "run %lld has no timed operations to calibrate from; record one with `memplan profile`",
             (long long)run_id);
-    int last;
-    if (store_last_kernel_step(r->store, run_id, 0, &last, err))
+    int first, last;
+    if (store_kernel_steps(r->store, run_id, 0, &first, &last, err))
         return -1;
     r->timed_steps = last + 1;
     struct calibration_run run = {run_id, r->run.ranks, r->threads, 1};

@@ -63,7 +63,7 @@ const char schema_1_sql[] =
     "CREATE TABLE memory_events (\n"
     "  run_id INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,\n"
     "  time_ns INTEGER NOT NULL,\n"
-    "  step INTEGER NOT NULL,           -- -1: before the first step\n"
+    "  step INTEGER NOT NULL,           -- from 0; -1: before the first step\n"
     "  operation_id INTEGER NOT NULL,   -- -1: outside operations\n"
     "  tensor_id INTEGER NOT NULL,      -- -1: no tensor of the step program\n"
     "  role TEXT NOT NULL,\n"

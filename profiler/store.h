@@ -234,8 +234,8 @@ int store_read_operation_costs(struct store *store, int64_t run_id, struct arena
 typedef void store_kernel_seen(void *context, const struct store_kernel *kernel);
 int store_each_kernel(struct store *store, int64_t run_id, int rank, int step, store_kernel_seen *seen,
                       void *context, struct error *err);
-/* The last step in which a rank recorded kernels; -1: in none. */
-int store_last_kernel_step(struct store *store, int64_t run_id, int rank, int *step, struct error *err);
+/* The first and the last step in which a rank recorded kernels; -1: in none. */
+int store_kernel_steps(struct store *store, int64_t run_id, int rank, int *first, int *last, struct error *err);
 
 /* The largest first; none in a file of before version 2. */
 int store_read_runtime(struct store *store, int64_t run_id, int rank, struct arena *arena,

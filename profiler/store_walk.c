@@ -79,16 +79,26 @@ int store_each_kernel(struct store *store, int64_t run_id, int rank, int step, s
     return query_walk(store, &query, see_kernel, &walk, err);
 }
 
-int store_last_kernel_step(struct store *store, int64_t run_id, int rank, int *step, struct error *err)
+static int find_step(struct store *store, const struct query *query, int *step, struct error *err)
 {
-    struct query query = {.sql = "SELECT COALESCE((SELECT step FROM kernels WHERE run_id = ?1 AND rank = ?2"
-                                 " ORDER BY step DESC LIMIT 1), -1)",
-                          .arguments = {run_id, rank}};
-    int64_t last;
-    if (query_integer(store, &query, &last, NULL, err))
+    int64_t found;
+    if (query_integer(store, query, &found, NULL, err))
         return -1;
-    *step = (int)last;
+    *step = (int)found;
     return 0;
+}
+
+/* Two queries, each of which the index answers with one look. */
+int store_kernel_steps(struct store *store, int64_t run_id, int rank, int *first, int *last,
+                       struct error *err)
+{
+    const struct query lowest = {.sql = "SELECT COALESCE((SELECT step FROM kernels WHERE run_id = ?1"
+                                        " AND rank = ?2 ORDER BY step LIMIT 1), -1)",
+                                 .arguments = {run_id, rank}};
+    const struct query highest = {.sql = "SELECT COALESCE((SELECT step FROM kernels WHERE run_id = ?1"
+                                         " AND rank = ?2 ORDER BY step DESC LIMIT 1), -1)",
+                                  .arguments = {run_id, rank}};
+    return find_step(store, &lowest, first, err) || find_step(store, &highest, last, err) ? -1 : 0;
 }
 
 struct timeline {

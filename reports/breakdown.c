@@ -35,7 +35,7 @@ static const struct table_column step_columns[] = {{"", TABLE_TEXT},
 /* A run that fails ends early, and its recording is closed like any other. */
 static const char *describe_end(const struct breakdown *b, struct arena *arena)
 {
-    int64_t reached = b->steps.count ? b->steps.last + 1 : 0;
+    int64_t reached = b->steps.count ? b->steps.last : 0;
     if (!b->finished_at)
         return "not finished";
     return reached < b->planned_steps ? arena_printf(arena, "ended early, after %lld of %lld steps",
@@ -105,7 +105,7 @@ const char *breakdown_moment_text(const struct breakdown_moment *moment, struct 
         return NULL;
     if (moment->micro_batch >= 0)
         snprintf(where, sizeof where, ", micro-batch %lld", (long long)moment->micro_batch);
-    if (moment->step >= 0)
+    if (moment->step > 0)
         snprintf(where + strlen(where), sizeof where - strlen(where), ", step %lld", (long long)moment->step);
     return arena_printf(arena, "%s%s%s: %s%s", moment->phase, moment->part ? " of " : "",
                         moment->part ? moment->part : "", moment->operation, where);
@@ -392,7 +392,7 @@ json_t *breakdown_moment_to_json(const struct breakdown_moment *moment)
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "phase", jsonfile_string(moment->phase), "part",
                      jsonfile_string(moment->part), "operation", jsonfile_string(moment->operation),
                      "micro_batch", json_values_id(moment->micro_batch), "step",
-                     json_values_id(moment->step));
+                     moment->step ? json_integer(moment->step) : json_null());
 }
 
 static json_t *prediction_object(const struct breakdown *b)

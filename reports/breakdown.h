@@ -32,12 +32,13 @@ struct breakdown_tensor {
 struct breakdown_moment {
     const char *operation;     /* NULL: outside all operations */
     const char *phase, *part;  /* "backward", "layer 3"; part is NULL when it is unknown or none */
-    int64_t micro_batch, step; /* -1: none */
+    int64_t micro_batch;       /* -1: none */
+    int64_t step;              /* counted from 1; 0: none */
 };
 
 /* NAN: unknown. */
 struct breakdown_steps {
-    int64_t count, first, last; /* the numbers of the first and the last step */
+    int64_t count, first, last; /* the numbers of the first and the last step, counted from 1 */
     double first_seconds, median_seconds, last_seconds;
     double first_loss, last_loss;
     double tokens_per_s; /* of the median step */

@@ -98,8 +98,7 @@ static void add_alive(struct breakdown *b, const struct described *row)
 static void set_moment(const struct program *program, const struct step_op *op, struct arena *arena,
                        struct breakdown *b)
 {
-    b->moment =
-        (struct breakdown_moment){.phase = phase_name(program->peak.phase), .micro_batch = -1, .step = -1};
+    b->moment = (struct breakdown_moment){.phase = phase_name(program->peak.phase), .micro_batch = -1};
     if (!op->op)
         return;
     b->moment.operation = op_kind_name(op->kind);

@@ -115,7 +115,7 @@ static int read_moment(const struct reading *r, const struct store_point *highes
 {
     struct store_operation *operations;
     int64_t count;
-    b->moment = (struct breakdown_moment){.micro_batch = -1, .step = highest->step};
+    b->moment = (struct breakdown_moment){.micro_batch = -1, .step = steps_number(highest->step)};
     if (store_read_operations(r->store, r->run_id, (int)b->rank, r->arena, &operations, &count, r->err))
         return -1;
     for (int64_t i = 0; i < count; i++) {
@@ -228,15 +228,15 @@ static int read_steps(const struct reading *r, struct breakdown_steps *out)
 {
     struct store_step *rows;
     int64_t count;
-    *out = (struct breakdown_steps){0, -1, -1, NAN, NAN, NAN, NAN, NAN, NAN};
+    *out = (struct breakdown_steps){0, 0, 0, NAN, NAN, NAN, NAN, NAN, NAN};
     if (store_read_steps(r->store, r->run_id, r->arena, &rows, &count, r->err))
         return -1;
     struct store_step *steps;
     out->count = count = steps_join(rows, count, r->arena, &steps);
     if (count == 0)
         return 0;
-    out->first = steps[0].step;
-    out->last = steps[count - 1].step;
+    out->first = steps_number(steps[0].step);
+    out->last = steps_number(steps[count - 1].step);
     out->first_seconds = steps[0].seconds;
     out->last_seconds = steps[count - 1].seconds;
     out->first_loss = steps[0].loss;

@@ -48,7 +48,7 @@ static void add_memory(struct report *page, const struct series *series)
     for (int64_t i = 0; i < series->step_count; i++) {
         const struct series_step *step = &series->steps[i];
         struct table_cell cells[3 + ROLE_COUNT] = {
-            cell_text(step->step < 0 ? "before the first" : arena_printf(page->arena, "%d", step->step)),
+            cell_text(step->step == 0 ? "before the first" : arena_printf(page->arena, "%d", step->step)),
             cell_whole(step->events), cell_whole(step->highest.live_bytes)};
         fill_roles(cells + 3, step->highest.by_role);
         table_add(table, cells);

@@ -38,7 +38,7 @@ void draw_memory_view(const struct series *series, int64_t *from, int64_t *to)
     *from = series->points[0].at;
     *to = series->points[series->point_count - 1].at;
     for (int64_t i = 0; i < series->step_count; i++)
-        if (series->steps[i].step >= 0) {
+        if (series->steps[i].step > 0) {
             if (series->points[series->peak].at >= series->steps[i].first_at)
                 *from = series->steps[i].first_at;
             break;
@@ -164,7 +164,7 @@ static void draw_steps(const struct plot *p)
         const struct series_step *step = &p->series->steps[i];
         double x = scale_at(&p->x, (double)step->first_at);
         bool begins = x >= p->x.start - 0.5;
-        if (step->step < 0 || x > p->x.end || (!begins && (double)step->last_at <= p->x.low))
+        if (step->step == 0 || x > p->x.end || (!begins && (double)step->last_at <= p->x.low))
             continue;
         x = begins ? x : p->x.start;
         bool labelled = x >= free_from && x < p->x.end - 44;

@@ -24,7 +24,7 @@ struct series_point {
     int64_t event;     /* its number, from 0 */
     int64_t operation; /* index in `operations`; -1: outside all */
     int64_t live_bytes, by_role[ROLE_COUNT];
-    int step; /* -1: before the first */
+    int step; /* counted from 1; 0: before the first */
 };
 
 struct series_tensor {
@@ -45,7 +45,7 @@ struct series_operation {
 };
 
 struct series_step {
-    int step; /* -1: before the first */
+    int step; /* counted from 1; 0: before the first */
     int64_t first_at, last_at, events;
     struct series_point highest; /* the first of the highest */
 };

@@ -36,7 +36,7 @@ static void add_states(struct walk *w, const struct described *rows, int64_t cou
             continue;
         w->tensors[rows[i].id] = (struct series_tensor){describe_short_name(rows[i].name, rows[i].layer),
                                                         rows[i].role, rows[i].layer, -1};
-        add_event(w, rows[i].id, rows[i].bytes, -1);
+        add_event(w, rows[i].id, rows[i].bytes, 0);
     }
 }
 
@@ -57,7 +57,7 @@ static void add_change(struct walk *w, const struct step_op *op, int tensor, int
     struct placed placed = program_tensor(w->program, op->instance, op->micro_batch, tensor);
     if (!w->tensors[placed.id].name)
         w->tensors[placed.id] = name_tensor(w, &placed);
-    add_event(w, placed.id, sign * placed.bytes, 0);
+    add_event(w, placed.id, sign * placed.bytes, 1);
 }
 
 static const char *name_part(struct walk *w, int64_t instance)

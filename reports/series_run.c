@@ -1,6 +1,7 @@
 /* Memory over time as a rank recorded it: one pass over its events. */
 #include "reports/describe.h"
 #include "reports/series.h"
+#include "reports/steps.h"
 
 #include <stdlib.h>
 
@@ -52,7 +53,7 @@ static void see(void *context, const struct store_memory *event)
                    .live_bytes = event->live_bytes,
                    .key = event->tensor_id < 0 ? -1 - event->address : event->tensor_id,
                    .role = event->role,
-                   .step = event->step,
+                   .step = steps_number(event->step),
                });
 }
 

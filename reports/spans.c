@@ -2,7 +2,9 @@
 
 #include "model/block.h"
 #include "reports/describe.h"
+#include "reports/steps.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +78,7 @@ static void see(void *context, const struct store_kernel *kernel)
     *span = operation ? *operation : unknown;
     span->start_ns = kernel->start_ns;
     span->end_ns = kernel->end_ns > kernel->start_ns ? kernel->end_ns : kernel->start_ns;
-    span->step = kernel->step;
+    span->step = steps_number(kernel->step);
 }
 
 static bool makes_weights(const struct store_operation *row)
@@ -155,7 +157,8 @@ static int read_lane(struct store *store, int64_t run_id, const struct program *
         return -1;
     r.rows = rows;
     describe_operations(&r, program, arena);
-    int status = store_each_kernel(store, run_id, (int)lane->rank, step, see, &r, err);
+    int recorded = step == SPANS_ALL_STEPS ? -1 : steps_recorded(step);
+    int status = store_each_kernel(store, run_id, (int)lane->rank, recorded, see, &r, err);
     lane->spans = arena_array(arena, (size_t)r.count, sizeof *lane->spans);
     lane->span_count = r.count;
     if (r.count) {
@@ -254,18 +257,29 @@ static void settle_steps(struct timeline *timeline, struct arena *arena)
 
 /* -------------------------------------------------------------------------------------------------------------- runs */
 
-/* The last step that every rank recorded; -1: none. */
-static int find_last_step(struct store *store, int64_t run_id, const struct store_rank *ranks, int64_t count,
-                          int *last, struct error *err)
+/* The first and the last step that every rank recorded; 0: none. */
+static int find_steps(struct store *store, int64_t run_id, const struct store_rank *ranks, int64_t count,
+                      int *first, int *last, struct error *err)
 {
-    *last = -1;
+    *first = *last = 0;
     for (int64_t i = 0; i < count; i++) {
-        int step;
-        if (store_last_kernel_step(store, run_id, ranks[i].rank, &step, err))
+        int from, to;
+        if (store_kernel_steps(store, run_id, ranks[i].rank, &from, &to, err))
             return -1;
-        *last = i == 0 || step < *last ? step : *last;
+        *first = i == 0 || steps_number(from) > *first ? steps_number(from) : *first;
+        *last = i == 0 || steps_number(to) < *last ? steps_number(to) : *last;
     }
     return 0;
+}
+
+/* Somebody named a step that no rank has. */
+static int refuse_step(int64_t run_id, int step, int first, int last, struct error *err)
+{
+    char had[48] = "of none";
+    if (last)
+        snprintf(had, sizeof had, first < last ? "of %d-%d" : "of %d", first, last);
+    return error_set(err, "--step %d: run %lld has recorded operations %s; leave it out%s", step,
+                     (long long)run_id, had, last ? " for the last" : "");
 }
 
 static int read_lanes(struct store *store, int64_t run_id, const struct pipeline *pipeline, int step,
@@ -291,12 +305,11 @@ int spans_of_run(struct store *store, int64_t run_id, const struct pipeline *pip
     *out = NULL;
     if (store_read_ranks(store, run_id, arena, &ranks, &timeline->lane_count, err))
         return -1;
-    if (step == SPANS_LAST_STEP) {
-        if (find_last_step(store, run_id, ranks, timeline->lane_count, &step, err))
-            return -1;
-        if (step < 0)
-            return 0;
-    }
+    int first, last, asked = step;
+    if (find_steps(store, run_id, ranks, timeline->lane_count, &first, &last, err))
+        return -1;
+    if (asked == SPANS_LAST_STEP && (step = last) == 0)
+        return 0;
     timeline->lanes = arena_array(arena, (size_t)timeline->lane_count, sizeof *timeline->lanes);
     for (int64_t i = 0; i < timeline->lane_count; i++)
         timeline->lanes[i] = (struct lane){.rank = ranks[i].rank, .ranks = 1};
@@ -304,7 +317,7 @@ int spans_of_run(struct store *store, int64_t run_id, const struct pipeline *pip
         return -1;
     measure_steps(timeline);
     if (timeline->step_count == 0)
-        return 0;
+        return asked > 0 ? refuse_step(run_id, asked, first, last, err) : 0;
     settle_steps(timeline, arena);
     for (int64_t i = 0; i < timeline->lane_count; i++)
         measure_lane(timeline, &timeline->lanes[i], timeline->lanes[i].spans, timeline->lanes[i].span_count);

@@ -28,7 +28,7 @@ const char *activity_name(enum activity activity);
 struct work_span {
     int64_t start_ns, end_ns;
     enum activity activity;
-    int step;
+    int step;            /* counted from 1, as everywhere here */
     int64_t micro_batch; /* -1: of none */
     /* Of a stretch of several operations NULL; part also where it is unknown. */
     const char *kind, *phase, *part;
@@ -66,10 +66,10 @@ struct timeline {
 struct timeline *spans_foretold(struct lane *lanes, int64_t count, int64_t length_ns, const char *how,
                                 struct arena *arena);
 
-enum { SPANS_LAST_STEP = -1, SPANS_ALL_STEPS = -2 };
+enum { SPANS_LAST_STEP = 0, SPANS_ALL_STEPS = -1 };
 
-/* Everything lives as long as the arena. `step`: a number, or one of the above. *out is NULL when no operations were recorded
- * (in that step). `pipeline` is what was run, or NULL. */
+/* Everything lives as long as the arena. `step`: a number, which must have been recorded, or one of the above. *out is NULL when no
+ * operations were recorded. `pipeline` is what was run, or NULL. */
 int spans_of_run(struct store *store, int64_t run_id, const struct pipeline *pipeline, int step,
                  struct arena *arena, struct timeline **out, struct error *err);
 

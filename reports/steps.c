@@ -34,8 +34,8 @@ int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *a
 
 json_t *steps_line(const struct store_step *step, int64_t held_bytes, int64_t peak_bytes)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I}", "step", (json_int_t)step->step, "loss",
-                     json_values_real(step->loss), "grad_norm", json_values_real(step->grad_norm),
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I}", "step", (json_int_t)steps_number(step->step),
+                     "loss", json_values_real(step->loss), "grad_norm", json_values_real(step->grad_norm),
                      "step_seconds", json_values_real(step->seconds), "tokens_per_second",
                      json_values_real(step->tokens_per_s), "held_bytes", (json_int_t)held_bytes,
                      "step_peak_bytes", (json_int_t)peak_bytes);

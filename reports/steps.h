@@ -8,6 +8,18 @@
 
 #include <stdint.h>
 
+/* What people call a step that recordings number from 0, and all reports: counted from 1, as `train` prints them. 0: before the
+ * first, which recordings have as -1. */
+static inline int steps_number(int recorded)
+{
+    return recorded + 1;
+}
+
+static inline int steps_recorded(int number)
+{
+    return number - 1;
+}
+
 /* One row for each step from the rows of all ranks, in order of step: the loss and norm of a rank that knows them, the
  * seconds of the slowest. Returns how many; *steps belongs to the arena. */
 int64_t steps_join(const struct store_step *rows, int64_t count, struct arena *arena, struct store_step **steps);

@@ -115,7 +115,7 @@ function operationText(memory, point) {
 }
 
 function stepAt(memory, at) {
-  let found = -1;
+  let found = 0;
   for (let i = 0; i < memory.steps.length; i += 3)
     if (memory.steps[i + 1] <= at) found = memory.steps[i];
   return found;
@@ -123,7 +123,7 @@ function stepAt(memory, at) {
 
 function whenText(memory, point) {
   const at = memory.at[point], step = stepAt(memory, at);
-  const where = memory.axis === "ns" ? timeText(at) + (step < 0 ? ", before the first step" : ", step " + step) : "operation " + at;
+  const where = memory.axis === "ns" ? timeText(at) + (step === 0 ? ", before the first step" : ", step " + step) : "operation " + at;
   return `${where} · ${operationText(memory, point)}`;
 }
 
@@ -234,7 +234,7 @@ class MemoryPicture {
     group.replaceChildren();
     for (let i = 0; i < steps.length && this.memory.axis === "ns"; i += 3) {
       const begins = this.x(steps[i + 1]) >= this.left - 0.5, x = Math.max(this.left, this.x(steps[i + 1]));
-      if (steps[i] < 0 || x > end || (!begins && steps[i + 2] <= this.view[0])) continue;
+      if (steps[i] === 0 || x > end || (!begins && steps[i + 2] <= this.view[0])) continue;
       const named = x >= free && x < end - 44;
       if (begins)
         group.append(element("line", {svg: 1, class: "step", x1: x, x2: x, y1: this.top - (named ? 8 : 0), y2: this.top + this.height}));
@@ -396,7 +396,7 @@ function memoryTools(memory) {
     }],
     ["all", "show everything recorded", picture => picture.zoom(memory.at[0], memory.at[memory.at.length - 1])]];
   for (let i = 0; memory.axis === "ns" && i < memory.steps.length && i < 9 * 3; i += 3)
-    if (memory.steps[i] >= 0)
+    if (memory.steps[i] > 0)
       tools.push(["step " + memory.steps[i], "zoom to step " + memory.steps[i], picture => picture.zoom(memory.steps[i + 1], memory.steps[i + 2])]);
   return tools;
 }

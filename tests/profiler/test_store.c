@@ -236,7 +236,7 @@ TEST(store_walks, "events and kernels come one by one, in order and whole; a ran
     struct store_run run = {.model = "tiny", .ranks = 2};
     struct walked all = {0}, one = {0};
     int64_t events;
-    int step;
+    int first, last;
     scratch_open(folder);
     ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
     sample_write(store, &run);
@@ -259,10 +259,12 @@ TEST(store_walks, "events and kernels come one by one, in order and whole; a ran
     ASSERT_INT(all.kernels[0].operation_id, 9);
     ASSERT_INT(one.kernel_count, 2);
     ASSERT_INT(one.kernels[1].end_ns, 650);
-    ASSERT_OK(store_last_kernel_step(store, run.run_id, 0, &step, &err));
-    ASSERT_INT(step, 1);
-    ASSERT_OK(store_last_kernel_step(store, run.run_id, 1, &step, &err));
-    ASSERT_INT(step, -1);
+    ASSERT_OK(store_kernel_steps(store, run.run_id, 0, &first, &last, &err));
+    ASSERT_INT(first, 0);
+    ASSERT_INT(last, 1);
+    ASSERT_OK(store_kernel_steps(store, run.run_id, 1, &first, &last, &err));
+    ASSERT_INT(first, -1);
+    ASSERT_INT(last, -1);
     ASSERT_OK(store_count_memory(store, run.run_id, 1, &events, &err));
     ASSERT_INT(events, 0);
     store_close(store);

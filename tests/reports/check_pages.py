@@ -159,7 +159,7 @@ def check_first_view(browsers):
     times = [at for at, in database("one").execute("SELECT time_ns FROM memory_events WHERE rank = 0 AND time_ns BETWEEN ? AND ? ORDER BY seq", home)]
     gaps = [b - a for a, b in zip([home[0], *times], [*times, home[1]])]
     assert max(gaps) <= 0.6 * (home[1] - home[0]), f"a silence of {max(gaps)} ns in {home}"
-    assert browser.evaluate("[...document.querySelectorAll('#memory .wide .steps text')].map(e => e.textContent).pop()") == "step 2"
+    assert browser.evaluate("[...document.querySelectorAll('#memory .wide .steps text')].map(e => e.textContent).pop()") == "step 3"
     assert browser.evaluate("document.querySelector('#memory .wide .peak').style.display") == ""
 
 
@@ -215,10 +215,10 @@ def check_zoom(browsers):
     browser.mouse("mouseReleased", left + 0.6 * width, top + 60)
     settle()
     assert ticks() != home and browser.evaluate("document.querySelectorAll('#memory .brush').length") == 0
-    browser.evaluate("[...document.querySelectorAll('.tools button')].find(b => b.textContent === 'step 2').click()")
+    browser.evaluate("[...document.querySelectorAll('.tools button')].find(b => b.textContent === 'step 3').click()")
     settle()
     names = browser.evaluate("[...document.querySelectorAll('#memory .wide .steps text')].map(e => e.textContent)")
-    assert names == ["step 2"], names
+    assert names == ["step 3"], names
     assert browser.evaluate("document.querySelector('#memory .wide .peak').style.display") == "none"
     browser.evaluate("(() => { const svg = document.querySelector('#memory .wide svg'); svg.focus();"
                      "svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})); })()")

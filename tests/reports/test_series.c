@@ -52,7 +52,7 @@ TEST(series_run, "every event is a point: the bytes by role, and the tensors ali
     ASSERT_STR(s->operations[s->points[6].operation].kind, "attention");
     ASSERT_STR(s->operations[s->points[6].operation].part, "layer 1");
     ASSERT_INT(s->step_count, 2);
-    ASSERT_INT(s->steps[1].step, 0);
+    ASSERT_INT(s->steps[1].step, 1);
     ASSERT_INT(s->steps[1].first_at, 11000);
     ASSERT_INT(s->steps[1].last_at, 12000);
     ASSERT_STR(s->tensors[s->lives[4].tensor].name, "qkv");

@@ -41,12 +41,10 @@ TEST(steps_joined,
     arena_free(arena);
 }
 
-/* Of steps 3 .. 32, tens are 10, 20, 30; with the first and the last five rows. Of 0 .. 999 every 50th is 20 rows and 999
- * one more, so every 100th: 10 + 1. */
 TEST(steps_lines,
      "a line for each step and a closing one, with the keys that scripts rely on; an unknown is null")
 {
-    struct store_step step = {.step = 3, .loss = 2.5, .grad_norm = NAN, .seconds = 0.5, .tokens_per_s = 128};
+    struct store_step step = {.step = 2, .loss = 2.5, .grad_norm = NAN, .seconds = 0.5, .tokens_per_s = 128};
     json_t *line = steps_line(&step, 700, 900);
     char *printed = json_dumps(line, 0);
     ASSERT_STR(printed, "{\"step\": 3, \"loss\": 2.5, \"grad_norm\": null, \"step_seconds\": 0.5, "
