@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NAME_TRIES = 100 };
@@ -91,6 +92,12 @@ static int open_unused(struct file_draft *draft)
             return -1;
     }
     return -1;
+}
+
+bool file_is_same(const char *one, const char *other)
+{
+    struct stat a, b;
+    return !stat(one, &a) && !stat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 /* Makes a rename in the folder of `path` survive a power cut. Some network file systems cannot sync a folder:

@@ -5,6 +5,7 @@
 #define MEMPLAN_BASE_FILE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct file_draft {
@@ -25,5 +26,8 @@ void file_draft_abort(struct file_draft *draft);
 
 /* All of the bytes, however many calls that takes. */
 int file_write(int file, const void *bytes, size_t count);
+
+/* Do both names lead to one file, or folder, that is there? */
+bool file_is_same(const char *one, const char *other);
 
 #endif

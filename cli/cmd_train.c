@@ -21,6 +21,10 @@ static const struct option_spec options[] = {
      offsetof(struct training_options, checkpoint_every)},
     {"resume", 0, OPTION_TEXT, "FOLDER", NULL, "continue from a checkpoint",
      offsetof(struct training_options, resume)},
+    {"overwrite", 0, OPTION_FLAG, NULL, NULL,
+     "--checkpoint may replace the checkpoint of another run; without it only --resume of the same folder "
+     "does",
+     offsetof(struct training_options, overwrite)},
     {"no-graph", 0, OPTION_FLAG, NULL, NULL,
      "on a GPU, launch every kernel of every step (default: one graph a step)",
      offsetof(struct training_options, no_graph)},

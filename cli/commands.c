@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "cli/output.h"
 
 #include <stdlib.h>
@@ -34,12 +35,6 @@ const struct command *command_find(const char *name, struct error *err)
     return NULL;
 }
 
-static bool is_same_file(const char *path, const struct stat *file)
-{
-    struct stat found;
-    return !stat(path, &found) && found.st_dev == file->st_dev && found.st_ino == file->st_ino;
-}
-
 static const char *text_of(const struct option_spec *option, const void *target)
 {
     return option->kind == OPTION_TEXT ? *(const char *const *)((const char *)target + option->offset) : NULL;
@@ -57,9 +52,9 @@ static int check_output(const struct command_spec *spec, const void *target, con
     if (!output || stat(output, &there) || !S_ISREG(there.st_mode))
         return 0;
     for (int i = 0; i < count && !input; i++)
-        input = is_same_file(operands[i], &there) ? operands[i] : NULL;
+        input = file_is_same(operands[i], output) ? operands[i] : NULL;
     for (o = spec->options; !options_is_end(o) && !input; o++)
-        if (o->letter != 'o' && text_of(o, target) && is_same_file(text_of(o, target), &there))
+        if (o->letter != 'o' && text_of(o, target) && file_is_same(text_of(o, target), output))
             input = text_of(o, target);
     if (!input)
         return 0;

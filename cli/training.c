@@ -1,6 +1,7 @@
 #include "cli/training.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -12,6 +13,7 @@
 #include "planner/cluster.h"
 #include "reports/ranges.h"
 #include "reports/steps.h"
+#include "trainer/checkpoint.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -107,6 +109,21 @@ static int check_checkpoint(const char *folder, struct error *err)
     return 0;
 }
 
+/* A checkpoint is all that is left of a run, perhaps of days. The run that goes on from it may replace it. */
+static int keep_checkpoint(const struct training_options *o, struct error *err)
+{
+    char shown[CHECKPOINT_SHOWN];
+    if (!o->checkpoint && o->overwrite)
+        return error_set(err, "--overwrite is for --checkpoint, which is not given; leave it out");
+    if (!o->checkpoint || o->overwrite || !checkpoint_stands(o->checkpoint, shown) ||
+        (o->resume && file_is_same(o->resume, o->checkpoint)))
+        return 0;
+    return error_set(err,
+                     "--checkpoint %s has the checkpoint of %s, which this run would replace; go on from it "
+                     "with --resume %s, name another folder, or give --overwrite",
+                     o->checkpoint, shown, o->checkpoint);
+}
+
 /* The plan says which; every rank of it has the same. */
 static int choose_device(const struct plan *plan, struct train_settings *settings, struct error *err)
 {
@@ -130,7 +147,8 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
         return error_set(err, "--output is empty; name a database, such as run.db");
     if (o->weights && o->resume)
         return error_set(err, "--weights and --resume both say what the run begins with; give one of them");
-    if (check_numbers(o, err) || (o->checkpoint && check_checkpoint(o->checkpoint, err)))
+    if (check_numbers(o, err) || (o->checkpoint && check_checkpoint(o->checkpoint, err)) ||
+        keep_checkpoint(o, err))
         return -1;
     if (o->schedule && learning_rate_parse(o->schedule, &s.rate.kind, err))
         return -1;

@@ -13,7 +13,7 @@ struct training_options {
     const char *data, *device, *output, *schedule, *checkpoint, *resume, *weights, *policy;
     int64_t steps, seed, warmup, memory, threads, checkpoint_every, validate_every, event_steps;
     double lr, decay, clip;
-    bool json, quiet, no_graph, timeline;
+    bool json, quiet, no_graph, timeline, overwrite;
 };
 
 #define TRAINING_RUN_OPTIONS                                                                                               \

@@ -387,6 +387,26 @@ static int read_tensors(const char *path, const struct state_access *access, str
     return status;
 }
 
+bool checkpoint_stands(const char *folder, char shown[CHECKPOINT_SHOWN])
+{
+    char path[PATH];
+    json_t *object;
+    struct error unread;
+    json_path(folder, path);
+    if (access(path, F_OK))
+        return false;
+    snprintf(shown, CHECKPOINT_SHOWN, "a model");
+    if (jsonfile_read(path, &object, &unread))
+        return true;
+    const json_t *step = json_object_get(object, "step");
+    const char *name = json_string_value(json_object_get(json_object_get(object, "model"), "name"));
+    if (json_is_integer(step))
+        snprintf(shown, CHECKPOINT_SHOWN, "step %lld of %s", (long long)json_integer_value(step),
+                 name ? name : "a model");
+    json_decref(object);
+    return true;
+}
+
 int checkpoint_read(const char *folder, const struct state_access *access, struct checkpoint_info *info,
                     struct error *err)
 {

@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "trainer/weights.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Where a run stands: what a checkpoint stores besides the states. */
@@ -16,6 +17,10 @@ struct checkpoint_info {
     uint64_t seed;
     int64_t global_batch, seq_len; /* the order of the data depends on them */
 };
+
+/* Does a checkpoint stand in `folder`? Then `shown` says which: "step 50 of gpt2-tiny"; or "a model" of one that cannot be read. */
+enum { CHECKPOINT_SHOWN = 160 };
+bool checkpoint_stands(const char *folder, char shown[CHECKPOINT_SHOWN]);
 
 /* Makes the folder when it is missing; removes the tensors of the checkpoint before once the new one stands. All ranks of
  * the layout call it, with the same folder and info; `comm` is theirs, by rank of the layout (NULL: there is one rank). When
