@@ -498,13 +498,31 @@ static void read_dtype(const json_t *config, struct job_model *m)
     snprintf(m->dtype, sizeof m->dtype, "%.15s", dtype ? dtype : "");
 }
 
+static int refuse_typeless(const json_t *config, const char *where, struct error *err)
+{
+    if (json_object_get(config, "memplan_plan"))
+        return error_set(
+            err, "%s: this is a plan of memplan's, and no model; name the model that it is about", where);
+    if (json_object_get(config, "family"))
+        return error_set(err,
+                         "%s: this is a model of memplan's own, which other frameworks do not train; name a "
+                         "preset, or the folder of a Hugging Face model",
+                         where);
+    return error_set(err,
+                     "%s: it has no model_type, so whose layers these are is not known; add \"model_type\": "
+                     "\"llama\", or what they are",
+                     where);
+}
+
 int job_model_from_config(const json_t *config, const char *where, struct job_model *out, struct error *err)
 {
     struct job_model m = {0};
     const char *type = NULL;
     name_from_path(&m, where);
-    if (jsonfile_text(config, "model_type", where, &type, err))
+    if (jsonfile_text_optional(config, "model_type", where, &type, err))
         return -1;
+    if (!type)
+        return refuse_typeless(config, where, err);
     snprintf(m.type, sizeof m.type, "%.*s", MODEL_NAME - 1, type);
     size_t i = 0, count = sizeof types / sizeof types[0];
     while (i < count && strcmp(types[i].type, type))

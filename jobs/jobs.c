@@ -1,6 +1,7 @@
 #include "jobs/jobs.h"
 
 #include "jobs/frameworks.h"
+#include "jobs/not_a_script.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -220,7 +221,9 @@ static int read_script(const struct jobs_request *request, struct arena *arena, 
         return error_set(err, "%s: a folder; name a script in it", request->script);
     if (text_read_file(request->script, JOBS_FILE_BYTES, &text, &length, err))
         return -1;
-    int status = jobs_read_text(request, request->script, text, length, arena, out, err);
+    int status = not_a_script_refuse(request->script, text, length, err);
+    if (!status)
+        status = jobs_read_text(request, request->script, text, length, arena, out, err);
     free(text);
     return status;
 }

@@ -317,9 +317,16 @@ static void name_from_path(struct model *model, const char *path)
 
 static int read_own(const json_t *object, const char *where, struct model *m, struct error *err)
 {
-    const char *family, *name = "";
-    if (jsonfile_text(object, "family", where, &family, err))
+    const char *family = NULL, *name = "";
+    if (jsonfile_text_optional(object, "family", where, &family, err))
         return -1;
+    if (!family)
+        return error_set(
+            err,
+            "%s: it has neither the model_type of a Hugging Face config.json nor the family of a "
+            "model of ours, so it describes none; add \"model_type\": \"llama\", or what its "
+            "layers are",
+            where);
     int found = -1;
     for (int i = 0; i < 3; i++)
         if (!strcmp(family, family_names[i]))

@@ -1,0 +1,136 @@
+/* Kinds of files, one an entry: told by their first bytes, the end of their name, or a key of their JSON or YAML. */
+#include "jobs/not_a_script.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+enum { KEYS = 4 };
+
+struct kind {
+    const char *what;
+    const char *way;        /* on; FILE stands for the file's name */
+    const char *keys[KEYS]; /* one of which it has; none: any file does */
+};
+
+static const struct kind objects[] = {
+    {"a plan of memplan's",
+     "memplan predict FILE --device D says whether it fits, and memplan train FILE runs it",
+     {"memplan_plan"}},
+    {"a calibration of memplan's",
+     "memplan plan MODEL --cluster C --calibration FILE plans with it",
+     {"memplan_calibration"}},
+    {"the description of a model",
+     "memplan predict FILE --device D says what memplan's own training of it needs; of another launch it is "
+     "the model with memplan check --model FILE -- LAUNCH COMMAND",
+     {"model_type", "architectures", "num_hidden_layers", "family"}},
+    {"a configuration of DeepSpeed's",
+     "give the launch that names it: memplan check -- deepspeed train.py --deepspeed FILE",
+     {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping"}},
+    {"JSON", "give the launch that names it: memplan check -- LAUNCH COMMAND", {0}},
+};
+
+static const struct kind documents[] = {
+    {"a configuration of LLaMA-Factory's",
+     "give its launch: memplan check -- llamafactory-cli train FILE",
+     {"finetuning_type", "cutoff_len", "model_name_or_path"}},
+    {"a configuration of accelerate's",
+     "give the launch that names it: memplan check -- accelerate launch --config_file FILE train.py",
+     {"distributed_type", "num_processes", "mixed_precision"}},
+    {"YAML", "give the launch that names it: memplan check -- LAUNCH COMMAND", {0}},
+};
+
+static const struct kind recording = {
+    "a recording of memplan's",
+    "memplan report FILE shows it, and memplan compare holds it against a plan",
+    {0}};
+
+static const struct {
+    const char *end;
+    struct kind kind;
+} names[] = {
+    {".py",
+     {"a Python program",
+      "give its launch: memplan check -- torchrun --nproc-per-node 8 FILE and its options",
+      {0}}},
+    {".toml",
+     {"a configuration",
+      "give the launch that names it: memplan check -- torchrun --nproc-per-node 8 -m torchtitan.train "
+      "--job.config_file FILE",
+      {0}}},
+    {".safetensors",
+     {"weights", "name the folder that they lie in: memplan check --model FOLDER -- LAUNCH COMMAND", {0}}},
+};
+
+static int refuse(const char *file, const struct kind *kind, struct error *err)
+{
+    static const char place[] = "FILE";
+    const char *at = kind->way, *next;
+    error_set(err, "%.200s: this is %s, and no script; ", file, kind->what);
+    for (; (next = strstr(at, place)); at = next + sizeof place - 1)
+        error_append(err, "%.*s%.100s", (int)(next - at), at, file);
+    error_append(err, "%s", at);
+    return -1;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length > size && !strcmp(text + length - size, end);
+}
+
+static bool has_key(const struct kind *kind, const json_t *object)
+{
+    for (int i = 0; i < KEYS && kind->keys[i]; i++)
+        if (json_object_get(object, kind->keys[i]))
+            return true;
+    return !kind->keys[0];
+}
+
+/* Whether a line of YAML's outermost level begins with it. */
+static bool has_line(const struct kind *kind, const char *text)
+{
+    for (int i = 0; i < KEYS && kind->keys[i]; i++) {
+        size_t size = strlen(kind->keys[i]);
+        for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL)
+            if (!strncmp(line, kind->keys[i], size) && line[size] == ':')
+                return true;
+    }
+    return !kind->keys[0];
+}
+
+/* A group of commands in braces is no JSON. */
+static int refuse_json(const char *file, const char *text, size_t length, struct error *err)
+{
+    json_t *value = text[strspn(text, " \t\r\n")] == '{' ? json_loadb(text, length, 0, NULL) : NULL;
+    const struct kind *kind = objects;
+    if (!value)
+        return 0;
+    while (!has_key(kind, value))
+        kind++;
+    json_decref(value);
+    return refuse(file, kind, err);
+}
+
+static int refuse_yaml(const char *file, const char *text, struct error *err)
+{
+    const struct kind *kind = documents;
+    while (!has_line(kind, text))
+        kind++;
+    return refuse(file, kind, err);
+}
+
+int not_a_script_refuse(const char *file, const char *text, size_t length, struct error *err)
+{
+    if (!strncmp(text, "SQLite format 3", 15))
+        return refuse(file, &recording, err);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (ends_with(file, names[i].end))
+            return refuse(file, &names[i].kind, err);
+    if (memchr(text, 0, length))
+        return error_set(
+            err, "%.200s: this is no text, and so no script; name the script that launches the job", file);
+    if (ends_with(file, ".yaml") || ends_with(file, ".yml"))
+        return refuse_yaml(file, text, err);
+    return refuse_json(file, text, length, err);
+}
