@@ -451,6 +451,17 @@ static int open_recording(struct training *t, const char *command, struct error 
     return recording_open(&spec, &t->recording, err);
 }
 
+/* A file has no feature vectors in it, and no classes. */
+static void note_features(const struct training *t)
+{
+    const struct model *model = &t->plan->model;
+    if (model->family == MODEL_ENCODER && strcmp(t->options->data, "random") && t->world->rank == 0)
+        log_note("%s reads feature vectors, and %s has tokens: each token stands for one of a fixed table of "
+                 "random "
+                 "vectors, and the next token, modulo %" PRId64 " classes, is the label",
+                 model->name, t->options->data, model->vocab);
+}
+
 /* A run that did not get to a step leaves no recording, unless that shows who held the memory: on this rank, or perhaps on
  * another, which has stopped it. */
 static bool is_void(const struct training *t, const struct error *failure)
@@ -470,6 +481,8 @@ static int run(struct training *t, const char *command, struct error *err)
     if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
+    if (!t->refused)
+        note_features(t);
     if (output && !t->refused)
         status = open_recording(t, command, err);
     if (!status)
