@@ -640,6 +640,8 @@ static int check_request(const struct search_request *r, struct error *err)
                             .sequence_parallel = r->sequence_parallel == SEARCH_ON && r->tp > 1,
                             .schedule = r->schedule ? *r->schedule : SCHEDULE_1F1B,
                             .precision = r->precision};
+    if (layout.schedule == SCHEDULE_INTERLEAVED && !r->virtual_stages)
+        layout.schedule = SCHEDULE_1F1B; /* how many chunks is to be chosen */
     if (layout.virtual_stages > 1 && layout.pp == 1)
         layout.pp = 2; /* to be chosen */
     return layout_complete(&layout, r->model, err);
