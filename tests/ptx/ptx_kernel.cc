@@ -222,61 +222,90 @@ struct decoder {
         return places[reg] | 1;
     }
 
-    /* Do the operands fit the form? */
+    /* ---- do the operands fit a form? ---- */
+
+    struct matching {
+        decoder &all;
+        const statement &from;
+        instruction *to;
+        bool results; /* these come first */
+        unsigned count = 0, addresses = 0;
+
+        bool value(const operand &it, char want)
+        {
+            if (results && it.kind != operand::kind::reg)
+                return all.refuse("a result that is no register");
+            if (want == 'm')
+                to->mask = static_cast<int>(count);
+            return all.place_value(it, want == 'm' ? 'w' : want, to, &to->at[count++]);
+        }
+
+        /* Leaves `want` at the closing brace. */
+        bool vector(const operand &it, const char **want)
+        {
+            size_t part = 0;
+            if (it.kind != operand::kind::vector)
+                return all.refuse("no vector where one belongs");
+            while (*++*want != '}')
+                if (part == it.parts.size() || !value(it.parts[part++], **want))
+                    return all.refuse("a vector of another length or width");
+            return part == it.parts.size() || all.refuse("a vector of another length");
+        }
+
+        /* Leaves `want` at what stands behind the bar. */
+        bool pair(const operand &it, const char **want)
+        {
+            const bool both = it.kind == operand::kind::pair;
+            if (!value(both ? it.parts[0] : it, **want))
+                return false;
+            *want += 2;
+            if (both)
+                return value(it.parts[1], **want);
+            to->at[count++] = all.take(bytes_of(**want)); /* that nobody reads */
+            return true;
+        }
+
+        bool number(const operand &it)
+        {
+            to->number = static_cast<uint32_t>(it.number);
+            return (it.kind == operand::kind::number && !it.bytes) ||
+                   all.refuse("no number where one belongs");
+        }
+
+        bool next(const operand &it, const char **want)
+        {
+            if (**want == '{')
+                return vector(it, want);
+            if (**want == '@')
+                return all.place_address(it, to, addresses++, &to->at[count++]);
+            if (**want == '#')
+                return number(it);
+            return (*want)[1] == '|' ? pair(it, want) : value(it, **want);
+        }
+
+        bool run(const char *want)
+        {
+            size_t given = 0;
+            for (; *want; want++) {
+                if (*want == '=') {
+                    results = false;
+                    continue;
+                }
+                if (given == from.operands.size())
+                    return all.refuse("too few operands");
+                if (!next(from.operands[given++], &want))
+                    return false;
+            }
+            return given == from.operands.size() || all.refuse("too many operands");
+        }
+    };
+
     bool fit(const statement &from, const form &form, instruction *to)
     {
         *to = instruction{};
         to->run = form.run;
         to->step = form.step;
-        const bool has_results = strchr(form.operands, '=') != nullptr;
-        bool result = has_results;
-        unsigned count = 0, addresses = 0;
-        size_t next = 0;
-        const auto value = [&](const operand &it, char want) {
-            if (result && it.kind != operand::kind::reg)
-                return refuse("a result that is no register");
-            if (want == 'm')
-                to->mask = static_cast<int>(count);
-            return place_value(it, want == 'm' ? 'w' : want, to, &to->at[count++]);
-        };
-        for (const char *want = form.operands; *want; want++) {
-            if (*want == '=') {
-                result = false;
-                continue;
-            }
-            if (next == from.operands.size())
-                return refuse("too few operands");
-            const operand &it = from.operands[next++];
-            if (*want == '{') {
-                if (it.kind != operand::kind::vector)
-                    return refuse("no vector where one belongs");
-                size_t part = 0;
-                for (want++; *want != '}'; want++)
-                    if (part == it.parts.size() || !value(it.parts[part++], *want))
-                        return refuse("a vector of another length or width");
-                if (part != it.parts.size())
-                    return refuse("a vector of another length");
-            } else if (*want == '@') {
-                if (!place_address(it, to, addresses++, &to->at[count++]))
-                    return false;
-            } else if (*want == '#') {
-                if (it.kind != operand::kind::number || it.bytes)
-                    return refuse("no number where one belongs");
-                to->number = static_cast<uint32_t>(it.number);
-            } else if (want[1] == '|') {
-                const bool both = it.kind == operand::kind::pair;
-                if (!value(both ? it.parts[0] : it, *want))
-                    return false;
-                want += 2;
-                if (both && !value(it.parts[1], *want))
-                    return false;
-                if (!both)
-                    to->at[count++] = take(bytes_of(*want)); /* that nobody reads */
-            } else if (!value(it, *want)) {
-                return false;
-            }
-        }
-        return next == from.operands.size() || refuse("too many operands");
+        return matching{*this, from, to, strchr(form.operands, '=') != nullptr}.run(form.operands);
     }
 
     /* ---- statements ---- */
@@ -284,8 +313,8 @@ struct decoder {
     uint32_t target_of(const statement &it)
     {
         auto found = out->text.labels.find(it.target);
-        if (found == out->text.labels.end())
-            fail(it, "no such label");
+        if (found == out->text.labels.end() || found->second == out->text.statements.size())
+            fail(it, "no such label before an instruction");
         return static_cast<uint32_t>(found->second);
     }
 
@@ -328,8 +357,13 @@ struct decoder {
         place_parameters();
         for (unsigned bytes : out->text.registers)
             places.push_back(take(bytes));
+        if (out->text.statements.empty())
+            text_error(module.name, out->entry->line, "a kernel without instructions");
         for (const statement &it : out->text.statements)
             out->code.push_back(decode(it));
+        const instruction &last = out->code.back();
+        if (last.guard >= 0 || (last.step != step::leave && last.step != step::branch))
+            fail(*last.source, "a kernel that goes on behind its last instruction");
         out->dynamic_limit = shared_usual - std::min<size_t>(shared_usual, out->shared_bytes);
         out->local_bytes = static_cast<uint32_t>(local_end - local_base);
     }

@@ -62,8 +62,9 @@ struct placed {
 };
 
 constexpr uint32_t shared_base = 0x400, dynamic_base = 0x10000, local_base = 0x100;
-/* Where shared memory begins among generic addresses: no address of the host's. */
-constexpr uint64_t shared_window = 0x7a00000000000000u;
+/* Where shared and local memory begin among generic addresses: at none of the host's, and at such that the lower half of a generic
+ * address is not that in its window. */
+constexpr uint64_t shared_window = 0x7a00000001000000u, local_window = 0x7b00000001000000u;
 
 struct module;
 
@@ -71,7 +72,7 @@ struct kernel {
     const ptx::module *module;
     const entry_text *entry;
     function_text text;
-    std::vector<instruction> code; /* ends with one that nobody may reach */
+    std::vector<instruction> code; /* of which the last goes nowhere behind it */
     std::vector<constant> constants;
     std::vector<special> specials;
     std::vector<placed> shared, local;

@@ -1,6 +1,8 @@
 /* The rules of ptx_shadow.h for one cell after another. */
 #include "tests/ptx/ptx_shadow.h"
 
+#include <algorithm>
+
 namespace ptx
 {
 
@@ -39,15 +41,21 @@ spread spread_of(uint32_t a, uint32_t b)
                               : spread::grid;
 }
 
+/* Is the last write known to be done? */
+bool is_written(const cell &it, const actor &who)
+{
+    return is_before(it.written, it.writer, static_cast<spread>(it.writers), who, who.warp_time);
+}
+
 void note_reader(cell *it, const actor &who, uint32_t now)
 {
-    const spread before = static_cast<spread>(it->spread);
+    const spread before = static_cast<spread>(it->readers);
     if (is_before(it->read, it->reader, before, who, who.warp_time)) {
         it->reader = who.thread;
-        it->spread = static_cast<uint32_t>(spread::one);
+        it->readers = static_cast<uint32_t>(spread::one);
     } else {
         const spread apart = spread_of(it->reader, who.thread);
-        it->spread = static_cast<uint32_t>(apart > before ? apart : before);
+        it->readers = static_cast<uint32_t>(apart > before ? apart : before);
     }
     it->read = now;
 }
@@ -71,9 +79,9 @@ trouble shadow::read(uint64_t address, unsigned bytes, const actor &who, uint32_
         last.thread = it->writer;
         if (it->copying)
             return trouble::copying;
-        if (!is_before(it->written, it->writer, spread::one, who, who.warp_time))
+        if (!is_written(*it, who))
             return trouble::races_with_write;
-        if (it->reader != who.thread || it->read != clock || it->spread)
+        if (it->reader != who.thread || it->read != clock || it->readers)
             note_reader(it, who, clock);
     }
     return trouble::none;
@@ -86,12 +94,16 @@ trouble shadow::mark_write(uint64_t address, unsigned bytes, const actor &who, b
         last.thread = it->writer;
         if (it->copying)
             return trouble::copying;
-        if (!(atomic && it->atomic) && !is_before(it->written, it->writer, spread::one, who, who.warp_time))
-            return trouble::races_with_write;
+        spread writers = spread::one;
+        if (!is_written(*it, who)) {
+            if (!atomic || !it->atomic)
+                return trouble::races_with_write;
+            writers = std::max(static_cast<spread>(it->writers), spread_of(it->writer, who.thread));
+        }
         last.thread = it->reader;
-        if (!is_before(it->read, it->reader, static_cast<spread>(it->spread), who, who.meeting_time))
+        if (!is_before(it->read, it->reader, static_cast<spread>(it->readers), who, who.meeting_time))
             return trouble::races_with_read;
-        *it = {clock, who.thread, 0, 0, 0, atomic, false};
+        *it = {clock, who.thread, 0, 0, 0, static_cast<uint32_t>(writers), atomic, false};
     }
     return trouble::none;
 }
@@ -119,7 +131,7 @@ void shadow::end_copy(uint64_t address, unsigned bytes, const actor &who)
 {
     cell *it = find(address);
     for (unsigned i = 0; i < bytes; i += CELL_BYTES)
-        *it++ = {clock, who.thread, 0, 0, 0, false, false};
+        *it++ = {clock, who.thread, 0, 0, 0, 0, false, false};
 }
 
 } // namespace ptx

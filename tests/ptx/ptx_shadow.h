@@ -25,13 +25,13 @@ namespace ptx
 
 enum { CELL_BYTES = 2 };
 
-/* How far apart those are who read the same cell at one time. */
+/* How far apart those are who read the same cell at one time, or were atomic there. */
 enum class spread : uint32_t { one, warp, block, grid };
 
 struct cell {
     uint32_t written, writer; /* when, and by which thread: block * 1024 + number */
     uint32_t read, reader;
-    uint32_t spread : 2, atomic : 1, copying : 1;
+    uint32_t readers : 2, writers : 2, atomic : 1, copying : 1; /* the first two are a spread */
 };
 
 /* A thread, and since when others before it are known to be done. */

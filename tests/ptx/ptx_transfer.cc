@@ -30,18 +30,16 @@ void check_aligned(const warp &w, unsigned lane, uint64_t address, unsigned byte
 
 [[noreturn]] void fail_race(const warp &w, unsigned lane, uint64_t address, trouble met)
 {
-    const unsigned other = w.block->shadow->last.thread;
+    const unsigned other = w.block->shadow->last.thread, block = other / MOST_THREADS;
     const unsigned long long at = number_of(address);
-    const bool same = other / MOST_THREADS == w.block->number;
-    char whom[80];
-    snprintf(whom, sizeof whom, "thread %u of %s %u", other % MOST_THREADS, same ? "this block," : "block",
-             other / MOST_THREADS);
+    const std::string whom = "thread " + std::to_string(other % MOST_THREADS) + " of " +
+                             (block == w.block->number ? "this block" : "block " + std::to_string(block));
     if (met == trouble::not_written)
         w.complain(lane, "reads shared memory at %#llx, which nobody wrote in this block", at);
     if (met == trouble::copying)
-        w.complain(lane, "touches %#llx while a copy of %s is on its way there", at, whom);
+        w.complain(lane, "touches %#llx while a copy of %s is on its way there", at, whom.c_str());
     w.complain(lane, "a race: nothing orders this access of %#llx with %s of %s", at,
-               met == trouble::races_with_read ? "a read" : "a write", whom);
+               met == trouble::races_with_read ? "a read" : "a write", whom.c_str());
 }
 
 void check_shared(const warp &w, unsigned lane, uint64_t address, unsigned bytes)
@@ -226,9 +224,14 @@ uint64_t keep(uint64_t address)
     return address;
 }
 
-uint64_t shared_to_generic(uint64_t address)
+template <uint64_t WINDOW> uint64_t to_generic(uint64_t address)
 {
-    return shared_window + address;
+    return WINDOW + address;
+}
+
+template <uint64_t WINDOW> uint64_t from_generic(uint64_t address)
+{
+    return address - WINDOW;
 }
 
 /* ---- atomics ---- */
@@ -371,7 +374,9 @@ const form list[] = {
     ALL_STORES("shared", in_shared),
     ALL_STORES("local", in_local),
     {"cvta.to.global.u64", "x=x", lanes<keep>},
-    {"cvta.shared.u64", "x=x", lanes<shared_to_generic>},
+    {"cvta.shared.u64", "x=x", lanes<to_generic<shared_window>>},
+    {"cvta.local.u64", "x=x", lanes<to_generic<local_window>>},
+    {"cvta.to.local.u64", "x=x", lanes<from_generic<local_window>>},
     {"atom.global.min.u64", "x=@x", atomic<uint64_t, least<uint64_t>>},
     {"cp.async.cg.shared.global", "@@#w", start_copy<16>},
     {"cp.async.ca.shared.global", "@@#w", start_copy<4>},

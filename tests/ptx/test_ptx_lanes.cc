@@ -184,6 +184,6 @@ TEST(ptx_lanes_unknown,
     expect("no known form of the instruction: a name that is not known", "mov.u32 %r20, %clock;");
     expect("no known form of the instruction: a result that is no register", "add.s32 7, %r1, %r1;");
     expect("expected a directive of a body that is known", ".branchtargets $a;");
-    expect("no such label", "bra $nowhere;");
+    expect("no such label before an instruction", "bra $nowhere;");
     expect("only barrier 0 is known", "bar.sync 1;");
 }

@@ -124,6 +124,9 @@ TEST(ptx_memory_atomics,
     ASSERT_INT(*memory, 500 - 64 - 31);
     expect("nothing orders this access",
            "cvt.u64.u32 %rd20, %r1; atom.global.min.u64 %rd21, [%rd1], %rd20; st.global.u64 [%rd1], %rd20;");
+    /* The last of them reads what the others were at, too. */
+    expect("nothing orders this access", "cvt.u64.u32 %rd20, %r1; atom.global.min.u64 %rd21, [%rd1], %rd20;\n"
+                                         "setp.eq.s32 %p1, %r1, 31; @%p1 ld.global.u64 %rd22, [%rd1];");
 }
 
 /* Thread i copies 4 bytes of the second buffer into its word of the box. */
@@ -136,7 +139,7 @@ TEST(ptx_memory_copies,
         run(copy + "cp.async.wait_all; bar.sync 0; xor.b32 %r13, %r12, 124; add.s32 %r13, %r13, %r10;\n"
                    "ld.shared.u32 %r20, [%r13]; st.global.u32 [%rd11], %r20;");
     ASSERT_INT(got[0], 31 * 31);
-    expect("while a copy of thread 0 of this block, 0 is on its way there",
+    expect("while a copy of thread 0 of this block is on its way there",
            copy + "ld.shared.u32 %r20, [%r11]; cp.async.wait_all;");
     expect("while a copy of thread 0", copy + "bar.sync 0; ld.shared.u32 %r20, [%r11]; cp.async.wait_all;");
     expect("a race: nothing orders this access of 0x404 with a write of thread 1",
