@@ -146,14 +146,32 @@ static void add_words(struct text *out, const char *choices)
         text_printf(out, "%c", *choices == '|' ? ' ' : *choices);
 }
 
-static void add_choices(struct text *out, const struct command_spec *command)
+static void add_values(struct text *out, const struct manual *manual, const struct command_spec *command,
+                       const struct option_spec *option)
+{
+    for (const struct manual_values *values = manual->values; values->option; values++)
+        if (!strcmp(values->command, command->name) && !strcmp(values->option, option->name))
+            for (const char *const *word = values->words; *word; word++)
+                text_printf(out, "%s ", *word);
+}
+
+static void add_choices(struct text *out, const struct manual *manual, const struct command_spec *command)
 {
     for (const struct option_spec *option = command->options; !options_is_end(option); option++) {
-        if (option->kind != OPTION_CHOICE)
+        if (option->kind != OPTION_CHOICE && option->kind != OPTION_TEXT)
             continue;
-        text_printf(out, "    %s:--%s) words='", command->name, option->name);
-        add_words(out, option->choices);
-        text_add(out, "' ;;\n");
+        struct text words = {0};
+        if (option->kind == OPTION_CHOICE)
+            add_words(&words, option->choices);
+        else
+            add_values(&words, manual, command, option);
+        if (words.length) {
+            text_printf(out, "    %s:--%s", command->name, option->name);
+            if (option->letter)
+                text_printf(out, " | %s:-%c", command->name, option->letter);
+            text_printf(out, ") words='%s' ;;\n", words.data);
+        }
+        text_free(&words);
     }
 }
 
@@ -198,7 +216,7 @@ void manual_completion(const struct manual *manual, const char *presets, struct 
         text_printf(out, "%s%s", i ? " " : "", manual->commands[i]->name);
     text_add(out, "' ;;\n    esac\n    case ${COMP_WORDS[1]}:$before in\n");
     for (int i = 0; manual->commands[i]; i++)
-        add_choices(out, manual->commands[i]);
+        add_choices(out, manual, manual->commands[i]);
     text_add(out, "    esac\n"
                   "    if [ -z \"$words\" ] && [[ $word == -* ]]; then\n"
                   "        case ${COMP_WORDS[1]} in\n");

@@ -61,7 +61,7 @@ static const struct command_spec spec = {
         "which options to change so that it fits, or so that it uses the room it has. What is not understood "
         "is listed, and what matters and is missing is asked for. Exit status 0: it fits; 1: it does not.",
     .examples =
-        {"memplan check examples/launch/megatron-llama2-70b-slurm.sh --device h100-80g",
+        {"memplan check train.sh --device h100-80g",
          "memplan check --explain -- torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --bf16"},
     .options = options,
     .min_operands = 1,

@@ -3,6 +3,8 @@
 #include "base/manual.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "planner/cards.h"
+#include "planner/cluster.h"
 
 /* One line of a man page, and two of the list, which is 80 columns wide. */
 #define SUMMARY_BEGIN "will a training step fit in memory, and what is the fastest way"
@@ -47,7 +49,8 @@ static void add_list(struct text *out)
 }
 
 /* `specs` is room for the table of commands. */
-static struct manual manual_of(const struct command_spec *specs[MOST_COMMANDS])
+static struct manual manual_of(const struct command_spec *specs[MOST_COMMANDS],
+                               const struct manual_values *values)
 {
     int count = 0;
     for (; commands_all[count] && count < MOST_COMMANDS - 1; count++)
@@ -57,8 +60,12 @@ static struct manual manual_of(const struct command_spec *specs[MOST_COMMANDS])
                            .version = MEMPLAN_VERSION,
                            .summary = SUMMARY,
                            .exit_status = EXIT_STATUS,
-                           .commands = specs};
+                           .commands = specs,
+                           .values = values};
 }
+
+/* Where this machine can run a step. */
+static const char *const own_devices[] = {"cpu", "cuda", NULL};
 
 static int run(int argc, char **argv, struct error *err)
 {
@@ -72,7 +79,16 @@ static int run(int argc, char **argv, struct error *err)
         return go_on;
     if (operands[0] && !(command = command_find(operands[0], err)))
         return -1;
-    struct manual manual = manual_of(specs);
+    const struct manual_values values[] = {{"train", "device", own_devices},
+                                           {"profile", "device", own_devices},
+                                           {"describe", "device", own_devices},
+                                           {"describe", "device", cards_names()},
+                                           {"predict", "device", own_devices},
+                                           {"predict", "device", cards_names()},
+                                           {"check", "device", cards_names()},
+                                           {"plan", "cluster", cluster_presets()},
+                                           {0}};
+    struct manual manual = manual_of(specs, values);
     if (o.completion)
         manual_completion(&manual, "memplan describe --list", &out);
     else if (o.man && command)

@@ -26,8 +26,7 @@ static const struct {
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
-/* NULL-terminated. */
-static const char *const *preset_names(void)
+const char *const *cluster_presets(void)
 {
     static const char *names[PRESETS + 1];
     for (int i = 0; i < PRESETS; i++)
@@ -450,7 +449,7 @@ static int read_file(const char *path, struct cluster *out, struct error *err)
 
 static int unknown_cluster(const char *spec, struct error *err)
 {
-    const char *near = options_nearest(spec, preset_names());
+    const char *near = options_nearest(spec, cluster_presets());
     error_set(err, "cluster \"%s\" is no file, no preset and not of the form 2x8:h100-80g,net=400Gb/s", spec);
     if (near)
         error_append(err, "; did you mean %s?", near);

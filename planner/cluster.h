@@ -52,6 +52,8 @@ struct cluster {
  * plain server's. */
 double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_node);
 
+/* Those that cluster_read() knows, NULL-terminated. */
+const char *const *cluster_presets(void);
 /* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
 int cluster_read(const char *spec, struct cluster *out, struct error *err);
 /* A device alone, for `ranks` ranks of one machine: "h100-80g", "cpu", "cpu(300MiB)". */

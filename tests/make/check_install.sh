@@ -44,6 +44,16 @@ pages() {
     MANPATH=$root/share/man man memplan | grep -q "memplan-train(1)" && [ -s "$root/share/doc/memplan/quick-start.md" ]
 }
 
+checks_examples() (
+    cd "$scratch" || exit 1
+    count=0
+    for script in "$root"/share/memplan/examples/launch/*.sh; do
+        "$program" check "$script" --device h200 --memory 1000TiB >/dev/null || exit 1
+        ((count += 1))
+    done
+    [ "$count" -gt 20 ]
+)
+
 completes() {
     # shellcheck disable=SC1091,SC2016
     PATH=$root/bin:$PATH bash -c 'source "$1" && COMP_WORDS=(memplan pred) COMP_CWORD=1 && _memplan && [ "${COMPREPLY[*]}" = predict ]' \
@@ -77,6 +87,7 @@ else
     skip "every command has a man page and a page in docs: no man"
 fi
 verdict "bash finds the completion" completes
+verdict "the launch scripts of the examples are there, with the files that they read" checks_examples
 if [ -e "$root/lib/libmemplan_mpi.so" ] && command -v mpirun >/dev/null; then
     verdict "a moved installation finds its MPI transport" launches
 else
