@@ -8,6 +8,7 @@
 #include "model/work.h"
 #include "planner/explanation.h"
 #include "planner/prediction.h"
+#include "planner/product_rate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -356,15 +357,35 @@ static void add_recompute(struct report *report, const struct plan_answer *a, st
     text_free(&text);
 }
 
+/* What products reach on a group's devices, in the stages that have ranks there; 0: none has. */
+static double products_per_s(const struct plan_answer *a, int group)
+{
+    const struct search_row *best = &a->result.alternatives[0];
+    int64_t ranks = best->layout.dp * best->layout.tp;
+    struct product_work sum = {0};
+    for (int i = 0; i < a->pipeline->count; i++)
+        if (siting_groups(&best->siting, i * ranks, (i + 1) * ranks) & 1U << group)
+            product_rate_add(a->pipeline->stages[i], &a->speed.groups[group], &sum);
+    return sum.seconds > 0 ? sum.flops / sum.seconds : 0;
+}
+
+/* Groups without a part in the plan have no rates. */
 static void add_rates(struct report *report, const struct plan_answer *a)
 {
     for (int g = 0; g < a->cluster.group_count; g++) {
         struct text speed = {0};
-        machine_speed_describe(&a->speed.groups[g], &speed);
+        const struct rank_device *device = &a->cluster.groups[g].device;
+        double rate = products_per_s(a, g);
+        if (!(rate > 0))
+            continue;
+        machine_speed_describe(&a->speed.groups[g], rate, &speed);
         if (is_mixed(a))
-            report_fact(report, "rates", "%s: %s", a->cluster.groups[g].device.name, speed.data);
+            report_fact(report, "rates", "%s: %s", device->name, speed.data);
         else
             report_fact(report, "rates", "%s", speed.data);
+        if (device->card && !a->speed.groups[g].calibration)
+            report_fact(report, "evidence", "speed of %s: %s", device->name,
+                        cards_evidence_text(a->speed.groups[g].evidence));
         text_free(&speed);
     }
 }

@@ -6,6 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What its predicted seconds rest on, besides its data sheet. The doubt of a prediction goes by it (machine_speed.h). */
+enum card_evidence {
+    CARD_SHEET,     /* nothing else */
+    CARD_PRODUCTS,  /* large bf16 products that others measured */
+    CARD_FEW_STEPS, /* likewise, and a few published training runs (docs/time-model.md, section 10) */
+    CARD_STEPS,     /* the steps that `make score` reads */
+};
+
 /* Rates are those of the data sheet: dense, without sparsity, and never reached in full (machine_speed.h). */
 struct card {
     const char *name;               /* "h100-80g" */
@@ -18,6 +26,7 @@ struct card {
     int64_t cublas_workspace_bytes; /* of one handle */
     int multiprocessors;            /* which the tiles of a matrix product are shared out to */
     double product_share;           /* of bf16's rate, that large matrix products reach for long */
+    enum card_evidence evidence;
     bool cuda;
     /* The vendor's own node with these cards. NULL: there is none. */
     const char *node; /* "DGX H100" */
@@ -36,6 +45,8 @@ const struct card *cards_find(const char *name);
 /* The card that a driver calls `name`, such as "NVIDIA H100 80GB HBM3", with about so much memory; NULL when it is not among
  * those known. */
 const struct card *cards_match(const char *name, int64_t total_bytes);
+/* "by products that others measured: ...", to be said of how fast it is. */
+const char *cards_evidence_text(enum card_evidence evidence);
 /* NULL-terminated. */
 const char *const *cards_names(void);
 

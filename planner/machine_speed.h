@@ -36,6 +36,7 @@ struct machine_speed {
     struct product_curve products;            /* of a card; a CPU has classes only */
     double matmul_flops_per_s[SPEED_CLASSES]; /* of a card: of square products of that size */
     enum speed_source matmul_source;
+    enum card_evidence evidence; /* of SPEED_PRESET: what it rests on */
     struct speed_value attention_flops_per_s; /* inside the attention operations */
     struct speed_value memory_bytes_per_s;
     struct speed_value comm_bytes_per_s; /* sent by one rank to others of its node */
@@ -101,8 +102,8 @@ enum { MACHINE_NAME = 96 };
 const char *machine_speed_cpu_name(char *out);
 
 const char *speed_source_name(enum speed_source source); /* "measured", "calibration", "preset", "nominal", "given" */
-/* One line: each rate with its source. */
-void machine_speed_describe(const struct machine_speed *speed, struct text *out);
+/* One line: each rate with its source. Products have that of a step (product_rate.h), since it depends on their shapes. */
+void machine_speed_describe(const struct machine_speed *speed, double products_per_s, struct text *out);
 /* "400 GB/s a node, of which 78% count (preset: a DGX H100's; net= sets it)": what joins the group's nodes. `sets` is how one says
  * otherwise. */
 void machine_speed_describe_net(const struct node_group *group, const char *sets, struct text *out);
