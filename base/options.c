@@ -2,6 +2,7 @@
  * page walks the same table, so the two cannot disagree. */
 #include "base/options.h"
 
+#include "base/foreign_words.h"
 #include "base/units.h"
 
 #include <ctype.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { PAGE_COLUMNS = 80, HELP_COLUMN = 26, LONGEST_WORD = 63, ALL_NAMES = 256 };
 
@@ -30,6 +32,15 @@ static int check_positive(const char *word, int64_t value, struct error *err)
     return error_set(err, "%s: 0 is too few; write 1 or more, or leave it out", word);
 }
 
+/* "2k": thousands or 1,024s, which nobody can know but who wrote it. */
+static int refuse_suffix(const char *word, const char *value, long long count, char suffix, struct error *err)
+{
+    bool kilo = tolower((unsigned char)suffix) == 'k';
+    long long binary = kilo ? 1024 : 1024 * 1024, decimal = kilo ? 1000 : 1000 * 1000;
+    return error_set(err, "%s: \"%s\" is not a whole number; write %lld, or %lld if that is meant", word,
+                     value, count * binary, count * decimal);
+}
+
 static int read_count(const char *word, const char *value, int least, int64_t *out, struct error *err)
 {
     if (value[0] == '-' && isdigit((unsigned char)value[1]))
@@ -37,6 +48,8 @@ static int read_count(const char *word, const char *value, int least, int64_t *o
     char *end = NULL;
     errno = 0;
     long long count = isdigit((unsigned char)value[0]) ? strtoll(value, &end, 10) : 0;
+    if (end && *end && strchr("kKmM", *end) && !end[1] && count < 1000000)
+        return refuse_suffix(word, value, count, *end, err);
     if (!end || *end)
         return error_set(err, "%s: \"%s\" is not a whole number; write digits only, like 128", word, value);
     if (errno == ERANGE)
@@ -68,34 +81,42 @@ static void add_choices(struct text *out, const char *choices)
     }
 }
 
-static bool is_choice(const char *choices, const char *value)
+/* The choice that the value is but for its case; NULL: none. */
+static const char *find_choice(const char *choices, const char *value)
 {
     size_t length = strlen(value);
     for (const char *choice = choices;; choice++) {
         size_t here = strcspn(choice, "|");
-        if (here == length && !memcmp(choice, value, length))
-            return true;
+        if (here == length && !strncasecmp(choice, value, length))
+            return choice;
         choice += here;
         if (!*choice)
-            return false;
+            return NULL;
     }
 }
 
-static int read_choice(const char *word, const char *choices, const char *value, const char **out,
+/* Whoever reads the value compares it with the choices as they are written: it is written so, where it stands. */
+static int read_choice(const struct option_spec *option, const char *word, char *value, const char **out,
                        struct error *err)
 {
-    if (is_choice(choices, value)) {
+    const char *choice = find_choice(option->choices, value);
+    if (choice) {
+        if (memcmp(value, choice, strlen(value)) != 0)
+            memcpy(value, choice, strlen(value));
         *out = value;
         return 0;
     }
     struct text list = {0};
-    add_choices(&list, choices);
+    const char *said = option->name ? foreign_words_value(option->name, value) : NULL;
+    add_choices(&list, option->choices);
     error_set(err, "%s: \"%s\" is not a choice; use one of %s", word, value, list.data);
+    if (said)
+        error_append(err, "; %s", said);
     text_free(&list);
     return -1;
 }
 
-static int read_value(const struct option_spec *option, const char *word, const char *value, void *target,
+static int read_value(const struct option_spec *option, const char *word, char *value, void *target,
                       struct error *err)
 {
     void *field = (char *)target + option->offset;
@@ -117,7 +138,7 @@ static int read_value(const struct option_spec *option, const char *word, const 
         *(const char **)field = value;
         return 0;
     case OPTION_CHOICE:
-        return read_choice(word, option->choices, value, field, err);
+        return read_choice(option, word, value, field, err);
     case OPTION_HEADING: /* has no name to be found by */
         break;
     }
@@ -143,6 +164,20 @@ static const struct option_spec *find_name(const struct command_spec *command, c
     return NULL;
 }
 
+/* What another program calls something that this command has, or that memplan has not; 0: it is no such word. */
+static int refuse_foreign(const struct command_spec *command, const char *word, const char *name,
+                          struct error *err)
+{
+    const struct foreign_word *foreign = foreign_words_find(name);
+    if (!foreign || (!foreign->ours && !find_name(command, "zero", strlen("zero"))))
+        return 0;
+    if (!foreign->ours)
+        return error_set(err, "unknown option %s: %s", word, foreign->said);
+    if (!find_name(command, foreign->ours, strcspn(foreign->ours, " ")))
+        return 0;
+    return error_set(err, "unknown option %s; memplan's word is --%s", word, foreign->ours);
+}
+
 static int unknown_option(const struct command_spec *command, const char *word, struct error *err)
 {
     if (word[1] != '-' && find_letter(command, word[1]))
@@ -155,6 +190,8 @@ static int unknown_option(const struct command_spec *command, const char *word, 
     char typed[LONGEST_WORD + 2];
     snprintf(typed, sizeof typed, "%.*s", (int)strcspn(word, "="), word);
     const char *name = typed + strspn(typed, "-");
+    if (refuse_foreign(command, word, name, err))
+        return -1;
     const char *near = find_name(command, name, strlen(name)) ? name : options_nearest(name, names);
     if (near)
         return error_set(err, "unknown option %s; did you mean --%s?", word, near);
@@ -174,9 +211,9 @@ struct walk {
  * works. */
 static int parse_option(struct walk *walk, struct error *err)
 {
-    const char *word = walk->argv[walk->next++];
+    char *word = walk->argv[walk->next++];
     bool is_long = word[1] == '-';
-    const char *equals = is_long ? strchr(word, '=') : NULL;
+    char *equals = is_long ? strchr(word, '=') : NULL;
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const struct option_spec *option = is_long       ? find_name(walk->command, word + 2, length - 2)
                                        : length == 2 ? find_letter(walk->command, word[1])
@@ -187,10 +224,10 @@ static int parse_option(struct walk *walk, struct error *err)
     snprintf(name, sizeof name, "%.*s", (int)length, word);
     if (option->kind == OPTION_FLAG && equals)
         return error_set(err, "%s takes no value; write %s alone", name, name);
-    const char *value = equals ? equals + 1 : NULL;
+    char *value = equals ? equals + 1 : NULL;
     if (option->kind != OPTION_FLAG && !value) {
-        const char *next = walk->next < walk->argc ? walk->argv[walk->next] : "--";
-        if (!strncmp(next, "--", 2))
+        char *next = walk->next < walk->argc ? walk->argv[walk->next] : NULL;
+        if (!next || !strncmp(next, "--", 2))
             return error_set(err, "%s needs a value; write %s %s", name, name,
                              option->argument ? option->argument : option->choices);
         value = next;

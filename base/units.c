@@ -57,6 +57,12 @@ int units_parse_bytes(const char *text, const char *what, int64_t *bytes, struct
         return error_set(
             err, "%s: \"%s\" is not a size; write a number of bytes or add a unit, like 80GiB or 300MB", what,
             text);
+    if (*unit && !unit[1] && strchr("kKmMgGtT", *unit)) {
+        const char letter = (char)(*unit == 'k' || *unit == 'K' ? 'k' : toupper((unsigned char)*unit));
+        int digits = (int)(unit - text);
+        return error_set(err, "%s: \"%s\" has half a unit; did you mean %.*s%cB, or %.*s%ciB?", what, text,
+                         digits, text, letter, digits, text, toupper((unsigned char)letter));
+    }
     if (*unit && (!prefix_read(&unit, "bB", &factor) || unit[1]))
         return error_set(err, "%s: \"%s\" has an unknown unit; use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB",
                          what, text);

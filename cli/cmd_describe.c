@@ -1,10 +1,13 @@
 /* memplan describe: every tensor a rank holds. */
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/capacity.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
 #include "cli/standing.h"
+#include "model/parameters.h"
+#include "model/presets.h"
 #include "planner/prediction.h"
 #include "reports/describe.h"
 
@@ -44,12 +47,20 @@ static const struct command_spec spec = {
     .max_operands = 1,
 };
 
+/* A line each: name, parameters, and what the hub calls it. */
 static int print_presets(struct error *err)
 {
-    for (const char *const *name = model_preset_names(); *name; name++)
-        if (printf("%s\n", *name) < 0)
-            return error_set(err, "cannot write to stdout");
-    return 0;
+    struct text list = {0};
+    for (const char *const *name = model_preset_names(); *name; name++) {
+        char count[UNITS_TEXT];
+        const struct model *model = presets_find(*name);
+        const char *hub = presets_hub_name(*name);
+        units_format_rate((double)model_parameters(model), "", count);
+        text_printf(&list, "%-17s %7s%s%s\n", *name, count, hub ? "   " : "", hub ? hub : "");
+    }
+    int status = fputs(list.data, stdout) < 0 ? error_set(err, "cannot write to stdout") : 0;
+    text_free(&list);
+    return status;
 }
 
 /* What the stage with least left needs of its device; of no device nothing. */

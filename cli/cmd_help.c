@@ -90,7 +90,7 @@ static int run(int argc, char **argv, struct error *err)
                                            {0}};
     struct manual manual = manual_of(specs, values);
     if (o.completion)
-        manual_completion(&manual, "memplan describe --list", &out);
+        manual_completion(&manual, "memplan describe --list 2>/dev/null | cut -d' ' -f1", &out);
     else if (o.man && command)
         manual_command_page(&manual, command->spec, &out);
     else if (o.man)

@@ -27,7 +27,9 @@ struct plan_options {
 
 static const struct option_spec options[] = {
     {"cluster", 'c', OPTION_TEXT, "C", NULL,
-     "NODESxRANKS:DEVICE(MEMORY), several joined by +, a preset or a file: '1x4:cpu(300MiB)'",
+     "NODESxRANKS:DEVICE(MEMORY),net=RATE, several joined by +; RATE is of a whole node, all its ports "
+     "together; or a node of dgx-a100-40g, dgx-a100, dgx-h100, dgx-h200, dgx-b200 (4xdgx-h100: four); or a "
+     "file",
      offsetof(struct plan_options, cluster)},
     {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step over all ranks",
      offsetof(struct plan_options, configuration.global_batch)},
@@ -256,7 +258,8 @@ static int run(int argc, char **argv, struct error *err)
     if (!o.cluster)
         return error_set(
             err,
-            "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)' or 1x8:h100-80g");
+            "--cluster is missing; say what there is, such as --cluster '1x2:cpu(300MiB)', 1x8:h100-80g or "
+            "4xdgx-h100");
     if (check_output(o.output, err))
         return -1;
     if (!o.configuration.global_batch)

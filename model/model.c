@@ -189,9 +189,21 @@ static const char *nearest_of(const char *name, const char *const *names)
     return near;
 }
 
+/* The first model of the hub whose own name begins so: Mistral-7B-v0.1 of "mistral-7b". */
+static const char *begun_by(const char *name, const char *const *names)
+{
+    size_t length = strlen(name);
+    for (; length > 3 && *names; names++)
+        if (!strncasecmp(hub_models_short_name(*names), name, length))
+            return *names;
+    return NULL;
+}
+
 const char *model_nearest(const char *name)
 {
-    const char *near = nearest_of(name, presets_names());
+    const char *near = presets_known_as(name);
+    near = near ? near : begun_by(name, hub_models_names());
+    near = near ? near : nearest_of(name, presets_names());
     return near ? near : nearest_of(name, hub_models_names());
 }
 

@@ -3,7 +3,10 @@
  * each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 #define GPT2(NAME, L, C, H, V, T)                                                                            \
     {                                                                                                        \
@@ -87,4 +90,54 @@ const char *const *presets_names(void)
     for (int i = 0; i < PRESETS; i++)
         names[i] = presets[i].name;
     return names;
+}
+
+/* The same shapes: the tests hold them to what the hub's own config.json says. */
+static const struct {
+    const char *preset, *hub, *others; /* others: joined by spaces */
+} names[] = {
+    {"gpt2-124m", "openai-community/gpt2", "gpt2 gpt2-small gpt-2 gpt2-117m gpt2-125m gpt2-0.1b"},
+    {"gpt2-355m", "openai-community/gpt2-medium", "gpt2-medium gpt2-345m gpt2-350m"},
+    {"gpt2-774m", "openai-community/gpt2-large", "gpt2-large gpt2-762m gpt2-0.8b"},
+    {"gpt2-1558m", "openai-community/gpt2-xl", "gpt2-xl gpt2-1.5b gpt2-1542m gpt2-1.6b"},
+    {"gpt3-175b", NULL, "gpt3 gpt-3 gpt-3-175b"},
+    {"llama2-7b", "meta-llama/Llama-2-7b-hf", "llama-2-7b llama-7b llama2 llama-2"},
+    {"llama2-13b", "meta-llama/Llama-2-13b-hf", "llama-2-13b llama-13b"},
+    {"llama2-70b", "meta-llama/Llama-2-70b-hf", "llama-2-70b"},
+    {"llama3-8b", "meta-llama/Meta-Llama-3-8B", "llama-3-8b llama3 llama-3 llama3.1-8b llama-3.1-8b"},
+    {"llama3-70b", "meta-llama/Meta-Llama-3-70B", "llama-3-70b llama3.1-70b llama-3.1-70b llama3.3-70b"},
+    {"llama3-405b", NULL, "llama-3-405b llama3.1-405b llama-3.1-405b"},
+    {"qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen-3-0.6b"},
+    {"qwen3-8b", "Qwen/Qwen3-8B", "qwen-3-8b qwen3"},
+    {"qwen3-32b", "Qwen/Qwen3-32B", "qwen-3-32b"},
+};
+
+enum { NAMES = sizeof names / sizeof names[0] };
+
+const char *presets_hub_name(const char *name)
+{
+    for (int i = 0; i < NAMES; i++)
+        if (!strcmp(names[i].preset, name))
+            return names[i].hub;
+    return NULL;
+}
+
+/* Is it one of the words? */
+static bool has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (size_t here; *words; words += here + (words[here] == ' ')) {
+        here = strcspn(words, " ");
+        if (here == length && !strncasecmp(words, word, length))
+            return true;
+    }
+    return false;
+}
+
+const char *presets_known_as(const char *name)
+{
+    for (int i = 0; i < NAMES; i++)
+        if (!strcasecmp(names[i].preset, name) || has_word(names[i].others, name))
+            return names[i].preset;
+    return NULL;
 }

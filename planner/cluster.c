@@ -15,13 +15,13 @@
 
 enum { CLUSTER_VERSION = 1, MAX_NODES = 1 << 20, MAX_RANKS_PER_NODE = 1 << 12 };
 
-/* NVIDIA DGX systems as sold: eight cards, and eight network ports of 200 Gb/s (A100) or 400 Gb/s. */
+/* A node. NVIDIA DGX systems as sold: eight cards, and eight network ports of 200 Gb/s (A100) or 400 Gb/s. */
 static const struct {
-    const char *name, *spec;
+    const char *name, *ranks, *device;
 } presets[] = {
-    {"dgx-a100-40g", "1x8:a100-40g,net=1600Gb/s"}, {"dgx-a100", "1x8:a100-80g,net=1600Gb/s"},
-    {"dgx-h100", "1x8:h100-80g,net=3200Gb/s"},     {"dgx-h200", "1x8:h200,net=3200Gb/s"},
-    {"dgx-b200", "1x8:b200,net=3200Gb/s"},         {"laptop", "1x1:cpu"},
+    {"dgx-a100-40g", "8", "a100-40g,net=1600Gb/s"}, {"dgx-a100", "8", "a100-80g,net=1600Gb/s"},
+    {"dgx-h100", "8", "h100-80g,net=3200Gb/s"},     {"dgx-h200", "8", "h200,net=3200Gb/s"},
+    {"dgx-b200", "8", "b200,net=3200Gb/s"},         {"laptop", "1", "cpu"},
 };
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
@@ -34,12 +34,30 @@ const char *const *cluster_presets(void)
     return names;
 }
 
-static const char *preset_spec(const char *name)
+/* "2x" of "2xdgx-h100": how many bytes; 0: it begins otherwise. */
+static size_t count_bytes(const char *text)
 {
+    size_t digits = strspn(text, "0123456789");
+    return digits && tolower((unsigned char)text[digits]) == 'x' ? digits + 1 : 0;
+}
+
+/* What "dgx-h100" or "2xdgx-h100" stands for, "2x8:h100-80g,net=3200Gb/s"; NULL: it is no preset. */
+static const char *preset_spec(const char *text, struct arena *arena)
+{
+    size_t count = count_bytes(text);
     for (int i = 0; i < PRESETS; i++)
-        if (!strcasecmp(presets[i].name, name))
-            return presets[i].spec;
+        if (!strcasecmp(presets[i].name, text + count))
+            return arena_printf(arena, "%.*s%s:%s", count ? (int)count : 2, count ? text : "1x",
+                                presets[i].ranks, presets[i].device);
     return NULL;
+}
+
+static bool is_preset(const char *text)
+{
+    struct arena *arena = arena_create();
+    bool found = preset_spec(text, arena) != NULL;
+    arena_free(arena);
+    return found;
 }
 
 double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_node)
@@ -111,7 +129,27 @@ static int cpu_memory_share(int64_t ranks, int64_t *bytes, struct error *err)
     return 0;
 }
 
-/* A card that the name begins, like "h100", or else one of similar spelling; NULL when nothing is near. */
+/* Of the cards of one model, "a100-40g" and "a100-80g" of "a100", the one from `from` on; NULL: there is none. */
+static const char *card_of_model(const char *model, int *from)
+{
+    const char *const *names = cards_names();
+    size_t length = strlen(model);
+    for (; length && names[*from]; ++*from)
+        if (!strncasecmp(names[*from], model, length) && names[*from][length] == '-')
+            return names[(*from)++];
+    return NULL;
+}
+
+/* "h100" is the only card of its model. */
+static const struct card *find_card(const char *name)
+{
+    const struct card *card = cards_find(name);
+    int from = 0;
+    const char *only = card ? NULL : card_of_model(name, &from);
+    return only && !card_of_model(name, &from) ? cards_find(only) : card;
+}
+
+/* A card of that model or one that the name begins, else one of similar spelling; NULL when nothing is near. */
 static const char *nearest_device(const char *name)
 {
     char lower[32];
@@ -130,7 +168,12 @@ static const char *nearest_device(const char *name)
 
 static int unknown_device(const char *name, struct error *err)
 {
-    const char *const *names = cards_names(), *near = nearest_device(name);
+    const char *const *names = cards_names(), *near = nearest_device(name), *other = NULL;
+    int from = 0;
+    if (card_of_model(name, &from))
+        other = card_of_model(name, &from);
+    if (other)
+        return error_set(err, "device \"%s\" is unknown; did you mean %s or %s?", name, near, other);
     if (near)
         return error_set(err, "device \"%s\" is unknown; did you mean %s?", name, near);
     error_set(err, "device \"%s\" is unknown; use cpu or one of ", name);
@@ -158,7 +201,7 @@ static int split_memory(char *spec, char **memory, struct error *err)
 static int device_from_parts(const char *name, const char *memory, int64_t ranks, struct rank_device *out,
                              struct error *err)
 {
-    struct rank_device device = {.card = cards_find(name)};
+    struct rank_device device = {.card = find_card(name)};
     if (!device.card && strcasecmp(name, "cpu"))
         return unknown_device(name, err);
     snprintf(device.name, sizeof device.name, "%s", device.card ? device.card->name : "cpu");
@@ -356,7 +399,7 @@ static int parse_line(char *text, struct arena *arena, struct cluster *out, stru
         next = strchr(text, '+');
         if (next)
             *next++ = '\0';
-        const char *preset = preset_spec(text);
+        const char *preset = preset_spec(text, arena);
         if (count == MOST_WRITTEN)
             return too_many(err);
         if (parse_group(preset ? arena_strdup(arena, preset) : text, &groups[count++], err))
@@ -449,19 +492,23 @@ static int read_file(const char *path, struct cluster *out, struct error *err)
 
 static int unknown_cluster(const char *spec, struct error *err)
 {
-    const char *near = options_nearest(spec, cluster_presets());
-    error_set(err, "cluster \"%s\" is no file, no preset and not of the form 2x8:h100-80g,net=400Gb/s", spec);
+    size_t count = count_bytes(spec);
+    const char *near = options_nearest(spec + count, cluster_presets());
+    error_set(err, "cluster \"%s\" is no file, no preset and not of the form 2x8:h100-80g,net=3200Gb/s",
+              spec);
     if (near)
-        error_append(err, "; did you mean %s?", near);
-    else
-        error_append(err, "; a cluster of this machine is 1x4:cpu(300MiB)");
+        return error_append(err, "; did you mean %.*s%s?", (int)count, spec, near), -1;
+    error_append(err, "; presets of a node, of which 2xdgx-h100 are two, are ");
+    for (int i = 0; i < PRESETS; i++)
+        error_append(err, "%s%s", i ? ", " : "", presets[i].name);
+    error_append(err, "; this machine's own CPU is 1x4:cpu(300MiB)");
     return -1;
 }
 
 int cluster_read(const char *spec, struct cluster *out, struct error *err)
 {
     size_t length = strlen(spec);
-    bool preset = preset_spec(spec) != NULL;
+    bool preset = is_preset(spec);
     if (!preset && ((length > 5 && !strcasecmp(spec + length - 5, ".json")) || !access(spec, R_OK)))
         return read_file(spec, out, err);
     if (!preset && !strpbrk(spec, ":+"))

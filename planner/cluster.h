@@ -3,13 +3,13 @@
  *
  *     GROUP[+GROUP...]
  *     GROUP: [NODESx]RANKS:DEVICE[(MEMORY)][,net=RATE]   2x8:h100-80g,net=400Gb/s    1x4:cpu(300MiB)    8:cpu
- *            or a preset                                 dgx-h100
+ *            or [NODESx]PRESET, a preset being a node    dgx-h100    4xdgx-h100
  *     several groups                                     4x8:a100-80g+2x8:h100-80g,net=400Gb/s
  *     a JSON file     { "memplan_cluster": 1, "nodes": 2, "ranks_per_node": 8, "device": "h100-80g",
  *                       "memory": "79GiB", "net": "400Gb/s" }
  *                     { "memplan_cluster": 1, "groups": [ { "nodes": 4, ... }, { "nodes": 2, ... } ] }
  *
- * A device is `cpu` or a card of cards.h. A rank on a CPU without a memory of its own gets an equal share of the
+ * RATE is of a whole node, all its ports together. A device is `cpu` or a card of cards.h. A rank on a CPU without a memory of its own gets an equal share of the
  * machine's. A group without a network of its own has that of the last group; where that has none, the usual one of its devices. */
 #ifndef MEMPLAN_PLANNER_CLUSTER_H
 #define MEMPLAN_PLANNER_CLUSTER_H
@@ -54,6 +54,9 @@ double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_nod
 
 /* Those that cluster_read() knows, NULL-terminated. */
 const char *const *cluster_presets(void);
+/* NULL-terminated. */
+const char *const *cluster_presets(void);
+
 /* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
 int cluster_read(const char *spec, struct cluster *out, struct error *err);
 /* A device alone, for `ranks` ranks of one machine: "h100-80g", "cpu", "cpu(300MiB)". */

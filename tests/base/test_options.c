@@ -186,8 +186,8 @@ TEST(options_unknown, "an unknown option names the nearest one, or the help page
     ASSERT_REFUSED("unknown option --step=5; did you mean --steps?", "--step=5");
     ASSERT_REFUSED("unknown option -steps; did you mean --steps?", "-steps", "5");
     ASSERT_REFUSED("unknown option --hlep; did you mean --help?", "--hlep");
-    ASSERT_REFUSED("unknown option --tensor-parallel; \"memplan train --help\" lists them",
-                   "--tensor-parallel", "2");
+    ASSERT_REFUSED("unknown option --tensor-paralysis; \"memplan train --help\" lists them",
+                   "--tensor-paralysis", "2");
     ASSERT_REFUSED("unknown option -x; \"memplan train --help\" lists them", "-x");
     ASSERT_REFUSED("unknown option -n5; write -n 5", "-n5");
 }
@@ -279,6 +279,65 @@ TEST(options_bad_choice, "a value that is no choice lists the choices; parts and
     ASSERT_REFUSED("--precision: \"\" is not a choice; use one of fp32, bf16", "--precision=");
     ASSERT_REFUSED("--precision: \"fp32|bf16\" is not a choice; use one of fp32, bf16", "--precision",
                    "fp32|bf16");
+}
+
+TEST(options_choice_case, "a choice in another case is that choice, as it is written in the table")
+{
+    char typed[] = "--precision=BF16", device[] = "A100-80G";
+    struct parsed got = PARSE(typed, "--device", device, "gpt2");
+    ASSERT_INT(got.count, 1);
+    ASSERT_STR(got.options.precision, "bf16");
+    ASSERT_STR(got.options.device, "a100-80g");
+    ASSERT_REFUSED(
+        "--precision: \"fp16\" is not a choice; use one of fp32, bf16; memplan computes in fp32 or bf16 "
+        "(--precision); `memplan check` judges launches with fp16 and fp8",
+        "--precision", "fp16");
+}
+
+TEST(options_count_suffix, "thousands or 1,024s: a count with a letter is answered with both")
+{
+    ASSERT_REFUSED("--steps: \"2k\" is not a whole number; write 2048, or 2000 if that is meant", "--steps",
+                   "2k");
+    ASSERT_REFUSED("--steps: \"8M\" is not a whole number; write 8388608, or 8000000 if that is meant",
+                   "--steps=8M");
+    ASSERT_REFUSED("--steps: \"2kk\" is not a whole number; write digits only, like 128", "--steps=2kk");
+}
+
+/* Of a command that has what is meant, or that has layouts and so might be thought to have what memplan has not. */
+TEST(options_foreign, "words of other programs are answered with memplan's, or with what memplan has not")
+{
+    static const struct option_spec table[] = {
+        {.name = "micro-batch", .kind = OPTION_COUNT, .offset = offsetof(struct train_options, steps)},
+        {.name = "tp", .kind = OPTION_COUNT, .offset = offsetof(struct train_options, steps)},
+        {.name = "precision",
+         .kind = OPTION_CHOICE,
+         .choices = "fp32|bf16",
+         .offset = offsetof(struct train_options, precision)},
+        {.name = "zero",
+         .kind = OPTION_CHOICE,
+         .choices = "0|1",
+         .offset = offsetof(struct train_options, device)},
+        {0}};
+    static const struct command_spec command = {.name = "x", .usage = "x", .options = table};
+    static const char *const cases[][2] = {
+        {"--mbs=4", "unknown option --mbs=4; memplan's word is --micro-batch"},
+        {"--Tensor_Model_Parallel_Size", "memplan's word is --tp"},
+        {"--bf16", "memplan's word is --precision bf16"},
+        {"--cp",
+         "unknown option --cp: memplan trains and plans without context parallelism; `memplan check` judges "
+         "launches with it"},
+        {"--fsdp", "memplan shards optimizer states (--zero 1), and not gradients or weights"},
+        {"--zero=3",
+         "--zero: \"3\" is not a choice; use one of 0, 1; memplan shards optimizer states (--zero 1)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct parsed got = parse(&command, (const char *const[]){cases[i][0], NULL});
+        ASSERT_INT(got.count, -1);
+        ASSERT_HAS(got.err.text, cases[i][1]);
+    }
+    /* A command without layouts has none of this; nor one without that option. */
+    ASSERT_REFUSED("unknown option --cp; \"memplan train --help\" lists them", "--cp");
+    ASSERT_REFUSED("unknown option --mbs; \"memplan train --help\" lists them", "--mbs");
 }
 
 TEST(options_operands, "too few operands show the usage, one too many is named")

@@ -64,6 +64,16 @@ TEST(units_parse_bytes_rejects, "what is not a size is refused, and the result i
     }
 }
 
+TEST(units_parse_bytes_half, "of a letter alone both units that it may begin are named")
+{
+    struct error err = {0};
+    int64_t bytes;
+    ASSERT_INT(units_parse_bytes("80G", "--memory", &bytes, &err), -1);
+    ASSERT_STR(err.text, "--memory: \"80G\" has half a unit; did you mean 80GB, or 80GiB?");
+    ASSERT_INT(units_parse_bytes("1.5k", "--memory", &bytes, &err), -1);
+    ASSERT_HAS(err.text, "did you mean 1.5kB, or 1.5KiB?");
+}
+
 TEST(units_parse_bytes_overflow, "sizes of 2^63 bytes and more are refused")
 {
     static const char *const texts[] = {"9223372036854775808", "8388608TiB", "1e30", "1e4000", "1e20GiB"};

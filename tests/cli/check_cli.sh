@@ -182,7 +182,7 @@ run_us() {
 # The promise is 20 ms. The fastest run is judged, and three times that allowed, because others may be using the machine.
 check_predict_time() {
     local preset fastest median worst=0 worst_median=0 name=''
-    for preset in $(memplan describe --list); do
+    for preset in $(memplan describe --list | cut -d" " -f1); do
         read -r fastest median <<<"$(run_us memplan predict "$preset")"
         if [ "$fastest" -gt "$worst" ]; then
             worst=$fastest worst_median=$median name=$preset

@@ -3,7 +3,9 @@
 #include "model/model.h"
 
 #include "base/arena.h"
+#include "model/hub_models.h"
 #include "model/parameters.h"
+#include "model/presets.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -426,4 +428,39 @@ TEST(parameters_messages, "what passes messages between stages holds no paramete
         ASSERT_INT(parameters_of(&m, PART_RECEIVE, 1, list), 0);
         ASSERT_INT(parameters_of(&m, PART_SEND, 1, list), 0);
     }
+}
+
+/* Shapes come from papers, configurations from the hub: they are two witnesses of one model. */
+TEST(presets_hub_names, "a preset has the shapes that the hub has under the name it is listed with")
+{
+    int listed = 0;
+    for (const char *const *name = presets_names(); *name; name++) {
+        const char *hub = presets_hub_name(*name);
+        struct model model, own = *presets_find(*name);
+        if (!hub)
+            continue;
+        json_t *config = hub_models_config(hub);
+        ASSERT_MSG(config, "%s is not known", hub);
+        ASSERT_OK(model_from_json(config, hub, &model, &err));
+        json_decref(config);
+        ASSERT_INT(model_parameters(&model), model_parameters(&own));
+        ASSERT_INT(model.layers, own.layers);
+        ASSERT_INT(model.heads, own.heads);
+        ASSERT_INT(model.kv_heads, own.kv_heads);
+        ASSERT_INT(model.ffn, own.ffn);
+        listed++;
+    }
+    ASSERT_INT(listed, 12);
+}
+
+TEST(presets_other_names, "what people also call a preset or a model of the hub leads to it")
+{
+    ASSERT_STR(model_nearest("gpt2-1.5b"), "gpt2-1558m");
+    ASSERT_STR(model_nearest("GPT2-XL"), "gpt2-1558m");
+    ASSERT_STR(model_nearest("gpt2-small"), "gpt2-124m");
+    ASSERT_STR(model_nearest("LLAMA3-8B"), "llama3-8b");
+    ASSERT_STR(model_nearest("Llama-2-7B"), "llama2-7b");
+    ASSERT_STR(model_nearest("mistral-7b"), "mistralai/Mistral-7B-v0.1");
+    ASSERT_STR(model_nearest("gpt2-tny"), "gpt2-tiny");
+    ASSERT(!model_nearest("gpt2-smallish-and-no-more"));
 }

@@ -32,6 +32,10 @@ TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and net
         {"2x8:v100-32g(1GiB)", 2, 8, "v100-32g", 1LL << 30, 4 * 100e9 / 8},
         {"2x4:l40s(1GiB)", 2, 4, "l40s", 1LL << 30, CLUSTER_NET_BYTES_PER_S},
         {"DGX-H200", 1, 8, "h200", 139LL << 30, 400e9},
+        {"3xdgx-h200", 3, 8, "h200", 139LL << 30, 400e9},
+        {"16Xdgx-a100-40g", 16, 8, "a100-40g", 40550LL << 20, 200e9},
+        {"2x8:h100,net=400Gb/s", 2, 8, "h100-80g", 81008LL << 20, 50e9},
+        {"2x8:V100", 2, 8, "v100-32g", 32512LL << 20, 50e9},
     };
     struct error err = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -49,7 +53,7 @@ TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and net
 TEST(cluster_refusals, "what is wrong in a cluster is named, with what would be right")
 {
     static const char *const cases[][2] = {
-        {"2x8:h100", "did you mean h100-80g?"},
+        {"2x8:a100", "did you mean a100-40g or a100-80g?"},
         {"2x8:H100_80G", "did you mean h100-80g?"},
         {"1x4:cpus", "did you mean cpu?"},
         {"1x4:abacus", "use cpu or one of v100-32g, a100-40g"},
@@ -66,9 +70,12 @@ TEST(cluster_refusals, "what is wrong in a cluster is named, with what would be 
         {"1x4:cpu(300MiB),speed=3", "\"speed=3\" is unknown here; only net=RATE"},
         {"2x8:h200,net=fast", "net: \"fast\""},
         {"dgx-h10", "did you mean dgx-h100?"},
+        {"4xdgx-h10", "did you mean 4xdgx-h100?"},
+        {"foo", "presets of a node, of which 2xdgx-h100 are two, are dgx-a100-40g, dgx-a100, dgx-h100"},
+        {"0xdgx-h100", "0 nodes"},
         {"1x8:a100-80g+", "\"\" is no group of nodes"},
         {"1x8:a100-80g+8xh100", "\"8xh100\" is no group of nodes"},
-        {"1x8:a100-80g+1x8:h100", "did you mean h100-80g?"},
+        {"1x8:a100-80g+1x8:h10", "did you mean h100-80g?"},
         {"1x8:a100-80g+1x8:cpu", "ranks on a CPU and on cards are no ranks of one run"},
         {"1x8:h100-80g+1x8:mi300x", "do not reach the other's cards"},
         {"1x1:l4+1x1:l40s+1x1:h200+1x1:b200+1x2:l4", "more than 4 groups of nodes that differ"},
@@ -179,7 +186,7 @@ TEST(cluster_json, "a cluster file says the same as a line; mistakes name file a
         {"{\"memplan_cluster\": 1, \"groups\": [{\"device\": \"cpu\"}]}", "groups[0]"},
         {"{\"memplan_cluster\": 1, \"device\": \"cpu\"}", "ranks_per_node"},
         {"{\"memplan_cluster\": 9, \"ranks_per_node\": 1, \"device\": \"cpu\"}", "cluster version 9"},
-        {"{\"memplan_cluster\": 1, \"ranks_per_node\": 1, \"device\": \"h100\"}", "did you mean h100-80g?"},
+        {"{\"memplan_cluster\": 1, \"ranks_per_node\": 1, \"device\": \"h10\"}", "did you mean h100-80g?"},
         {"{\"ranks_per_node\": 1, \"device\": \"cpu\"}", "memplan_cluster"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
