@@ -78,20 +78,20 @@ void bounds_close(struct bounds *b)
 static struct after after_of(const struct bounds *b, const struct layout *layout,
                              const struct stage_ground *ground, int64_t layers)
 {
-    static const double none[2] = {0, 0};
+    static const double none[CHUNK_KINDS] = {0};
+    static const struct stage_form form_of_one = {.counts = {1}, .kinds = 1};
     struct model model = *b->model;
-    struct stage stage = {.speed = ground->speed,
-                          .costs = ground->costs,
-                          .kinds = 1,
-                          .bottom = {COST_RECEIVE},
-                          .top = {COST_SEND},
-                          .chunks = {1}};
+    struct stage stage = {
+        .speed = ground->speed, .costs = ground->costs, .bottom = {COST_RECEIVE}, .top = {COST_SEND}};
+    struct stage_form form = form_of_one;
     struct stages stages = {&model, *layout, &stage, NULL};
     struct stage_sketch sketch;
     struct after after = {0};
     model.tied = false;
     stages.layout.virtual_stages = 1;
-    stages_sketch(&stages, 0, layers, &sketch);
+    form.split = (struct stage_split){layers, -1};
+    form.heights[CHUNK_EVEN] = layers;
+    stages_sketch(&stages, 0, &form, &sketch);
     after.seconds = stage_sketch_tail(&sketch, none).after_s;
     for (int i = 0; i < sketch.program.bucket_count; i++)
         after.sum_s += sketch.frame.bucket_s[i];
@@ -195,6 +195,12 @@ double bounds_of_bytes(struct bounds *b, const struct layout *layout, const stru
            layers * (double)costs->piles[COST_SEND].forward;
 }
 
+/* Do stages have a chunk that may have fewer layers than others? */
+static bool is_uneven(const struct bounds *b, const struct layout *l)
+{
+    return l->virtual_stages > 1 && !stages_are_alike(b->model);
+}
+
 /* The part x of a stage's work. */
 static double passing_share(const struct layout *l, const struct costs *costs)
 {
@@ -236,19 +242,51 @@ static double short_of_part(const struct bounds_question *q)
                                        : 0;
 }
 
-/* T >= (layers + d_0) / c_0 - s. Of n equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
+/* c and d of the stages from one on. */
+struct holding {
+    double c, d;
+};
+
+/* With n stages more before them that are equal: of each, x of its work must pass and hop_s besides, and a layer takes layer_s. Of n
+ * equal stages, c approaches 1 / (l x) in n steps of which each leaves 1 - x/m. */
+static void hold_before(struct holding *h, double n, double x, double hop_s, double layer_s, double m)
+{
+    if (x <= 0) {
+        h->d += hop_s * (n * h->c + n * (n - 1) / (2 * layer_s * m));
+        h->c += n / (layer_s * m);
+        return;
+    }
+    double most = 1 / (layer_s * x), left = h->c < most ? pow(1 - x / m, n) : 1,
+           missing = fmax(most - h->c, 0);
+    h->d += hop_s * (h->c < most ? most * n - missing * (1 - left) * m / x : h->c * n);
+    h->c = h->c < most ? most - missing * left : h->c;
+}
+
+/* T >= (layers + d_0) / c_0 - s. */
 static double in_and_out(const struct bounds *b, const struct bounds_question *q, double message_s)
 {
-    double m = (double)layout_micro_batches(q->layout), c = 0, d = 0, hop_s = hop_seconds(q, message_s);
+    double m = (double)layout_micro_batches(q->layout), hop_s = hop_seconds(q, message_s);
+    struct holding h = {0};
     for (int i = q->ground_count - 1; i >= 0; i--) {
         const struct stage_ground *ground = &q->grounds[i];
-        double x = passing_share(q->layout, ground->costs), most = 1 / (bounds_layer_seconds(ground) * x);
-        double n = (double)ground->stages, left = c < most ? pow(1 - x / m, n) : 1,
-               missing = fmax(most - c, 0);
-        d += hop_s * (c < most ? most * n - missing * (1 - left) * m / x : c * n);
-        c = c < most ? most - missing * left : c;
+        hold_before(&h, (double)ground->stages, passing_share(q->layout, ground->costs), hop_s,
+                    bounds_layer_seconds(ground), m);
     }
-    return ((double)equal_layers(b, q->grounds[0].costs) + d) / c - short_of_part(q);
+    return ((double)equal_layers(b, q->grounds[0].costs) + h.d) / h.c - short_of_part(q);
+}
+
+/* Where ends may be shorter, stage 0's may have no layers. */
+static double in_and_out_uneven(const struct bounds *b, const struct bounds_question *q, double message_s)
+{
+    double m = (double)layout_micro_batches(q->layout), hop_s = hop_seconds(q, message_s);
+    struct holding h = {0};
+    for (int i = q->ground_count - 1; i >= 0; i--) {
+        const struct stage_ground *ground = &q->grounds[i];
+        hold_before(&h, (double)(ground->stages - !i), passing_share(q->layout, ground->costs), hop_s,
+                    bounds_layer_seconds(ground), m);
+    }
+    hold_before(&h, 1, 0, hop_s, bounds_layer_seconds(&q->grounds[0]), m);
+    return ((double)b->model->layers + h.d) / h.c;
 }
 
 /* Without weight halves, which no other stage waits for. */
@@ -314,10 +352,15 @@ static double exposed_seconds(struct bounds *b, const struct layout *l, const st
     return fmax(sum_s - hidden, 0);
 }
 
-/* Some stage has so many layers at least, an encoder's first one counted: chunks of a stage are alike. */
+/* Some stage has so many layers at least, an encoder's first one counted. All but the ends have them in as many chunks. */
 static int64_t fullest_layers(const struct bounds *b, const struct layout *l)
 {
-    return l->virtual_stages * share(b->model->layers / l->virtual_stages, l->pp);
+    int64_t layers = b->model->layers, v = l->virtual_stages, most = share(layers, l->pp);
+    if (!is_uneven(b, l))
+        return v * share(layers / v, l->pp);
+    while ((l->pp - 2) * (most / v * v) + 2 * most < layers)
+        most++;
+    return most;
 }
 
 /* l - l' where the fullest stage, which stands on ground `ground`, may be the first and no other as full. */
@@ -342,8 +385,11 @@ double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
 {
     double m = (double)layout_micro_batches(q->layout), most = (double)fullest_layers(b, q->layout);
     double seconds = bounds_of_work(b, q), message_s = message_seconds(q), fullest = INFINITY;
-    if (q->layout->pp > 1)
-        seconds = fmax(fmax(seconds, in_and_out(b, q, message_s)), through_and_back(b, q, message_s));
+    if (q->layout->pp > 1) {
+        double passing_s =
+            is_uneven(b, q->layout) ? in_and_out_uneven(b, q, message_s) : in_and_out(b, q, message_s);
+        seconds = fmax(fmax(seconds, passing_s), through_and_back(b, q, message_s));
+    }
     for (int i = 0; i < q->ground_count; i++) {
         double passes_s = most * bounds_layer_seconds(&q->grounds[i]) - less_for_first(b, q, i);
         fullest = fmin(fullest, m * passes_s + exposed_seconds(b, q->layout, &q->grounds[i], most));
@@ -356,32 +402,24 @@ double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
 /* A stage, for the question how many layers it can take. */
 struct taker {
     const struct stage_ground *ground;
-    double states, layer_states; /* of a layer in each chunk */
+    const struct layout *layout;
+    int64_t stage;
+    double states, layer_states; /* of a layer */
     double fixed;                /* bytes besides states that layers add to */
-    double in_flight;            /* layers' kept bytes count so often */
-    double put_off;              /* and meanwhile what weight halves need, so often */
+    double in_flight; /* layers' kept bytes count so often; where an end may be shorter, those of others */
+    double put_off;   /* and meanwhile what weight halves need, so often */
     double ends_s;
-    int64_t apart; /* layers that cost nothing here: an encoder's first */
+    bool shorter;  /* it has an end that may be shorter than its other chunks */
+    int64_t unit;  /* layers come in so many: one for each chunk, but where the end may be shorter */
+    int64_t apart; /* layers of a chunk that cost nothing here: an encoder's first */
 };
 
-static struct taker taker_of(const struct layout *l, const struct stage_ground *ground, int64_t stage)
+/* (Chunk, micro-batch) pairs in flight of the stage's first `chunks` chunks. */
+static int64_t first_in_flight(const struct taker *t, int64_t chunks)
 {
-    const struct costs *costs = ground->costs;
-    enum cost_part bottom = stage ? COST_RECEIVE : COST_EMBED,
-                   top = stage < l->pp - 1 ? COST_SEND : COST_HEAD;
-    struct taker t = {.ground = ground,
-                      .in_flight = (double)stages_in_flight(l, stage),
-                      .apart = !stage && costs->first_differs};
-    int64_t head = max_i64(costs->piles[top].forward, costs->piles[top].backward);
-    t.states = (double)(costs_states(costs, l, bottom) + costs_states(costs, l, top));
-    t.layer_states = (double)(l->virtual_stages * costs_states(costs, l, COST_LAYER));
-    /* With one chunk, the last moment before the head's backward has all in flight. */
-    t.fixed = l->virtual_stages == 1
-                  ? (t.in_flight - 1) * (double)(costs->piles[bottom].saved + costs->piles[top].saved) +
-                        (double)(costs->piles[bottom].saved + head)
-                  : 0;
-    t.ends_s = pass_seconds(&costs->times[bottom]) + pass_seconds(&costs->times[top]);
-    return t;
+    const struct layout *l = t->layout;
+    int64_t w = stages_in_flight(l, t->stage), round = l->pp * l->virtual_stages;
+    return w / round * l->pp * chunks + min_i64(w % round, l->pp * chunks);
 }
 
 /* Weight halves that a stage has put off when it has most in flight, before the last backward of its steady state. */
@@ -391,35 +429,94 @@ static int64_t put_off(const struct layout *l, int64_t stage)
     return l->schedule == SCHEDULE_ZB_H1 && l->pp > 1 ? min_i64(stage, max_i64(begun, 0)) : 0;
 }
 
-/* Can it have `layers` layers a chunk in `limit_s` for a micro-batch? */
-static bool can_take(const struct taker *t, const struct layout *l, int64_t layers, double limit_s)
+/* What its ends keep and its work needs, at the last moment before a backward that has all in flight: before the head's, of a stage
+ * with one chunk; else before that of the first micro-batch, whose uppermost layer is at work. The last stage's chunk may have none. */
+static double fixed_bytes(const struct taker *t)
 {
+    const struct layout *l = t->layout;
     const struct costs *costs = t->ground->costs;
-    double count = (double)(layers - t->apart), chunks = (double)l->virtual_stages;
-    double later = t->put_off * count * (double)costs->suffixes[0].least.later;
-    double kept =
-        ((double)t->ground->room - t->states - count * t->layer_states - t->fixed - later) / t->in_flight;
-    if (count <= 0)
-        return kept >= 0;
-    if (kept < 0)
-        return false;
-    double again = costs_least_recompute(&costs->suffixes[0], kept / count);
-    return chunks * count * (pass_seconds(&costs->times[COST_LAYER]) + again) + t->ends_s <= limit_s;
+    const struct pile *bottom = &costs->piles[t->stage ? COST_RECEIVE : COST_EMBED];
+    const struct pile *top = &costs->piles[t->stage < l->pp - 1 ? COST_SEND : COST_HEAD];
+    if (l->virtual_stages == 1)
+        return (t->in_flight - 1) * (double)(bottom->saved + top->saved) +
+               (double)(bottom->saved + max_i64(top->forward, top->backward));
+    int64_t ends = costs->piles[COST_RECEIVE].saved + costs->piles[COST_SEND].saved;
+    bool bare = t->shorter && t->stage == l->pp - 1;
+    return t->in_flight * (double)ends + (double)(bare ? 0 : costs->suffixes[0].backward_beyond);
+}
+
+/* For the stage `stage`, which is like the one that the taker was made for. */
+static void set_stage(struct taker *t, int64_t stage)
+{
+    const struct layout *l = t->layout;
+    int64_t pairs = stages_in_flight(l, stage), v = l->virtual_stages;
+    t->stage = stage;
+    if (t->shorter)
+        pairs -= stage ? pairs - first_in_flight(t, v - 1) : first_in_flight(t, 1);
+    t->in_flight = (double)pairs;
+    t->put_off = (double)put_off(l, stage);
+    t->fixed = fixed_bytes(t);
+}
+
+static struct taker taker_of(const struct bounds *b, const struct layout *l,
+                             const struct stage_ground *ground, int64_t stage)
+{
+    enum { BUFFERS = 2 * BUFFER_KINDS };
+    const struct costs *costs = ground->costs;
+    enum cost_part bottom = stage ? COST_RECEIVE : COST_EMBED,
+                   top = stage < l->pp - 1 ? COST_SEND : COST_HEAD;
+    bool uneven = is_uneven(b, l);
+    struct taker t = {.ground = ground,
+                      .layout = l,
+                      .shorter = uneven && (stage == 0 || stage == l->pp - 1),
+                      .unit = uneven && (stage == 0 || stage == l->pp - 1) ? 1 : l->virtual_stages,
+                      .apart = !stage && costs->first_differs};
+    set_stage(&t, stage);
+    t.states = (double)(costs_states(costs, l, bottom) + costs_states(costs, l, top)) +
+               (l->pp > 1 ? BUFFERS * (double)costs->message_bytes : 0);
+    t.layer_states = (double)costs_states(costs, l, COST_LAYER);
+    t.ends_s = pass_seconds(&costs->times[bottom]) + pass_seconds(&costs->times[top]);
+    t.ends_s += (double)(l->virtual_stages - 1) *
+                (pass_seconds(&costs->times[COST_RECEIVE]) + pass_seconds(&costs->times[COST_SEND]));
+    return t;
+}
+
+/* Recomputation of all chunks together that have `each` layers above those that are apart, when these may keep `bytes`. A shorter end
+ * has none, as far as this knows. */
+static double recompute_of(const struct taker *t, double each, double bytes)
+{
+    const struct cost_suffix *all = &t->ground->costs->suffixes[0];
+    double chunks = (double)(t->layout->virtual_stages - t->shorter);
+    double later = t->put_off * each * (double)all->least.later;
+    return each > 0 ? chunks * each * costs_least_recompute(all, (bytes - later) / t->in_flight / each) : 0;
+}
+
+/* Can it have so many layers in `limit_s` for a micro-batch? Where the end may be shorter, others have at least the whole part of an even
+ * share. */
+static bool can_take(const struct taker *t, int64_t layers, double limit_s)
+{
+    double each = (double)(layers / t->layout->virtual_stages - t->apart);
+    double all = t->shorter ? (double)layers : each * (double)t->layout->virtual_stages;
+    double bytes = (double)t->ground->room - t->states - all * t->layer_states - t->fixed;
+    if (bytes < 0 || all <= 0)
+        return bytes >= 0;
+    return all * bounds_layer_seconds(t->ground) + recompute_of(t, each, bytes) + t->ends_s <= limit_s;
 }
 
 /* The most that it can have. */
-static int64_t takes(const struct taker *t, const struct layout *l, int64_t most, double limit_s)
+static int64_t takes(const struct taker *t, int64_t most, double limit_s)
 {
-    double layer = (double)l->virtual_stages * bounds_layer_seconds(t->ground);
-    double in_time = (limit_s - t->ends_s) / layer + (double)t->apart + 1e-9;
-    int64_t low = 0, high = in_time < (double)most ? (int64_t)fmax(in_time, 0) : most;
-    if (high > 0 && can_take(t, l, high, limit_s))
-        return high;
+    double layer = bounds_layer_seconds(t->ground);
+    double in_time = (limit_s - t->ends_s) / layer / (double)t->unit + (double)t->apart + 1e-9;
+    int64_t low = 0, high = most / t->unit;
+    high = in_time < (double)high ? (int64_t)fmax(in_time, 0) : high;
+    if (high > 0 && can_take(t, high * t->unit, limit_s))
+        return high * t->unit;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        *(can_take(t, l, middle, limit_s) ? &low : &high) = middle;
+        *(can_take(t, middle * t->unit, limit_s) ? &low : &high) = middle;
     }
-    return low;
+    return low * t->unit;
 }
 
 /* The least sum of x w: as many layers as a stage has time for where a layer passes soonest, and so on. */
@@ -449,14 +546,69 @@ static double least_passing(const struct bounds *b, const struct bounds_question
     return passed;
 }
 
+/* Where ends may be shorter: layers that a stage of this ground has time for, which has one for each chunk, but an end. */
+static int64_t in_time(const struct bounds *b, const struct bounds_question *q, int ground, bool end,
+                       double step_s)
+{
+    double m = (double)layout_micro_batches(q->layout), v = (double)q->layout->virtual_stages;
+    double most = floor(step_s * (1 + 1e-9) / (m * bounds_layer_seconds(&q->grounds[ground])));
+    most = fmin(most, (double)b->model->layers);
+    return (int64_t)(end ? most : floor(most / v) * v);
+}
+
+/* By how much first chunks of stages other than the ends may be shorter together than they are where all have what they have time for: a
+ * layer less in one of them takes one from every chunk of its stage. Negative: there is no time for all layers. */
+static double spare_seconds(const struct bounds *b, const struct bounds_question *q, double step_s)
+{
+    int64_t over = -b->model->layers;
+    double longest_s = 0;
+    for (int i = 0; i < q->ground_count; i++) {
+        int64_t ends = (i == 0) + (i == q->ground_count - 1);
+        over += (q->grounds[i].stages - ends) * in_time(b, q, i, false, step_s) +
+                ends * in_time(b, q, i, true, step_s);
+        longest_s = fmax(longest_s, bounds_layer_seconds(&q->grounds[i]));
+    }
+    return over < 0 ? -1 : (double)(over / q->layout->virtual_stages) * longest_s;
+}
+
+/* Can all layers be placed in a step of `step_s`, where ends may be shorter? What must pass before a stage is what first chunks have that
+ * have all they have time for, less what may be spared, and a layer each at least. */
+static bool can_place_uneven(const struct bounds *b, const struct bounds_question *q, double step_s)
+{
+    const struct layout *l = q->layout;
+    double m = (double)layout_micro_batches(l), hop_s = hop_seconds(q, message_seconds(q));
+    double spare_s = spare_seconds(b, q, step_s), first_s = 0, fewest_s = 0;
+    int64_t most = b->model->layers, left = most, stage = 0;
+    if (spare_s < 0)
+        return false;
+    for (int i = 0; i < q->ground_count; i++) {
+        const struct stage_ground *g = &q->grounds[i];
+        double layer_s = bounds_layer_seconds(g);
+        double first = (double)(in_time(b, q, i, false, step_s) / l->virtual_stages);
+        struct taker t = {0};
+        for (int64_t end = stage + g->stages; stage < end && left > 0; stage++) {
+            double before_s = fmax(first_s - spare_s, fewest_s) + (double)stage * hop_s;
+            if (t.ground != g || stage <= 1 || stage == l->pp - 1)
+                t = taker_of(b, l, g, stage);
+            set_stage(&t, stage);
+            left -= takes(&t, most, (step_s - before_s) / m * (1 + 1e-9));
+            first_s += stage ? first * layer_s : 0;
+            fewest_s += stage ? layer_s : 0;
+        }
+    }
+    return left <= 0;
+}
+
 /* Can all layers be placed in a step of `step_s`, what comes after left out? */
 static bool can_place(const struct bounds *b, const struct bounds_question *q, double step_s)
 {
     const struct layout *l = q->layout;
     double m = (double)layout_micro_batches(l);
-    int64_t most = b->model->layers / l->virtual_stages, left = most;
+    int64_t most = b->model->layers, left = most;
     double hop_s = hop_seconds(q, message_seconds(q));
     double limit_s = step_s / m;
+    if (is_uneven(b, l))
+        return can_place_uneven(b, q, step_s);
     if (l->pp > 1)
         limit_s += (short_of_part(q) - least_passing(b, q, step_s) - (double)l->pp * hop_s) / m;
     struct taker t = {0};
@@ -468,13 +620,9 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
             if (l->pp > 1)
                 limit_s = fmin(x < m ? (limit_s + hop_s / m) / (1 - x / m) : INFINITY, step_s / m);
             if (t.ground != g || stage >= l->pp - 2 || stage == 0)
-                t = taker_of(l, g, stage);
-            double kept_before = t.in_flight;
-            t.in_flight = (double)stages_in_flight(l, stage);
-            t.put_off = (double)put_off(l, stage);
-            if (l->virtual_stages == 1)
-                t.fixed += (t.in_flight - kept_before) * (double)g->costs->piles[COST_RECEIVE].saved;
-            left -= takes(&t, l, most, limit_s * (1 + 1e-9));
+                t = taker_of(b, l, g, stage);
+            set_stage(&t, stage);
+            left -= takes(&t, most, limit_s * (1 + 1e-9));
         }
     }
     return left <= 0;

@@ -1,6 +1,7 @@
 #include "planner/cells.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@ static void list_likes(struct cells *c)
     const struct stage *list = c->stages->list;
     for (int64_t i = 0; i < c->pp; i++) {
         bool middle = i > 1 && i < c->pp - 1;
-        c->likes[i] = middle && list[i].ground == list[i - 1].ground ? c->likes[i - 1] : c->like_count++;
+        c->likes[i] = middle && list[i].ground == list[i - 1].ground ? c->likes[i - 1] : i;
     }
 }
 
@@ -19,176 +20,244 @@ void cells_open(const struct stages *stages, struct cells *c)
 {
     const struct layout *l = &stages->layout;
     const struct stage *first = &stages->list[0];
-    *c = (struct cells){.stages = stages, .pp = l->pp, .layers = stages->model->layers / l->virtual_stages};
+    *c = (struct cells){.stages = stages, .pp = l->pp, .layers = stages->model->layers};
     c->message_s = c->pp > 1 ? time_model_message(l, first->costs->message_bytes, first->speed) : 0;
-    size_t count = (size_t)(c->pp * (c->layers + 1));
-    c->list = host_alloc(count * sizeof *c->list);
+    c->rows = host_alloc((size_t)(c->pp * (c->layers + 1)) * sizeof *c->rows);
     c->likes = host_alloc((size_t)c->pp * sizeof *c->likes);
+    c->forward_s = host_alloc((size_t)l->virtual_stages * sizeof *c->forward_s);
+    c->backward_s = host_alloc((size_t)l->virtual_stages * sizeof *c->backward_s);
     list_likes(c);
-    c->sketches = host_alloc((size_t)(c->like_count * (c->layers + 1)) * sizeof(struct stage_sketch *));
-    for (size_t i = 0; i < count; i++)
-        c->list[i].room = stages->list[(int64_t)i / (c->layers + 1)].room;
+}
+
+static void close_cell(struct cell *cell)
+{
+    stage_choice_clear(&cell->choice);
+    if (cell->sketch)
+        stage_sketch_clear(cell->sketch);
+    free(cell->sketch);
 }
 
 void cells_close(struct cells *c)
 {
-    for (int64_t i = 0; i < c->pp * (c->layers + 1); i++)
-        stage_choice_clear(&c->list[i].choice);
-    for (int64_t i = 0; i < c->like_count * (c->layers + 1); i++)
-        if (c->sketches[i]) {
-            stage_sketch_clear(c->sketches[i]);
-            free(c->sketches[i]);
-        }
-    free(c->list);
-    free(c->likes);
-    free(c->sketches);
-}
-
-struct stage_sketch *cells_sketch(struct cells *c, int64_t stage, int64_t layers)
-{
-    struct stage_sketch **sketch = &c->sketches[c->likes[stage] * (c->layers + 1) + layers];
-    if (!*sketch) {
-        *sketch = host_alloc(sizeof **sketch);
-        stages_sketch(c->stages, stage, layers, *sketch);
+    for (int64_t i = 0; i < c->pp * (c->layers + 1); i++) {
+        for (int k = 0; k < c->rows[i].count; k++)
+            close_cell(&c->rows[i].list[k]);
+        free(c->rows[i].list);
     }
-    return *sketch;
+    free(c->rows);
+    free(c->likes);
+    free(c->forward_s);
+    free(c->backward_s);
 }
 
-struct cell *cells_at(struct cells *c, int64_t stage, int64_t layers)
+/* ------------------------------------------------------------------------------------------------------------ splits */
+
+int64_t cells_fewest(const struct cells *c, int64_t stage)
 {
-    return &c->list[stage * (c->layers + 1) + layers];
+    bool bare = c->stages->list[stage].apart && !stages_are_alike(c->stages->model);
+    return c->stages->layout.virtual_stages - bare;
 }
+
+/* Chunks of a stage have as many layers, but an end may have one or two fewer than others, or none. (Others that differ make the stages
+ * wait for each other in turn, which costs more than it spreads; and no bound that is quick tells how much.) */
+static bool is_wanted(const struct cells *c, int64_t stage, const struct stage_form *form)
+{
+    enum { SHORTER = 2 };
+    int64_t height = form->heights[CHUNK_EVEN], end = form->split.end;
+    if (height < 1 || form->counts[CHUNK_LARGER])
+        return false;
+    if (!c->stages->list[stage].apart || end == height)
+        return true;
+    return !stages_are_alike(c->stages->model) && end < height && (end == 0 || end >= height - SHORTER);
+}
+
+/* Of a stage without a chunk apart there is one split. Returns how many there are; `out` has room for them, or is NULL. */
+static int list_splits(const struct cells *c, int64_t stage, int64_t layers, struct cell *out)
+{
+    bool apart = c->stages->list[stage].apart;
+    int64_t most = layers / c->stages->layout.virtual_stages + 1;
+    int count = 0;
+    for (int64_t end = apart ? 0 : -1; end <= (apart ? most : -1); end++) {
+        struct stage_form form = stages_form(c->stages, stage, (struct stage_split){layers, end});
+        if (end > layers || !is_wanted(c, stage, &form))
+            continue;
+        if (out)
+            out[count] = (struct cell){.stage = stage, .form = form, .room = c->stages->list[stage].room};
+        count++;
+    }
+    return count;
+}
+
+const struct cell_row *cells_row(struct cells *c, int64_t stage, int64_t layers)
+{
+    struct cell_row *row = &c->rows[stage * (c->layers + 1) + layers];
+    if (!row->list) {
+        row->count = list_splits(c, stage, layers, NULL);
+        row->list = host_alloc((size_t)max_i64(row->count, 1) * sizeof *row->list);
+        list_splits(c, stage, layers, row->list);
+    }
+    return row;
+}
+
+struct stage_sketch *cells_sketch(struct cells *c, struct cell *cell)
+{
+    int64_t like = c->likes[cell->stage];
+    struct cell *owner = like == cell->stage ? cell : &cells_row(c, like, cell->form.split.layers)->list[0];
+    if (!owner->sketch) {
+        owner->sketch = host_alloc(sizeof *owner->sketch);
+        stages_sketch(c->stages, owner->stage, &owner->form, owner->sketch);
+    }
+    return owner->sketch;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- times */
 
 /* One micro-batch through all chunks; *first: through the first one. */
-static struct stage_passes all_passes(const struct cells *c, int64_t stage, int64_t layers,
-                                      const double recompute_s[2], struct stage_passes *first)
+static struct stage_passes all_passes(const struct cells *c, int64_t stage, const struct stage_form *form,
+                                      const double recompute_s[CHUNK_KINDS], struct stage_passes *first)
 {
     struct stage_passes all = {0};
-    const struct stage *s = &c->stages->list[stage];
-    int first_kind = stages_kind(c->stages, stage, 0);
-    for (int kind = 0; kind < s->kinds; kind++) {
-        if (!s->chunks[kind])
-            continue;
-        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
-        all.forward_s += (double)s->chunks[kind] * p.forward_s;
-        all.input_s += (double)s->chunks[kind] * p.input_s;
-        all.weight_s += (double)s->chunks[kind] * p.weight_s;
-        if (kind == first_kind)
+    enum chunk_kind first_kind = stages_kind(c->stages, stage, form, 0);
+    for (int kind = 0; kind < form->kinds; kind++) {
+        double count = (double)form->counts[kind];
+        struct stage_passes p = stages_passes(c->stages, stage, form, kind, recompute_s[kind]);
+        all.forward_s += count * p.forward_s;
+        all.input_s += count * p.input_s;
+        all.weight_s += count * p.weight_s;
+        if (kind == (int)first_kind)
             *first = p;
     }
     return all;
 }
 
 /* The terms of the bound. */
-static void weigh_cell(const struct cells *c, int64_t stage, int64_t layers, const double recompute_s[2],
+static void weigh_cell(const struct cells *c, const struct cell *cell, const double recompute_s[CHUNK_KINDS],
                        double *work_s, double *before_s)
 {
     int64_t micro_batches = layout_micro_batches(&c->stages->layout);
-    struct stage_passes first = {0}, all = all_passes(c, stage, layers, recompute_s, &first);
+    struct stage_passes first = {0}, all = all_passes(c, cell->stage, &cell->form, recompute_s, &first);
     bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
-    double late = halves ? (double)min_i64(micro_batches, stage + 1) : 0;
+    double late = halves ? (double)min_i64(micro_batches, cell->stage + 1) : 0;
     *work_s = (double)micro_batches * (all.forward_s + all.input_s + all.weight_s) - late * all.weight_s;
-    /* All stages begin with a layer at least, and stage 0 ends with a weight half. */
+    /* Stage 0 ends with a weight half of a layer at least. */
     *before_s = first.forward_s + first.input_s + (halves ? 0 : first.weight_s) + 2 * c->message_s;
 }
 
-static double all_seconds(const struct cells *c, int64_t stage, int64_t layers, const double recompute_s[2])
+static double all_seconds(const struct cells *c, const struct cell *cell,
+                          const double recompute_s[CHUNK_KINDS])
 {
-    struct stage_passes first, all = all_passes(c, stage, layers, recompute_s, &first);
+    struct stage_passes first, all = all_passes(c, cell->stage, &cell->form, recompute_s, &first);
     return (double)layout_micro_batches(&c->stages->layout) * (all.forward_s + all.input_s + all.weight_s);
 }
 
-static void add_chain(struct cell *cell, double own_s, double rounds)
+static void add_chain(struct cell *cell, double own_s, double rounds, bool fills)
 {
-    cell->chains[cell->chain_count++] = (struct chain){own_s, rounds};
-}
-
-/* The least of the stage's kinds of chunks. */
-static struct stage_passes least_passes(const struct cells *c, int64_t stage, int64_t layers,
-                                        const double recompute_s[2])
-{
-    struct stage_passes least = {INFINITY, INFINITY, INFINITY};
-    const struct stage *s = &c->stages->list[stage];
-    for (int kind = 0; kind < s->kinds; kind++) {
-        if (!s->chunks[kind])
-            continue;
-        struct stage_passes p = stages_passes(c->stages, stage, layers, kind, recompute_s[kind]);
-        least.forward_s = fmin(least.forward_s, p.forward_s);
-        least.input_s = fmin(least.input_s, p.input_s);
-        least.weight_s = fmin(least.weight_s, p.weight_s);
-    }
-    return least;
+    cell->chains[cell->chain_count++] = (struct chain){own_s, rounds, fills};
 }
 
 /* Of a stage with one chunk, whose passes take turns. */
-static void list_turns(const struct cells *c, int64_t stage, const struct stage_passes *p, struct cell *cell)
+static void list_turns(const struct cells *c, const struct stage_passes *p, struct cell *cell)
 {
     bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1;
-    int64_t m = layout_micro_batches(&c->stages->layout), w = min_i64(m, c->pp - stage);
+    int64_t stage = cell->stage, m = layout_micro_batches(&c->stages->layout), w = min_i64(m, c->pp - stage);
     double f = p->forward_s, b = p->input_s + (halves ? 0 : p->weight_s), own_s = (double)m * (f + b);
     /* Weight halves that come before the last forward, and before the last backward. */
     double early_s = halves ? (double)max_i64(m - w - stage, 0) * p->weight_s : 0;
     double late_s = halves ? (double)max_i64(m - 1 - stage, 0) * p->weight_s : 0;
-    add_chain(cell, own_s - (double)(w - 1) * b + early_s, 1);
-    add_chain(cell, own_s - (double)(w - 1) * f + late_s, 1);
+    add_chain(cell, own_s - (double)(w - 1) * b + early_s, 1, false);
+    add_chain(cell, own_s - (double)(w - 1) * f + late_s, 1, false);
     int64_t rounds = (m - 1) / w + 1;
     if (rounds < 2)
         return;
-    add_chain(cell, own_s - (double)(w - 1) * (f + b) + early_s, 2);
-    add_chain(cell, own_s - (double)((rounds - 1) * (w - 1)) * (f + b), (double)rounds);
+    add_chain(cell, own_s - (double)(w - 1) * (f + b) + early_s, 2, false);
+    add_chain(cell, own_s - (double)((rounds - 1) * (w - 1)) * (f + b), (double)rounds, false);
 }
 
-static void list_chains(const struct cells *c, int64_t stage, int64_t layers, const double recompute_s[2],
-                        struct cell *cell)
+/* Of an interleaved stage, the first `count` passes in one direction: groups of p through each chunk in turn. */
+static double first_passes(const struct cells *c, const double *seconds, int64_t count, bool backward)
+{
+    int64_t v = c->stages->layout.virtual_stages, round = v * c->pp, over = count % round;
+    double sum_s = 0;
+    for (int64_t i = 0; i < v; i++) {
+        int64_t times = count / round * c->pp + min_i64(max_i64(over - i * c->pp, 0), c->pp);
+        sum_s += (double)times * seconds[backward ? v - 1 - i : i];
+    }
+    return sum_s;
+}
+
+/* Passes of chunks: some take turns, before the last forward and behind the first backward. */
+static void list_interleaved(struct cells *c, const double recompute_s[CHUNK_KINDS], struct cell *cell)
 {
     const struct layout *l = &c->stages->layout;
-    struct stage_passes p = least_passes(c, stage, layers, recompute_s);
-    double m = (double)layout_micro_batches(l), v = (double)l->virtual_stages, pp = (double)c->pp;
-    double b = p.input_s + p.weight_s, t = p.forward_s + b;
+    int64_t v = l->virtual_stages, passes = v * layout_micro_batches(l), stage = cell->stage;
+    int64_t waiting = 2 * (c->pp - stage - 1) + (v - 1) * c->pp + 1, turns = max_i64(passes - waiting, 0);
+    for (int64_t i = 0; i < v; i++) {
+        enum chunk_kind kind = stages_kind(c->stages, stage, &cell->form, i);
+        struct stage_passes p = stages_passes(c->stages, stage, &cell->form, (int)kind, recompute_s[kind]);
+        c->forward_s[i] = p.forward_s;
+        c->backward_s[i] = p.input_s + p.weight_s;
+    }
+    double forward_s = first_passes(c, c->forward_s, passes, false);
+    double backward_s = first_passes(c, c->backward_s, passes, true);
+    double turns_forward_s = forward_s - first_passes(c, c->forward_s, passes - turns, false);
+    double turns_backward_s = first_passes(c, c->backward_s, turns, true);
+    double back_s = backward_s - first_passes(c, c->backward_s, passes - (v - 1) * c->pp - 1, true);
+    double begin_s = c->forward_s[v - 1] + turns_forward_s;
+    add_chain(cell, forward_s + turns_backward_s + back_s, 1, false);
+    add_chain(cell, begin_s + backward_s, 1, true);
+    if (turns > 0)
+        add_chain(cell, begin_s + turns_backward_s + back_s, 2, true);
+}
+
+static void list_chains(struct cells *c, const double recompute_s[CHUNK_KINDS], struct cell *cell)
+{
+    const struct layout *l = &c->stages->layout;
+    double m = (double)layout_micro_batches(l);
     cell->chain_count = 0;
     if (c->pp == 1)
         return;
-    if (l->schedule == SCHEDULE_GPIPE) {
-        add_chain(cell, m * t, 1);
-    } else if (l->schedule == SCHEDULE_INTERLEAVED) {
-        /* Passes of chunks: some take turns, before the last forward and behind the first backward. */
-        double w = 2 * (pp - (double)stage - 1) + (v - 1) * pp + 1, turns = fmax(v * m - w, 0);
-        double back = (v - 1) * pp;
-        add_chain(cell, v * m * p.forward_s + (turns + 1 + back) * b, 1);
-        add_chain(cell, (v - 1) * c->row_s + (turns + 1) * p.forward_s + v * m * b, 1);
-        if (turns > 0)
-            add_chain(cell, (v - 1) * c->row_s + (turns + 1) * t + back * b, 2);
-    } else {
-        list_turns(c, stage, &p, cell);
+    if (l->virtual_stages > 1) {
+        list_interleaved(c, recompute_s, cell);
+        return;
     }
+    struct stage_passes p =
+        stages_passes(c->stages, cell->stage, &cell->form, CHUNK_EVEN, recompute_s[CHUNK_EVEN]);
+    if (l->schedule == SCHEDULE_GPIPE)
+        add_chain(cell, m * (p.forward_s + p.input_s + p.weight_s), 1, false);
+    else
+        list_turns(c, &p, cell);
 }
 
-struct cell *cells_find(struct cells *c, int64_t stage, int64_t layers)
+struct cell *cells_find(struct cells *c, struct cell *cell)
 {
-    struct cell *cell = cells_at(c, stage, layers);
     if (cell->state != CELL_UNKNOWN)
         return cell;
     cell->state = CELL_IMPOSSIBLE;
-    if (stage_choice_find(c->stages, stage, layers, cell->room, &cell->choice)) {
-        cell->state = CELL_KNOWN;
-        weigh_cell(c, stage, layers, cell->choice.least_s, &cell->work_s, &cell->before_s);
-        list_chains(c, stage, layers, cell->choice.least_s, cell);
-        c->cut |= cell->choice.least_s[0] < cell->choice.recompute_s[0];
-        /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
-        double sum_s = stage_sketch_tail(cells_sketch(c, stage, layers), cell->choice.recompute_s).before_s;
-        cell->all_s = all_seconds(c, stage, layers, cell->choice.least_s);
-        cell->sum_s = sum_s;
-    }
+    if (!stage_choice_find(c->stages, cell->stage, &cell->form, cell->room, &cell->choice))
+        return cell;
+    const double *least_s = cell->choice.least_s;
+    cell->state = CELL_KNOWN;
+    weigh_cell(c, cell, least_s, &cell->work_s, &cell->before_s);
+    list_chains(c, least_s, cell);
+    for (int kind = 0; kind < cell->form.kinds; kind++)
+        c->cut |= least_s[kind] < cell->choice.recompute_s[kind];
+    /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
+    cell->sum_s = stage_sketch_tail(cells_sketch(c, cell), cell->choice.recompute_s).before_s;
+    cell->all_s = all_seconds(c, cell, least_s);
     return cell;
 }
 
-double cells_least_work(const struct cells *c, int64_t stage, int64_t layers)
+double cells_least_work(struct cells *c, int64_t stage, int64_t layers)
 {
-    static const double none[2] = {0, 0};
-    double work_s, before_s;
-    weigh_cell(c, stage, layers, none, &work_s, &before_s);
+    static const double none[CHUNK_KINDS] = {0};
+    const struct cell_row *row = cells_row(c, stage, layers);
+    double work_s = 0, before_s;
+    if (row->count)
+        weigh_cell(c, &row->list[0], none, &work_s, &before_s);
     return work_s;
 }
+
+/* ---------------------------------------------------------------------------------------------------- as it was built */
 
 /* Where the lowest layer is apart, it stays. */
 static void reverse(int *options, int64_t from, int64_t count)
@@ -200,17 +269,16 @@ static void reverse(int *options, int64_t from, int64_t count)
     }
 }
 
-bool cells_turn_over(struct cells *c, int64_t stage, int64_t layers)
+bool cells_turn_over(struct cells *c, struct cell *cell)
 {
-    struct cell *cell = cells_at(c, stage, layers);
-    int *options = cell->choice.options;
-    int64_t from = stage == 0 && c->stages->list[0].costs->first_differs;
+    int64_t layers = cell->form.heights[CHUNK_EVEN];
+    int64_t from = cell->stage == 0 && c->stages->list[0].costs->first_differs;
     if (cell->lowest_peak || layers - from < 2)
         return false;
-    reverse(options, from, layers);
-    int64_t peak = stage_choice_peak(c->stages, stage, layers, options, NULL);
+    reverse(cell->choice.options, from, layers);
+    int64_t peak = stage_choice_peak(c->stages, cell->stage, &cell->choice, NULL);
     if (peak > cell->room) {
-        reverse(options, from, layers);
+        reverse(cell->choice.options, from, layers);
         return false;
     }
     cell->lowest_peak = min_i64(cell->choice.peak_bytes, peak);
@@ -219,10 +287,10 @@ bool cells_turn_over(struct cells *c, int64_t stage, int64_t layers)
     return true;
 }
 
-void cells_tighten(struct cells *c, int64_t stage, int64_t layers, int64_t less)
+void cells_tighten(struct cell *cell, int64_t less)
 {
-    struct cell *cell = cells_at(c, stage, layers);
     int64_t peak = cell->lowest_peak ? cell->lowest_peak : cell->choice.peak_bytes;
     stage_choice_clear(&cell->choice);
-    *cell = (struct cell){.room = peak - less};
+    *cell =
+        (struct cell){.stage = cell->stage, .form = cell->form, .room = peak - less, .sketch = cell->sketch};
 }

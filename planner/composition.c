@@ -1,6 +1,7 @@
 #include "planner/composition.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,22 +11,25 @@ struct composition {
     const struct stages *stages;
     struct cells cells;
     struct timeline *timeline; /* made when first needed; NULL with one stage */
-    int64_t pp, layers;        /* of one chunk of each stage together */
+    int64_t pp, layers;
     double
         last_half_s; /* what the first stage does after its last input half; nothing where backward is whole */
     double tail_s;   /* the least tail */
     double at_once;  /* stages that have cores at a time */
     double *behind_s;       /* [stage]: of P_i, what does not depend on layers */
     double *fill_s;         /* [stage]: until the first micro-batch gets there, but for layers */
-    double fill_layer_s;    /* the least that a layer adds */
     double *behind_layer_s; /* [stage]: the least that it grows by a layer */
+    double forward_layer_s; /* the least that a layer takes forward */
+    double row_s;           /* through one chunk of each stage, forward, but for layers */
+    int64_t *fewest;        /* [stage]: layers of it and all behind it, at least */
+    int64_t *most;          /* [stage]: likewise at most, for the limit */
     double *
         allowed_s; /* [stage * (layers + 1) + layers left]: how much may come before, for the limit; < 0: no way */
     double bound_s; /* composition_bound()'s answer */
     /* In a search. */
     double limit_s; /* of the table, or the best step where that is less */
     double most_s;  /* what is slower is not wanted */
-    int64_t *chosen;
+    struct cell **chosen;
     struct composition_best *best;
     int64_t *budget;
 };
@@ -33,11 +37,15 @@ struct composition {
 /* Some stage has at least the average of layers, and what comes after all have met grows with them. */
 static double least_tail(struct composition *c)
 {
-    int64_t most = (c->layers + c->pp - 1) / c->pp;
-    double tail_s = INFINITY, none[2] = {0, 0};
-    for (int64_t i = 0; i < c->pp; i++)
-        if (!i || c->cells.likes[i] != c->cells.likes[i - 1])
-            tail_s = fmin(tail_s, stage_sketch_tail(cells_sketch(&c->cells, i, most), none).after_s);
+    int64_t v = c->stages->layout.virtual_stages, most = (c->layers + c->pp - 1) / c->pp;
+    double tail_s = INFINITY, none[CHUNK_KINDS] = {0};
+    if (stages_are_alike(c->stages->model))
+        most = (c->layers / v + c->pp - 1) / c->pp * v;
+    for (int64_t i = 0; i < c->pp; i++) {
+        const struct cell_row *row = cells_row(&c->cells, i, most);
+        for (int k = 0; k < row->count && c->cells.likes[i] == i; k++)
+            tail_s = fmin(tail_s, stage_sketch_tail(cells_sketch(&c->cells, &row->list[k]), none).after_s);
+    }
     return tail_s;
 }
 
@@ -67,18 +75,25 @@ static void sum_behind(struct composition *c)
         sum_s += i == c->pp - 1 ? round_seconds(&last[COST_HEAD]) : round_seconds(&t[COST_SEND]);
         layer_s = fmin(layer_s, round_seconds(&t[COST_LAYER]));
         least_forward_s = fmin(least_forward_s, forward_seconds(&t[COST_LAYER]));
-        c->cells.row_s +=
-            fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
-            forward_seconds(&t[COST_SEND]) + c->cells.message_s;
+        c->row_s += fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
+                    forward_seconds(&t[COST_SEND]) + c->cells.message_s;
     }
     c->fill_s = host_alloc((size_t)c->pp * sizeof *c->fill_s);
-    c->fill_layer_s = least_forward_s;
+    c->forward_layer_s = least_forward_s;
     for (int64_t i = 1; i < c->pp; i++) {
         const struct block_time *t = list[i - 1].costs->times;
         c->fill_s[i] = c->fill_s[i - 1] + forward_seconds(&t[i == 1 ? COST_EMBED : COST_RECEIVE]) +
                        forward_seconds(&t[COST_SEND]) + c->cells.message_s;
     }
-    c->cells.row_s += (double)(c->layers - list[0].costs->first_differs) * least_forward_s;
+}
+
+/* What stages need at least, from the last one on. */
+static void sum_fewest(struct composition *c)
+{
+    c->fewest = host_alloc((size_t)(c->pp + 1) * sizeof *c->fewest);
+    c->most = host_alloc((size_t)(c->pp + 1) * sizeof *c->most);
+    for (int64_t i = c->pp - 1; i >= 0; i--)
+        c->fewest[i] = c->fewest[i + 1] + cells_fewest(&c->cells, i);
 }
 
 struct composition *composition_open(const struct stages *stages)
@@ -87,7 +102,7 @@ struct composition *composition_open(const struct stages *stages)
     const struct layout *l = &stages->layout;
     c->stages = stages;
     c->pp = l->pp;
-    c->layers = stages->model->layers / l->virtual_stages;
+    c->layers = stages->model->layers;
     const struct stage *first = &stages->list[0];
     c->at_once = machine_speed_stages_at_once(first->speed, l);
     cells_open(stages, &c->cells);
@@ -95,9 +110,11 @@ struct composition *composition_open(const struct stages *stages)
     c->chosen = host_alloc((size_t)c->pp * sizeof *c->chosen);
     c->tail_s = least_tail(c);
     sum_behind(c);
+    sum_fewest(c);
     /* Of a layer at least. */
     if (l->schedule == SCHEDULE_ZB_H1 && c->pp > 1)
-        c->last_half_s = stages_passes(stages, 0, 1, 0, 0).weight_s;
+        c->last_half_s =
+            stages_passes(stages, 0, &(struct stage_form){.heights = {1}}, CHUNK_EVEN, 0).weight_s;
     return c;
 }
 
@@ -110,40 +127,45 @@ void composition_close(struct composition *c)
     free(c->allowed_s);
     free(c->behind_s);
     free(c->fill_s);
+    free(c->fewest);
+    free(c->most);
     free(c->behind_layer_s);
     free(c->chosen);
     free(c);
 }
 
-const struct stage_choice *composition_choice(struct composition *c, int64_t stage, int64_t layers)
+/* The cell of a stage with this split. */
+static struct cell *cell_of(struct composition *c, int64_t stage, const struct stage_split *split)
 {
-    return &cells_find(&c->cells, stage, layers)->choice;
+    const struct cell_row *row = cells_row(&c->cells, stage, split->layers);
+    int at = 0;
+    while (row->list[at].form.split.end != split->end)
+        at++;
+    return &row->list[at];
 }
 
-int64_t *composition_arena(struct composition *c, int64_t stage, int64_t layers)
+const struct stage_choice *composition_choice(struct composition *c, int64_t stage,
+                                              const struct stage_split *split)
 {
-    return &cells_at(&c->cells, stage, layers)->arena_bytes;
+    return &cells_find(&c->cells, cell_of(c, stage, split))->choice;
 }
 
-bool composition_turn_over(struct composition *c, int64_t stage, int64_t layers)
+int64_t *composition_arena(struct composition *c, int64_t stage, const struct stage_split *split)
 {
-    return cells_turn_over(&c->cells, stage, layers);
+    return &cell_of(c, stage, split)->arena_bytes;
 }
 
-void composition_tighten(struct composition *c, int64_t stage, int64_t layers, int64_t less)
+bool composition_turn_over(struct composition *c, int64_t stage, const struct stage_split *split)
 {
-    cells_tighten(&c->cells, stage, layers, less);
+    return cells_turn_over(&c->cells, cell_of(c, stage, split));
+}
+
+void composition_tighten(struct composition *c, int64_t stage, const struct stage_split *split, int64_t less)
+{
+    cells_tighten(cell_of(c, stage, split), less);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- table */
-
-/* Even without recomputation, is the stage too slow for the limit? Spares finding out what it recomputes. */
-static bool too_slow(struct composition *c, int64_t stage, int64_t layers, double limit_s)
-{
-    struct cell *cell = cells_at(&c->cells, stage, layers);
-    double work_s = cell->state == CELL_KNOWN ? cell->work_s : cells_least_work(&c->cells, stage, layers);
-    return work_s > limit_s;
-}
 
 /* As fmax(), but no call: the table is filled over and over. */
 static inline double larger(double a, double b)
@@ -156,14 +178,44 @@ static inline double lesser(double a, double b)
     return a < b ? a : b;
 }
 
-/* The longest chain of the stage when those behind it have so many layers. */
-static double longest_chain(const struct composition *c, int64_t stage, const struct cell *cell,
-                            int64_t behind)
+/* Of what the stages behind have together, layers in their last chunks, at least: of every stage but the last its chunks are no
+ * longer. */
+static double last_chunks(const struct composition *c, int64_t stage, int64_t behind)
 {
-    double longest_s = cell->work_s;
-    double round_s = c->behind_s[stage] + (double)behind * c->behind_layer_s[stage];
-    for (int i = 0; i < cell->chain_count; i++)
-        longest_s = larger(longest_s, cell->chains[i].own_s + cell->chains[i].rounds * round_s);
+    int64_t v = c->stages->layout.virtual_stages;
+    if (v == 1 || stages_are_alike(c->stages->model))
+        return (double)(behind / v);
+    double between = (double)(c->pp - 2 - stage), others = (double)(behind - c->most[c->pp - 1]) / (double)v;
+    return stage >= c->pp - 2 ? 0 : larger(between, others);
+}
+
+/* A micro-batch from the stage's first chunk to its last, `left` layers being left with the stage, which has `own`: layers on the way,
+ * at least. All but those in first chunks before it and in last chunks from it on, which have their share and less than a layer more;
+ * and each chunk on the way has a layer, but a bare embedding. */
+static double filling_layers(const struct composition *c, int64_t stage, int64_t left, int64_t own)
+{
+    double v = (double)c->stages->layout.virtual_stages, pp = (double)c->pp;
+    if (stages_are_alike(c->stages->model))
+        return (v - 1) * ((double)c->layers / v - 1);
+    double before = (double)(c->layers - left) / v;
+    double behind = stage ? ((double)left + (v - 1) * (pp - (double)stage)) / v
+                          : ((double)own + v - 2) / (v - 1) + ((double)(left - own) + (v - 1) * (pp - 1)) / v;
+    return larger((double)c->layers - before - behind, (v - 1) * pp - (stage == 0));
+}
+
+/* The longest chain of the stage, which is one of `left` layers that are left with it. */
+static double longest_chain(const struct composition *c, const struct cell *cell, int64_t left)
+{
+    int64_t stage = cell->stage, own = cell->form.split.layers;
+    double longest_s = cell->work_s, v = (double)c->stages->layout.virtual_stages;
+    double round_s = c->behind_s[stage] + last_chunks(c, stage, left - own) * c->behind_layer_s[stage];
+    double filling_s =
+        v == 1 ? 0 : (v - 1) * c->row_s + filling_layers(c, stage, left, own) * c->forward_layer_s;
+    for (int i = 0; i < cell->chain_count; i++) {
+        const struct chain *chain = &cell->chains[i];
+        longest_s =
+            larger(longest_s, chain->own_s + chain->rounds * round_s + (chain->fills ? filling_s : 0));
+    }
     return longest_s;
 }
 
@@ -171,20 +223,24 @@ static double longest_chain(const struct composition *c, int64_t stage, const st
  * are counted. */
 static double least_fill(const struct composition *c, int64_t stage, int64_t left)
 {
-    double before = (double)(c->layers - left - c->stages->list[0].costs->first_differs);
-    return c->fill_s[stage] + larger(before, 0) * c->fill_layer_s;
+    int64_t v = c->stages->layout.virtual_stages, before = (c->layers - left) / v;
+    if (stages_are_alike(c->stages->model))
+        before -= 1;
+    else if (v > 1)
+        before = stage - 1; /* a layer each, but for a bare embedding */
+    return c->fill_s[stage] + larger((double)before, 0) * c->forward_layer_s;
 }
 
-/* How much may come before this stage when it has `layers` layers and `left` are left with it. */
-static double allowed_with(struct composition *c, int64_t stage, int64_t layers, int64_t left, double limit_s)
+/* How much may come before this cell's stage when `left` layers are left with it. */
+static double allowed_with(struct composition *c, const struct cell *cell, int64_t left, double limit_s)
 {
-    const struct cell *cell = cells_find(&c->cells, stage, layers);
+    int64_t stage = cell->stage;
     if (cell->state != CELL_KNOWN)
         return -1;
-    double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - layers];
+    double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - cell->form.split.layers];
     if (behind < 0)
         return -1;
-    double own_s = longest_chain(c, stage, cell, left - layers);
+    double own_s = longest_chain(c, cell, left);
     /* Whatever the stages before it still do when it is done, its gradients must be summed. */
     double summed_s = least_fill(c, stage, left) + cell->sum_s;
     if (summed_s + cell->before_s > behind || summed_s + own_s > limit_s ||
@@ -202,29 +258,60 @@ static void spend(struct composition *c, int64_t effort)
         *c->stages->effort -= effort;
 }
 
+/* With this cell, how much may come before its stage for every number of layers that may be left. */
+static void fill_entries(struct composition *c, const struct cell *cell, double limit_s)
+{
+    int64_t stage = cell->stage, layers = cell->form.split.layers;
+    double *allowed = &c->allowed_s[stage * (c->layers + 1)];
+    int64_t low = max_i64(layers + c->fewest[stage + 1], c->layers - (c->most[0] - c->most[stage]));
+    int64_t high = min_i64(layers + c->most[stage + 1], c->layers - (c->fewest[0] - c->fewest[stage]));
+    spend(c, max_i64(high - low + 1, 0) / TABLE_PARTS);
+    for (int64_t left = low; left <= high; left++)
+        allowed[left] = larger(allowed[left], allowed_with(c, cell, left, limit_s));
+}
+
+static void fill_stage(struct composition *c, int64_t stage, double limit_s)
+{
+    int64_t others = c->most[0] - (c->most[stage] - c->most[stage + 1]);
+    int64_t layers = max_i64(c->fewest[stage] - c->fewest[stage + 1], c->layers - others);
+    bool single = c->stages->layout.virtual_stages == 1;
+    for (; layers <= c->most[stage] - c->most[stage + 1]; layers++) {
+        const struct cell_row *row = cells_row(&c->cells, stage, layers);
+        for (int k = 0; k < row->count; k++) {
+            struct cell *cell = cells_find(&c->cells, &row->list[k]);
+            if (cell->state == CELL_KNOWN)
+                fill_entries(c, cell, limit_s);
+            else if (single && cell->room == c->stages->list[stage].room)
+                return; /* where so many do not fit, more do not */
+        }
+    }
+}
+
+/* What stages have time for without recomputation, from the last one on; more would be asked for nothing. */
+static void sum_most(struct composition *c, double limit_s)
+{
+    for (int64_t i = c->pp - 1; i >= 0; i--) {
+        int64_t fewest = c->fewest[i] - c->fewest[i + 1], most = c->layers - (c->fewest[0] - fewest);
+        int64_t layers = fewest - 1;
+        while (layers < most && cells_least_work(&c->cells, i, layers + 1) <= limit_s)
+            layers++;
+        c->most[i] = c->most[i + 1] + (layers < fewest ? 0 : layers);
+    }
+}
+
 /* Fills the table, from the last stage on; is the limit within reach? */
 static bool fill_table(struct composition *c, double step_limit_s)
 {
     double limit_s = step_limit_s - c->tail_s - c->last_half_s;
     int64_t row = c->layers + 1;
-    for (int64_t left = 0; left <= c->layers; left++)
-        c->allowed_s[c->pp * row + left] = left ? -1 : INFINITY;
-    for (int64_t stage = c->pp - 1; stage >= 0; stage--) {
-        double *allowed = &c->allowed_s[stage * row];
-        for (int64_t left = 0; left <= c->layers; left++)
-            allowed[left] = -1;
-        /* Others need a layer each. */
-        for (int64_t layers = 1; layers <= c->layers - (c->pp - 1); layers++) {
-            if (too_slow(c, stage, layers, limit_s))
-                break;
-            const struct cell *cell = cells_find(&c->cells, stage, layers);
-            if (cell->state != CELL_KNOWN && cell->room == c->stages->list[stage].room)
-                break; /* where so many do not fit, more do not */
-            spend(c, (c->layers - layers - c->pp + 2) / TABLE_PARTS);
-            for (int64_t left = layers + c->pp - 1 - stage; left <= c->layers - stage; left++)
-                allowed[left] = larger(allowed[left], allowed_with(c, stage, layers, left, limit_s));
-        }
-    }
+    sum_most(c, limit_s);
+    for (int64_t i = 0; i < row * (c->pp + 1); i++)
+        c->allowed_s[i] = -1;
+    if (c->most[0] < c->layers)
+        return false;
+    c->allowed_s[c->pp * row] = INFINITY;
+    for (int64_t stage = c->pp - 1; stage >= 0; stage--)
+        fill_stage(c, stage, limit_s);
     return c->allowed_s[c->layers] >= 0;
 }
 
@@ -263,19 +350,21 @@ static int open_timeline(struct composition *c, struct error *err)
     return c->pp > 1 && !c->timeline ? timeline_create(&shape, &c->timeline, err) : 0;
 }
 
-/* Replays the schedule with these layers; `ends_s` and `tails` have room for all stages. */
-static double step_of(struct composition *c, const int64_t *layers, double *ends_s, struct stage_tail *tails)
+/* Replays the schedule with these cells; `ends_s` and `tails` have room for all stages. */
+static double step_of(struct composition *c, struct cell *const *cells, double *ends_s,
+                      struct stage_tail *tails)
 {
     const struct layout *l = &c->stages->layout;
     size_t chunks = (size_t)layout_chunks(l);
     double *seconds = host_alloc(3 * chunks * sizeof *seconds);
     struct schedule_times times = {seconds, seconds + chunks, seconds + 2 * chunks, c->cells.message_s};
     for (int64_t i = 0; i < c->pp; i++) {
-        const struct stage_choice *choice = composition_choice(c, i, layers[i]);
-        tails[i] = stage_sketch_tail(cells_sketch(&c->cells, i, layers[i]), choice->recompute_s);
+        const struct stage_choice *choice = &cells[i]->choice;
+        tails[i] = stage_sketch_tail(cells_sketch(&c->cells, cells[i]), choice->recompute_s);
         for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
-            int kind = stages_kind(c->stages, i, chunk);
-            struct stage_passes p = stages_passes(c->stages, i, layers[i], kind, choice->recompute_s[kind]);
+            int kind = (int)stages_kind(c->stages, i, &choice->form, chunk);
+            struct stage_passes p =
+                stages_passes(c->stages, i, &choice->form, kind, choice->recompute_s[kind]);
             seconds[chunk * c->pp + i] = p.forward_s;
             seconds[(int64_t)chunks + chunk * c->pp + i] = p.input_s;
             seconds[2 * (int64_t)chunks + chunk * c->pp + i] = p.weight_s;
@@ -296,8 +385,7 @@ static bool cores_are_too_slow(struct composition *c)
 {
     double work_s = 0;
     for (int64_t i = 0; i < c->pp; i++) {
-        const struct cell *cell = cells_at(&c->cells, i, c->chosen[i]);
-        work_s += cell->all_s + cell->sum_s;
+        work_s += c->chosen[i]->all_s + c->chosen[i]->sum_s;
     }
     return work_s / c->at_once + c->tail_s >= fmin(c->best->step_s, c->most_s);
 }
@@ -315,42 +403,57 @@ static void try_chosen(struct composition *c)
     if (step_s < c->best->step_s && step_s < c->most_s) {
         c->best->step_s = step_s;
         c->limit_s = fmin(c->limit_s, step_s);
-        memcpy(c->best->layers, c->chosen, (size_t)c->pp * sizeof *c->chosen);
+        for (int64_t i = 0; i < c->pp; i++)
+            c->best->splits[i] = c->chosen[i]->form.split;
     }
     free(ends_s);
     free(tails);
 }
 
-/* Gives layers to `stage` and those behind it, `before_s` being what comes before. Of the numbers that can still stay below the
- * limit, those that leave most time first. The table was made for a limit at least as large as the one that holds now. */
+/* Of the cells of a stage that can still stay below the limit, the one that leaves most time of those that leave less than *spare, or
+ * as much and come after number *number. *spare and *number are its own then. */
+static struct cell *next_cell(struct composition *c, int64_t stage, int64_t left, double before_s,
+                              double limit_s, double *spare, int64_t *number)
+{
+    double best = -1, excess = limit_s - (c->limit_s - c->tail_s - c->last_half_s);
+    int64_t at = 0, found = 0;
+    struct cell *next = NULL;
+    for (int64_t layers = 1; layers <= left - c->fewest[stage + 1]; layers++) {
+        const struct cell_row *row = &c->cells.rows[stage * (c->layers + 1) + layers];
+        for (int k = 0; k < row->count; k++) {
+            at++;
+            if (row->list[k].state != CELL_KNOWN)
+                continue;
+            double own = allowed_with(c, &row->list[k], left, limit_s) - before_s;
+            bool later = own < *spare || (own == *spare && at > *number);
+            if (later && own >= excess && own > best) {
+                best = own;
+                found = at;
+                next = &row->list[k];
+            }
+        }
+    }
+    *spare = best;
+    *number = found;
+    return next;
+}
+
+/* Gives layers to `stage` and those behind it, `before_s` being what comes before, the likeliest first. The table was made for a limit
+ * at least as large as the one that holds now. */
 static void choose_from(struct composition *c, int64_t stage, int64_t left, double before_s, double limit_s)
 {
     if (stage == c->pp) {
         try_chosen(c);
         return;
     }
-    double spent = INFINITY; /* numbers with more time to spare have been tried */
-    int64_t last = 0;
+    double spare = INFINITY; /* cells with more time to spare have been tried */
+    int64_t number = 0;
     while (*c->budget > 0) {
-        double best = -1, excess = limit_s - (c->limit_s - c->tail_s - c->last_half_s);
-        int64_t next = 0;
-        for (int64_t layers = 1; layers <= left; layers++) {
-            if (cells_at(&c->cells, stage, layers)->state != CELL_KNOWN)
-                continue;
-            double spare = allowed_with(c, stage, layers, left, limit_s) - before_s;
-            bool later = spare < spent || (spare == spent && layers > last);
-            if (later && spare >= excess && spare > best) {
-                best = spare;
-                next = layers;
-            }
-        }
+        struct cell *next = next_cell(c, stage, left, before_s, limit_s, &spare, &number);
         if (!next)
             return;
         c->chosen[stage] = next;
-        choose_from(c, stage + 1, left - next, before_s + cells_at(&c->cells, stage, next)->before_s,
-                    limit_s);
-        spent = best;
-        last = next;
+        choose_from(c, stage + 1, left - next->form.split.layers, before_s + next->before_s, limit_s);
     }
     c->best->proved = false;
 }
@@ -359,7 +462,7 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
                        struct error *err)
 {
     *out = (struct composition_best){
-        .step_s = INFINITY, .proved = true, .layers = host_alloc((size_t)c->pp * sizeof *out->layers)};
+        .step_s = INFINITY, .proved = true, .splits = host_alloc((size_t)c->pp * sizeof *out->splits)};
     if (open_timeline(c, err))
         return -1;
     c->best = out;
@@ -380,8 +483,8 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
 
 void composition_best_clear(struct composition_best *best)
 {
-    free(best->layers);
-    best->layers = NULL;
+    free(best->splits);
+    best->splits = NULL;
 }
 
 struct step_time composition_time(struct composition *c, const struct composition_best *best)
@@ -389,12 +492,13 @@ struct step_time composition_time(struct composition *c, const struct compositio
     double *ends_s = host_alloc((size_t)c->pp * sizeof *ends_s);
     struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
     struct step_time least = {.bubble = INFINITY};
-    double total_s = step_of(c, best->layers, ends_s, tails);
+    for (int64_t i = 0; i < c->pp; i++)
+        c->chosen[i] = cells_find(&c->cells, cell_of(c, i, &best->splits[i]));
+    double total_s = step_of(c, c->chosen, ends_s, tails);
     for (int64_t i = 0; i < c->pp; i++) {
-        const struct stage_sketch *sketch = cells_sketch(&c->cells, i, best->layers[i]);
+        struct stage_sketch *sketch = cells_sketch(&c->cells, c->chosen[i]);
         /* A sketch serves several stages: this one's recomputation. */
-        stage_sketch_tail((struct stage_sketch *)sketch,
-                          composition_choice(c, i, best->layers[i])->recompute_s);
+        stage_sketch_tail(sketch, c->chosen[i]->choice.recompute_s);
         struct step_time own = time_model_runs(&sketch->frame, sketch->runs, sketch->program.run_count);
         own.bubble = c->pp > 1 ? total_s - own.total : 0;
         own.total = total_s;

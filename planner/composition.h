@@ -1,7 +1,8 @@
-/* How many layers each stage of one layout gets, and what they recompute: the fastest of all ways whose peaks have room.
+/* How many layers each stage of one layout gets, how its chunks share them, and what they recompute: the fastest of all ways whose peaks
+ * have room.
  *
- * What a stage takes depends only on its number of layers, since the least recomputation with which so many fit is known
- * (stage_choice.h). So this is a choice of p numbers that add up to the layers. Only replaying the schedule tells the time of a step;
+ * What a stage takes depends only on its split (stages.h), since the least recomputation with which that fits is known
+ * (stage_choice.h). So this is a choice of p splits whose layers add up. Only replaying the schedule tells the time of a step;
  * but no step is shorter than any chain of things that wait for each other. Chains of stage i begin when the first micro-batch
  * has passed the stages before it, and end when the last one has passed back through them:
  *
@@ -9,14 +10,15 @@
  *
  * f_j and b_j being the passes of stage j's first chunk, e_0 what stage 0 must wait for the sums of its gradients, since it ends
  * last. One chain of stage i is all its own work, m t_i. Others leave the stage and come back: from a micro-batch's forward to its
- * backward it must pass the stages behind, which takes at least P_i = sum over j > i of (f_j + b_j + 2 messages), for any number of
- * layers that they have in all. With w_i micro-batches in flight,
+ * backward it must pass the last chunks of the stages behind, which takes at least P_i = sum over j > i of (f_j + b_j + 2 messages),
+ * for any number of layers that these have in all. With w_i micro-batches in flight,
  *
  *     gpipe           m t_i + P_i                           all forward, the last one through and back, all backward
  *     1f1b            m t_i - (w_i - 1) b_i + P_i           in at the end, the last one through and back
  *                     m t_i - (w_i - 1) f_i + P_i           the first one through and back, then all
  *                     r (t_i + P_i) + (m - 1 - (r - 1) w_i) t_i     r times, the first and the last one among them
- *     interleaved     the like, in passes of chunks (n = v m - w_i or 0, F = (v - 1) (sum of f_j + p messages)):
+ *     interleaved     the like, in passes of chunks, each with its own seconds (n = v m - w_i or 0, F from a stage's
+ *                     first chunk to its last: all layers but those in first chunks before it and last ones behind):
  *                     v m f_i + (n + 1 + (v - 1) p) b_i + P_i,    F + (n + 1) f_i + v m b_i + P_i,
  *                     F + (n + 1) t_i + (v - 1) p b_i + 2 P_i where n > 0
  *
@@ -51,8 +53,8 @@ void composition_close(struct composition *composition); /* NULL is fine */
 double composition_bound(struct composition *composition, double from_s, double limit_s);
 
 struct composition_best {
-    double step_s;   /* infinite: none below the limit */
-    int64_t *layers; /* of a chunk of each stage; owned */
+    double step_s;              /* infinite: none below the limit */
+    struct stage_split *splits; /* of each stage; owned */
     bool proved; /* none of this layout is faster: all was tried, rather than as much as `budget` allowed */
 };
 
@@ -61,17 +63,17 @@ int composition_search(struct composition *composition, double limit_s, int64_t 
                        struct composition_best *out, struct error *err);
 void composition_best_clear(struct composition_best *best);
 
-/* What a stage with so many layers a chunk recomputes. */
-const struct stage_choice *composition_choice(struct composition *composition, int64_t stage, int64_t layers);
+/* What a stage with this split recomputes. */
+const struct stage_choice *composition_choice(struct composition *composition, int64_t stage, const struct stage_split *split);
 /* What its step would take, and how it is made up: of the stage that waits least. */
 struct step_time composition_time(struct composition *composition, const struct composition_best *best);
 
 /* The arena of the stage as it was built, where the caller keeps it; 0: not built yet. */
-int64_t *composition_arena(struct composition *composition, int64_t stage, int64_t layers);
+int64_t *composition_arena(struct composition *composition, int64_t stage, const struct stage_split *split);
 /* As built it was too large: the same sets the other way up, which take as long. False where that is the same, was tried, or has no
  * room at its peak. */
-bool composition_turn_over(struct composition *composition, int64_t stage, int64_t layers);
-/* From now on, a stage with so many layers must have its peak `less` bytes below the lowest that its sets had. */
-void composition_tighten(struct composition *composition, int64_t stage, int64_t layers, int64_t less);
+bool composition_turn_over(struct composition *composition, int64_t stage, const struct stage_split *split);
+/* From now on, a stage with this split must have its peak `less` bytes below the lowest that its sets had. */
+void composition_tighten(struct composition *composition, int64_t stage, const struct stage_split *split, int64_t less);
 
 #endif

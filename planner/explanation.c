@@ -2,28 +2,29 @@
 
 #include "base/checked.h"
 #include "base/units.h"
-#include "planner/stage_choice.h"
 
 #include <string.h>
 
-struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage, int64_t layers,
-                                      const int *options)
+struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage,
+                                      const struct stage_choice *choice)
 {
     struct search_bytes bytes = {.stage = stage};
     struct stage_moment moment = {0};
     const struct stage *s = &stages->list[stage];
-    int64_t peak = stage_choice_peak(stages, stage, layers, options, &moment), layer_bytes = 0,
-            later_bytes = 0;
-    for (int64_t i = 0; i < layers; i++) {
-        layer_bytes += s->costs->options[options[i]].pile.saved;
-        later_bytes += s->costs->options[options[i]].pile.later;
+    const struct stage_form *form = &choice->form;
+    int64_t peak = stage_choice_peak(stages, stage, choice, &moment);
+    bytes.states = s->state_bytes + form->split.layers * s->layer_state_bytes;
+    for (int kind = 0; kind < form->kinds; kind++) {
+        int64_t saved = s->costs->piles[s->bottom[kind]].saved + s->costs->piles[s->top[kind]].saved,
+                later = 0;
+        for (int64_t i = 0; i < form->heights[kind] && form->counts[kind]; i++) {
+            int option = stage_choice_option(choice, (enum chunk_kind)kind, i);
+            saved += s->costs->options[option].pile.saved;
+            later += s->costs->options[option].pile.later;
+        }
+        bytes.kept_micro_batches += moment.kept[kind] + moment.later[kind];
+        bytes.kept += moment.kept[kind] * saved + moment.later[kind] * later;
     }
-    bytes.states = s->state_bytes + layers * s->layer_state_bytes;
-    bytes.kept_micro_batches = moment.kept[0] + moment.kept[1] + moment.later[0] + moment.later[1];
-    for (int kind = 0; kind < s->kinds; kind++)
-        bytes.kept += moment.kept[kind] * (layer_bytes + s->costs->piles[s->bottom[kind]].saved +
-                                           s->costs->piles[s->top[kind]].saved) +
-                      moment.later[kind] * later_bytes;
     bytes.working = peak - bytes.states - bytes.kept;
     const struct pile *top = &s->costs->piles[s->top[moment.kind]];
     if (s->top[moment.kind] == COST_HEAD)

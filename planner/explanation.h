@@ -4,10 +4,10 @@
 
 #include "base/text.h"
 #include "planner/search.h"
-#include "planner/stages.h"
+#include "planner/stage_choice.h"
 
 /* Where the bytes of a stage are at its peak. */
-struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage, int64_t layers, const int *options);
+struct search_bytes explanation_bytes(const struct stages *stages, int64_t stage, const struct stage_choice *choice);
 
 /* "dp 8 x tp 4 x pp 8 (interleaved, 12 chunks a stage), micro-batch 2, ZeRO, recompute selective". */
 void explanation_plan(const struct search_row *row, struct text *out);

@@ -20,21 +20,20 @@ struct nearest {
     bool found;
 };
 
-/* Of one set for all layers, the one with the lowest peak. */
-static int best_option(const struct stages *stages, int64_t stage, int64_t layers, int *options,
-                       int64_t *peak)
+/* Of one set for all layers, the one with the lowest peak: fills the choice with it. */
+static int best_option(const struct stages *stages, int64_t stage, struct stage_choice *choice)
 {
     int best = 0;
-    *peak = INT64_MAX;
-    for (int i = 0; i < stages->list[stage].costs->option_count; i++) {
-        for (int64_t k = 0; k < layers; k++)
-            options[k] = i;
-        int64_t bytes = stage_choice_peak(stages, stage, layers, options, NULL);
-        best = bytes < *peak ? i : best;
-        *peak = min_i64(*peak, bytes);
+    int64_t least = INT64_MAX;
+    for (int i = 0; i <= stages->list[stage].costs->option_count; i++) {
+        bool last = i == stages->list[stage].costs->option_count;
+        choice->odd = last ? best : i;
+        for (int64_t k = 0; k < choice->form.heights[CHUNK_EVEN]; k++)
+            choice->options[k] = choice->odd;
+        choice->peak_bytes = stage_choice_peak(stages, stage, choice, NULL);
+        best = choice->peak_bytes < least ? i : best;
+        least = min_i64(least, choice->peak_bytes);
     }
-    for (int64_t k = 0; k < layers; k++)
-        options[k] = best;
     return best;
 }
 
@@ -45,25 +44,38 @@ static bool is_telling(const struct stages *stages, int64_t stage)
            stages->list[stage].ground != stages->list[stage - 1].ground;
 }
 
+/* Of an even share of the layers. */
+static struct stage_form even_form(const struct stages *stages, int64_t stage, const int64_t *chunk_layers)
+{
+    const struct layout *l = &stages->layout;
+    struct stage_split split = {.end = -1};
+    for (int64_t chunk = stage; chunk < layout_chunks(l); chunk += l->pp)
+        split.layers += chunk_layers[chunk];
+    if (stages->list[stage].apart)
+        split.end = chunk_layers[stage ? layout_chunks(l) - 1 : 0];
+    return stages_form(stages, stage, split);
+}
+
 /* The stage that is short of most decides. */
 static void weigh_stages(struct nearest *n, const struct stages *stages, const struct siting *siting)
 {
     int64_t model_layers = n->request->model->layers, chunks = layout_chunks(&stages->layout);
     int *options = host_alloc((size_t)model_layers * sizeof *options);
+    int64_t *chunk_layers = host_alloc((size_t)chunks * sizeof *chunk_layers);
     struct search_row row = {.layout = stages->layout, .siting = *siting};
     int64_t most_short = INT64_MIN;
     uint32_t mask = 0;
+    layout_spread_layers(&stages->layout, model_layers, chunk_layers);
     for (int64_t i = 0; i < stages->layout.pp; i++) {
-        int64_t peak, layers = i && i == stages->layout.pp - 1 ? model_layers / chunks
-                                                               : (model_layers + chunks - 1) / chunks;
         if (!is_telling(stages, i))
             continue;
-        int option = best_option(stages, i, layers, options, &peak);
-        if (peak - stages->list[i].room <= most_short)
+        struct stage_choice choice = {.form = even_form(stages, i, chunk_layers), .options = options};
+        int option = best_option(stages, i, &choice);
+        if (choice.peak_bytes - stages->list[i].room <= most_short)
             continue;
-        most_short = peak - stages->list[i].room;
-        row.peak_bytes = peak;
-        row.bytes = explanation_bytes(stages, i, layers, options);
+        most_short = choice.peak_bytes - stages->list[i].room;
+        row.peak_bytes = choice.peak_bytes;
+        row.bytes = explanation_bytes(stages, i, &choice);
         mask = stages->list[i].costs->options[option].mask;
     }
     if (!n->found || most_short < n->short_bytes) {
@@ -73,6 +85,7 @@ static void weigh_stages(struct nearest *n, const struct stages *stages, const s
     }
     n->found = true;
     free(options);
+    free(chunk_layers);
 }
 
 /* A layout that is weighed in all its places, or the first of many. */

@@ -46,22 +46,43 @@ static void close_all(struct refitting *r)
     costs_close(r->costs);
 }
 
-static bool chunks_are_alike(const struct refitting *r)
+/* The form of the stage; false: its chunks share layers in another way than stages.h has one for. */
+static bool find_form(const struct refitting *r, struct stage_form *out)
 {
-    for (int64_t i = 1; i < r->question->layout->virtual_stages; i++)
-        if (r->chunk_layers[chunk_of(r, i)] != r->chunk_layers[r->stage])
-            return false;
-    return true;
+    const struct layout *l = r->question->layout;
+    const struct stage *stage = &r->stages.list[r->stage];
+    struct stage_split split = {.end =
+                                    stage->apart ? r->chunk_layers[r->stage ? layout_chunks(l) - 1 : 0] : -1};
+    for (int64_t i = 0; i < l->virtual_stages; i++)
+        split.layers += r->chunk_layers[chunk_of(r, i)];
+    *out = stages_form(&r->stages, r->stage, split);
+    bool same = out->heights[CHUNK_EVEN] > 0;
+    if (stages_are_alike(r->question->model))
+        same = !out->counts[CHUNK_LARGER] && (!stage->apart || split.end == out->heights[CHUNK_EVEN]);
+    for (int64_t i = 0; i < l->virtual_stages; i++)
+        same = same &&
+               r->chunk_layers[chunk_of(r, i)] == out->heights[stages_kind(&r->stages, r->stage, out, i)];
+    return same;
 }
 
-/* Options by height, the same in every chunk; a chunk that is higher repeats the last. */
-static void set_masks(struct refitting *r, const int *options, int64_t count)
+static void set_choice(struct refitting *r, const struct stage_choice *choice)
+{
+    for (int64_t i = 0; i < r->question->layout->virtual_stages; i++) {
+        int64_t chunk = chunk_of(r, i);
+        enum chunk_kind kind = stages_kind(&r->stages, r->stage, &choice->form, i);
+        for (int64_t k = 0; k < r->chunk_layers[chunk]; k++)
+            r->masks[r->first_layers[chunk] + k] =
+                r->priced->options[stage_choice_option(choice, kind, k)].mask;
+    }
+}
+
+/* One option in all layers. */
+static void set_uniform(struct refitting *r, int option)
 {
     for (int64_t i = 0; i < r->question->layout->virtual_stages; i++) {
         int64_t chunk = chunk_of(r, i);
         for (int64_t k = 0; k < r->chunk_layers[chunk]; k++)
-            r->masks[r->first_layers[chunk] + k] =
-                r->priced->options[options[k < count ? k : count - 1]].mask;
+            r->masks[r->first_layers[chunk] + k] = r->priced->options[option].mask;
     }
 }
 
@@ -79,18 +100,18 @@ static int build(const struct refitting *r, int64_t *arena_bytes)
 
 /* The arena has a little more than the peak, which only placing tells: then the peak must be lower. *seconds: of recomputation in a
  * micro-batch; infinite: nothing was found. */
-static int fit_by_layer(struct refitting *r, double *seconds)
+static int fit_by_layer(struct refitting *r, const struct stage_form *form, double *seconds)
 {
     enum { MOST_ATTEMPTS = 64, SMALL_STEPS = 24 };
-    int64_t room = r->question->rooms[r->stage], peak_room = room, layers = r->chunk_layers[r->stage];
+    int64_t room = r->question->rooms[r->stage], peak_room = room;
     *seconds = INFINITY;
     for (int attempt = 0; attempt < MOST_ATTEMPTS && isinf(*seconds); attempt++) {
         struct stage_choice choice;
         int64_t arena_bytes;
-        if (!stage_choice_find(&r->stages, r->stage, layers, peak_room, &choice))
+        if (!stage_choice_find(&r->stages, r->stage, form, peak_room, &choice))
             return 0;
-        set_masks(r, choice.options, layers);
-        double own_s = choice.recompute_s[0];
+        set_choice(r, &choice);
+        double own_s = choice.total_s;
         peak_room = choice.peak_bytes;
         stage_choice_clear(&choice);
         if (build(r, &arena_bytes))
@@ -111,7 +132,7 @@ static int find_uniform(struct refitting *r, double most_s, int *option, int *le
     for (int i = 0; i < r->priced->option_count && *option < 0 && r->priced->options[i].seconds < most_s;
          i++) {
         int64_t arena_bytes;
-        set_masks(r, &i, 1);
+        set_uniform(r, i);
         if (build(r, &arena_bytes))
             return -1;
         if (arena_bytes <= r->question->rooms[r->stage])
@@ -134,12 +155,13 @@ static int fit_stage(struct refitting *r, bool *fits, int64_t *least_bytes)
     uint32_t *by_layer = host_alloc(layers * sizeof *by_layer);
     double seconds = INFINITY;
     int option, least;
-    int status = chunks_are_alike(r) ? fit_by_layer(r, &seconds) : 0;
+    struct stage_form form;
+    int status = find_form(r, &form) ? fit_by_layer(r, &form, &seconds) : 0;
     copy_masks(r, by_layer);
     if (!status)
-        status = find_uniform(r, seconds / (double)r->chunk_layers[r->stage], &option, &least, least_bytes);
+        status = find_uniform(r, seconds / (double)form.split.layers, &option, &least, least_bytes);
     if (!status && option < 0 && isinf(seconds))
-        set_masks(r, &least, 1);
+        set_uniform(r, least);
     else if (!status && option < 0)
         memcpy(r->masks, by_layer, layers * sizeof *by_layer);
     *fits = !status && (option >= 0 || !isinf(seconds));
@@ -197,7 +219,7 @@ int refit_least(const struct refit_question *question, uint32_t *masks, int64_t 
         open_stage(&r, i);
         status = find_uniform(&r, INFINITY, &option, &least, &own);
         if (!status)
-            set_masks(&r, &least, 1);
+            set_uniform(&r, least);
         stages_close(&r.stages);
         if (!status && own > *least_bytes)
             *least_bytes = own;

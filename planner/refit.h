@@ -1,6 +1,6 @@
 /* The least recomputation with which a layout fits whose stages already have their layers: any set for every layer of a stage
- * (stage_choice.h), each stage by itself, since its bytes are its own. Where the chunks of a stage have different numbers of layers,
- * one set for all of them. Every stage was built, so what is said to fit does to the byte. */
+ * (stage_choice.h), each stage by itself, since its bytes are its own. Where the chunks of a stage share its layers in no way that the
+ * planner would (stages.h), one set for all of them. Every stage was built, so what is said to fit does to the byte. */
 #ifndef MEMPLAN_PLANNER_REFIT_H
 #define MEMPLAN_PLANNER_REFIT_H
 

@@ -211,18 +211,20 @@ static void close_candidate(struct candidate *candidate)
 }
 
 /* Layers of each chunk and masks of all layers, from those of the stages. */
-static void fill_masks(struct candidate *candidate, const int64_t *stage_layers, int64_t *chunk_layers,
-                       uint32_t *masks)
+static void fill_masks(struct candidate *candidate, const struct composition_best *best,
+                       int64_t *chunk_layers, uint32_t *masks)
 {
-    const struct layout *l = &candidate->stages.layout;
-    int64_t layer = 0;
-    for (int64_t chunk = 0; chunk < layout_chunks(l); chunk++) {
-        int64_t stage = chunk % l->pp;
+    const struct stages *stages = &candidate->stages;
+    int64_t layer = 0, pp = stages->layout.pp;
+    for (int64_t chunk = 0; chunk < layout_chunks(&stages->layout); chunk++) {
+        int64_t stage = chunk % pp;
         const struct stage_choice *choice =
-            composition_choice(candidate->composition, stage, stage_layers[stage]);
-        chunk_layers[chunk] = stage_layers[stage];
-        for (int64_t i = 0; i < stage_layers[stage]; i++)
-            masks[layer++] = candidate->stages.list[stage].costs->options[choice->options[i]].mask;
+            composition_choice(candidate->composition, stage, &best->splits[stage]);
+        enum chunk_kind kind = stages_kind(stages, stage, &choice->form, chunk / pp);
+        const struct cost_option *options = stages->list[stage].costs->options;
+        chunk_layers[chunk] = choice->form.heights[kind];
+        for (int64_t i = 0; i < chunk_layers[chunk]; i++)
+            masks[layer++] = options[stage_choice_option(choice, kind, i)].mask;
     }
 }
 
@@ -233,18 +235,18 @@ static void add_bytes(const struct search *s, struct candidate *candidate,
     const struct layout *l = &candidate->stages.layout;
     int64_t least_left = INT64_MAX, worst = 0, ranks = l->dp * l->tp;
     for (int64_t i = 0; i < l->pp; i++) {
-        int64_t peak = composition_choice(candidate->composition, i, best->layers[i])->peak_bytes;
-        int64_t built = *composition_arena(candidate->composition, i, best->layers[i]);
+        int64_t peak = composition_choice(candidate->composition, i, &best->splits[i])->peak_bytes;
+        int64_t built = *composition_arena(candidate->composition, i, &best->splits[i]);
         int64_t left = candidate->stages.list[i].room - max_i64(peak, built);
         if (left < least_left)
             worst = i;
         least_left = min_i64(least_left, left);
     }
     const struct stage_choice *choice =
-        composition_choice(candidate->composition, worst, best->layers[worst]);
+        composition_choice(candidate->composition, worst, &best->splits[worst]);
     row->peak_bytes = choice->peak_bytes;
-    row->arena_bytes = *composition_arena(candidate->composition, worst, best->layers[worst]);
-    row->bytes = explanation_bytes(&candidate->stages, worst, best->layers[worst], choice->options);
+    row->arena_bytes = *composition_arena(candidate->composition, worst, &best->splits[worst]);
+    row->bytes = explanation_bytes(&candidate->stages, worst, choice);
     row->group = siting_scarcest(s->request->cluster,
                                  siting_groups(&candidate->siting, worst * ranks, (worst + 1) * ranks),
                                  layout_ranks(l));
@@ -265,7 +267,7 @@ static struct search_row row_of(struct search *s, struct candidate *candidate,
         .chunk_layers = arena_array(arena, (size_t)layout_chunks(l), sizeof *row.chunk_layers),
         .time = composition_time(candidate->composition, best),
     };
-    fill_masks(candidate, best->layers, row.chunk_layers, row.masks);
+    fill_masks(candidate, best, row.chunk_layers, row.masks);
     add_bytes(s, candidate, best, &row);
     struct text text = {0};
     recompute_print(s->request->model, row.masks, &text);
@@ -283,10 +285,10 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
     uint32_t *masks = host_alloc((size_t)s->request->model->layers * sizeof *masks);
     struct program_spec spec = {s->request->model, l, masks, chunk_layers, 0};
     int status = 0;
-    fill_masks(candidate, best->layers, chunk_layers, masks);
+    fill_masks(candidate, best, chunk_layers, masks);
     *fits = true;
     for (; spec.stage < l->pp && *fits && !status; spec.stage++) {
-        int64_t *arena = composition_arena(candidate->composition, spec.stage, best->layers[spec.stage]);
+        int64_t *arena = composition_arena(candidate->composition, spec.stage, &best->splits[spec.stage]);
         struct program *program;
         if (*arena)
             continue;
@@ -296,12 +298,12 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
         *arena = program->arena_bytes;
         *fits = program->arena_bytes <= candidate->stages.list[spec.stage].room;
         bool again =
-            !*fits && composition_turn_over(candidate->composition, spec.stage, best->layers[spec.stage]);
+            !*fits && composition_turn_over(candidate->composition, spec.stage, &best->splits[spec.stage]);
         s->result->count.built++;
         s->effort -= PER_STAGE_BUILT + PER_ITEM * program->micro_batches * program->instances;
         program_free(program);
         if (again) {
-            fill_masks(candidate, best->layers, chunk_layers, masks);
+            fill_masks(candidate, best, chunk_layers, masks);
             spec.stage--;
             *fits = true;
         }
@@ -317,11 +319,11 @@ static void tighten(struct candidate *candidate, const struct composition_best *
 {
     enum { SMALL_STEPS = 24 };
     for (int64_t i = 0; i < candidate->stages.layout.pp; i++) {
-        int64_t arena = *composition_arena(candidate->composition, i, best->layers[i]);
+        int64_t arena = *composition_arena(candidate->composition, i, &best->splits[i]);
         int64_t room = candidate->stages.list[i].room;
         int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - room, 1);
         if (arena > room)
-            composition_tighten(candidate->composition, i, best->layers[i], less);
+            composition_tighten(candidate->composition, i, &best->splits[i], less);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "planner/stages.h"
 
 #include <stdlib.h>
 
@@ -153,8 +154,9 @@ static void add_schedules(const struct search_request *request, struct layout la
     layout.schedule = SCHEDULE_INTERLEAVED;
     bool interleaves = layout.pp > 1 && layout_micro_batches(&layout) % layout.pp == 0 &&
                        (!request->schedule || *request->schedule == SCHEDULE_INTERLEAVED);
-    for (int64_t v = 2; interleaves && v * layout.pp <= layers; v++)
-        if (layers % v == 0 && wanted(request->virtual_stages, v)) {
+    bool alike = stages_are_alike(request->model);
+    for (int64_t v = 2; interleaves && v * layout.pp <= layers + (alike ? 0 : 2); v++)
+        if ((!alike || layers % v == 0) && wanted(request->virtual_stages, v)) {
             layout.virtual_stages = v;
             add_layout(request, layout, out);
         }

@@ -1,5 +1,5 @@
-/* What is searched: every layout that the trainer runs on a cluster and whose sizes divide as they must. Chunks of a stage are
- * alike (stage_choice.h), so several of them need a divisor of the layers. */
+/* What is searched: every layout that the trainer runs on a cluster and whose sizes divide as they must. An encoder's chunks are
+ * alike (stages.h), so several of them need a divisor of its layers; of others the ends of the pipeline may be shorter, down to none. */
 #ifndef MEMPLAN_PLANNER_SPACE_H
 #define MEMPLAN_PLANNER_SPACE_H
 

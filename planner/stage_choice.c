@@ -8,47 +8,92 @@
 
 /* ------------------------------------------------------------------------------------------------------------- bytes */
 
-/* A stage with so many layers, while the sets of those above the lowest are chosen. */
+/* What a chunk with the embedding or the head has in common with others. */
+enum likeness { LIKE_EVEN, LIKE_LARGER, LIKE_NONE };
+
+static enum likeness end_is(const struct stage_form *form)
+{
+    int64_t end = form->heights[CHUNK_END];
+    return end == form->heights[CHUNK_EVEN]                                   ? LIKE_EVEN
+           : end == form->heights[CHUNK_LARGER] && form->counts[CHUNK_LARGER] ? LIKE_LARGER
+                                                                              : LIKE_NONE;
+}
+
+static enum likeness likeness_of(const struct stage_form *form, enum chunk_kind kind)
+{
+    return kind == CHUNK_EVEN ? LIKE_EVEN : kind == CHUNK_LARGER ? LIKE_LARGER : end_is(form);
+}
+
+int stage_choice_option(const struct stage_choice *choice, enum chunk_kind kind, int64_t layer)
+{
+    switch (likeness_of(&choice->form, kind)) {
+    case LIKE_EVEN:
+        return choice->options[layer];
+    case LIKE_LARGER:
+        return layer ? choice->options[layer - 1] : choice->odd;
+    default:
+        return choice->odd;
+    }
+}
+
+/* A stage, while the sets of the layers are chosen that even chunks have above their lowest. */
 struct fitting {
     const struct stages *stages;
     const struct stage *stage;
     const struct costs *costs;
-    int64_t layers, states;
-    int lowest;             /* option of the lowest layer where that is a part of its own; else -1 */
-    struct pile bottoms[2]; /* the end below, and the lowest layer if it is apart */
+    const struct stage_form *form;
+    const struct stage_moments *moments;
+    int64_t states;
+    bool first; /* the lowest layer of even chunks is apart: the model's first is a part of its own */
+    struct pile bottoms[CHUNK_KINDS]; /* the end below, and the layers that are apart */
+    double apart_s[CHUNK_KINDS];      /* their recomputation */
+    bool has_even[CHUNK_KINDS];       /* the layers of even chunks lie above */
+    double even_chunks;               /* that have them */
 };
 
-static struct fitting fitting_of(const struct stages *stages, int64_t stage_number, int64_t layers)
+static struct fitting fitting_of(const struct stages *stages, int64_t number, const struct stage_form *form)
 {
-    const struct stage *stage = &stages->list[stage_number];
-    return (struct fitting){
-        stages, stage, stage->costs, layers, stage->state_bytes + layers * stage->layer_state_bytes,
-        -1,     {{0}}};
+    const struct stage *stage = &stages->list[number];
+    struct fitting f = {.stages = stages,
+                        .stage = stage,
+                        .costs = stage->costs,
+                        .form = form,
+                        .moments = stages_moments(stages, number, form),
+                        .states = stage->state_bytes + form->split.layers * stage->layer_state_bytes,
+                        .first = stage->costs->first_differs && number == 0};
+    for (int kind = 0; kind < form->kinds; kind++) {
+        f.has_even[kind] = likeness_of(form, (enum chunk_kind)kind) != LIKE_NONE;
+        f.even_chunks += f.has_even[kind] ? (double)form->counts[kind] : 0;
+    }
+    return f;
 }
 
-static bool has_first(const struct fitting *f)
+/* Is any layer apart, so that its option must be chosen? */
+static bool has_apart(const struct fitting *f)
 {
-    return f->costs->first_differs && f->stage->number == 0;
+    return f->first || f->form->counts[CHUNK_LARGER] ||
+           (f->stage->apart && end_is(f->form) == LIKE_NONE && f->form->heights[CHUNK_END]);
 }
 
-/* `option` of the lowest layer; ignored where that is like the others. */
-static void set_lowest(struct fitting *f, int option)
+/* `option` of the layers that are apart. */
+static void set_apart(struct fitting *f, int option)
 {
-    f->lowest = has_first(f) ? option : -1;
-    for (int kind = 0; kind < f->stage->kinds; kind++) {
+    const struct cost_option *o = &f->costs->options[option];
+    for (int kind = 0; kind < f->form->kinds; kind++) {
         enum cost_part part = f->stage->bottom[kind];
-        f->bottoms[kind] = f->costs->piles[part];
-        if (f->lowest >= 0) {
-            const struct cost_option *o = &f->costs->options[option];
-            f->bottoms[kind] = pile_on(f->bottoms[kind], part == COST_EMBED ? o->first_pile : o->pile);
-        }
+        enum likeness like = likeness_of(f->form, (enum chunk_kind)kind);
+        bool embed = part == COST_EMBED && f->first;
+        int64_t layers = like == LIKE_NONE ? f->form->heights[kind] : like == LIKE_LARGER || f->first;
+        f->apart_s[kind] = (double)layers * (embed ? o->first_seconds : o->seconds);
+        f->bottoms[kind] =
+            pile_on(f->costs->piles[part], embed ? o->first_pile : pile_times(o->pile, layers));
     }
 }
 
-/* Layers above the lowest where that is apart. */
+/* Layers of even chunks above those that are apart. */
 static int64_t free_layers(const struct fitting *f)
 {
-    return f->layers - (f->lowest >= 0);
+    return f->form->heights[CHUNK_EVEN] - f->first;
 }
 
 static int64_t pass_bytes(const struct pile *pile, enum schedule_work work)
@@ -60,15 +105,17 @@ static int64_t pass_bytes(const struct pile *pile, enum schedule_work work)
 
 static int64_t peak_with(const struct fitting *f, struct pile layers, struct stage_moment *worst)
 {
-    struct pile piles[2] = {{0}, {0}};
+    struct pile piles[CHUNK_KINDS] = {{0}};
     int64_t peak = f->states;
-    for (int kind = 0; kind < f->stage->kinds; kind++)
-        piles[kind] = pile_on(pile_on(f->bottoms[kind], layers), f->costs->piles[f->stage->top[kind]]);
-    for (int i = 0; i < f->stage->moment_count; i++) {
-        const struct stage_moment *m = &f->stage->moments[i];
-        int64_t bytes = f->states + pass_bytes(&piles[m->kind], m->work) + m->kept[0] * piles[0].saved +
-                        m->kept[1] * piles[1].saved + m->later[0] * piles[0].later +
-                        m->later[1] * piles[1].later;
+    for (int kind = 0; kind < f->form->kinds; kind++) {
+        struct pile lower = f->has_even[kind] ? pile_on(f->bottoms[kind], layers) : f->bottoms[kind];
+        piles[kind] = pile_on(lower, f->costs->piles[f->stage->top[kind]]);
+    }
+    for (int i = 0; i < f->moments->count; i++) {
+        const struct stage_moment *m = &f->moments->list[i];
+        int64_t bytes = f->states + pass_bytes(&piles[m->kind], m->work);
+        for (int kind = 0; kind < f->form->kinds; kind++)
+            bytes += m->kept[kind] * piles[kind].saved + m->later[kind] * piles[kind].later;
         if (bytes > peak && worst)
             *worst = *m;
         peak = max_i64(peak, bytes);
@@ -76,14 +123,14 @@ static int64_t peak_with(const struct fitting *f, struct pile layers, struct sta
     return peak;
 }
 
-int64_t stage_choice_peak(const struct stages *stages, int64_t stage, int64_t layers, const int *options,
+int64_t stage_choice_peak(const struct stages *stages, int64_t stage, const struct stage_choice *choice,
                           struct stage_moment *moment)
 {
-    struct fitting f = fitting_of(stages, stage, layers);
+    struct fitting f = fitting_of(stages, stage, &choice->form);
     struct pile pile = {0};
-    set_lowest(&f, options[0]);
-    for (int64_t i = layers - free_layers(&f); i < layers; i++)
-        pile = pile_on(pile, f.costs->options[options[i]].pile);
+    set_apart(&f, f.first ? choice->options[0] : choice->odd);
+    for (int64_t i = f.first; i < choice->form.heights[CHUNK_EVEN]; i++)
+        pile = pile_on(pile, f.costs->options[choice->options[i]].pile);
     return peak_with(&f, pile, moment);
 }
 
@@ -128,7 +175,7 @@ static bool try_pair(struct choosing *c, int a, int b, int64_t count)
     struct pile pile =
         pile_on(pile_times(options[b].pile, count), pile_times(options[a].pile, layers - count));
     int64_t peak = peak_with(&c->fitting, pile, NULL);
-    c->spent += c->fitting.stage->moment_count;
+    c->spent += c->fitting.moments->count;
     double seconds = (double)(layers - count) * options[a].seconds + (double)count * options[b].seconds;
     if (takes_over(c, seconds, peak)) {
         c->best_s = seconds;
@@ -157,7 +204,7 @@ static void try_replacements(struct choosing *c)
             double seconds = (double)below * options[slower].seconds + options[other].seconds +
                              (double)above * options[faster].seconds;
             int64_t peak = peak_with(&c->fitting, pile, NULL);
-            c->spent += c->fitting.stage->moment_count;
+            c->spent += c->fitting.moments->count;
             if (!takes_over(c, seconds, peak))
                 continue;
             c->best_s = seconds;
@@ -204,19 +251,20 @@ static double most_saved(const struct choosing *c, const struct partial *p, int6
     const struct fitting *f = &c->fitting;
     const struct cost_suffix *below = &f->costs->suffixes[p->place];
     double most = 1e300;
-    for (int i = 0; i < f->stage->moment_count; i++) {
-        const struct stage_moment *m = &f->stage->moments[i];
-        if (m->work == SCHEDULE_BACKWARD_WEIGHT)
+    for (int i = 0; i < f->moments->count; i++) {
+        const struct stage_moment *m = &f->moments->list[i];
+        if (m->work == SCHEDULE_BACKWARD_WEIGHT || !f->has_even[m->kind])
             continue;
         bool forward = m->work == SCHEDULE_FORWARD;
         int64_t beyond = forward ? below->forward_beyond : below->backward_beyond, others = 0, kept = 0;
         struct pile upper = pile_on(p->pile, f->costs->piles[f->stage->top[m->kind]]);
-        for (int kind = 0; kind < f->stage->kinds; kind++) {
+        for (int kind = 0; kind < f->form->kinds; kind++) {
             const struct pile *top = &f->costs->piles[f->stage->top[kind]];
-            kept += m->kept[kind];
-            others += m->kept[kind] * (f->bottoms[kind].saved + p->pile.saved + top->saved) +
-                      m->later[kind] *
-                          (f->bottoms[kind].later + p->pile.later + top->later + left * below->least.later);
+            bool even = f->has_even[kind];
+            kept += even ? m->kept[kind] : 0;
+            others += m->kept[kind] * (f->bottoms[kind].saved + (even ? p->pile.saved : 0) + top->saved) +
+                      m->later[kind] * (f->bottoms[kind].later + (even ? p->pile.later : 0) + top->later +
+                                        (even ? left * below->least.later : 0));
         }
         int64_t room = c->room - f->states - others - f->bottoms[m->kind].saved;
         int64_t high = room - max_i64(pass_bytes(&upper, m->work), beyond);
@@ -260,12 +308,12 @@ static int most_partials(const struct choosing *c)
     const int64_t *effort = c->fitting.stages->effort;
     if (effort && c->spent >= *effort)
         return 0;
-    return tries_orders(c) ? 1000 : 4000;
+    return tries_orders(c) ? 1000 : has_apart(&c->fitting) && !c->fitting.first ? 500 : 4000;
 }
 
 static void add_partial(struct choosing *c, struct partial p, int64_t left)
 {
-    c->spent += 2 * c->fitting.stage->moment_count;
+    c->spent += 2 * c->fitting.moments->count;
     if (c->cut || is_hopeless(c, &p, left))
         return;
     c->spent += c->count - c->level;
@@ -330,51 +378,68 @@ static double least_seconds(const struct choosing *c)
                                                   most_saved(c, &none, layers) / (double)layers);
 }
 
-/* With this set in the lowest layer, where that is apart; keeps *out unless it finds a faster one. */
-static void choose_with_lowest(struct choosing *c, int lowest, struct stage_choice *out)
+/* Where not all were tried with these layers apart, other choices may need less. */
+static void lower_least(const struct choosing *c, struct stage_choice *out)
 {
-    const struct cost_option *options = c->fitting.costs->options;
-    struct fitting *f = &c->fitting;
-    set_lowest(f, lowest);
-    double lowest_s[2] = {0, 0};
-    for (int kind = 0; kind < f->stage->kinds && f->lowest >= 0; kind++)
-        lowest_s[kind] =
-            f->stage->bottom[kind] == COST_EMBED ? options[lowest].first_seconds : options[lowest].seconds;
-    double known_s = out->options ? out->recompute_s[f->stage->kinds - 1] : 1e300;
-    c->best_s = known_s - lowest_s[f->stage->kinds - 1];
-    c->best_peak = 0;
-    double before_s = c->best_s;
-    try_pairs(c);
-    search_choice(c);
+    const struct fitting *f = &c->fitting;
     double least_s = least_seconds(c);
-    if (c->best_s >= before_s) {
-        for (int kind = 0; kind < 2 && c->cut; kind++)
-            out->least_s[kind] = fmin(out->least_s[kind], least_s + lowest_s[kind]);
-        return;
-    }
-    if (out->options && out->least_s[0] < out->recompute_s[0])
-        least_s = fmin(least_s, out->least_s[0] - lowest_s[0]);
-    stage_choice_clear(out);
-    int64_t apart = f->lowest >= 0;
-    *out = (struct stage_choice){.layers = f->layers,
-                                 .recompute_s = {c->best_s + lowest_s[0], c->best_s + lowest_s[1]},
-                                 .least_s = {least_s + lowest_s[0], least_s + lowest_s[1]},
-                                 .peak_bytes = c->best_peak,
-                                 .options = host_alloc((size_t)f->layers * sizeof *out->options)};
-    out->options[0] = lowest;
-    memcpy(out->options + apart, c->best, (size_t)free_layers(f) * sizeof *c->best);
+    for (int kind = 0; kind < f->form->kinds; kind++)
+        out->least_s[kind] = fmin(out->least_s[kind], (f->has_even[kind] ? least_s : 0) + f->apart_s[kind]);
 }
 
-bool stage_choice_find(const struct stages *stages, int64_t stage, int64_t layers, int64_t room,
-                       struct stage_choice *out)
+static void take_choice(const struct choosing *c, int apart, double apart_s, struct stage_choice *out)
 {
-    const struct costs *costs = stages->list[stage].costs;
-    struct choosing c = {.fitting = fitting_of(stages, stage, layers),
+    const struct fitting *f = &c->fitting;
+    free(out->options);
+    out->options = host_alloc((size_t)f->form->heights[CHUNK_EVEN] * sizeof *out->options);
+    out->options[0] = out->odd = apart;
+    memcpy(out->options + f->first, c->best, (size_t)free_layers(f) * sizeof *c->best);
+    out->total_s = apart_s + f->even_chunks * c->best_s;
+    out->peak_bytes = c->best_peak;
+    for (int kind = 0; kind < f->form->kinds; kind++)
+        out->recompute_s[kind] = (f->has_even[kind] ? c->best_s : 0) + f->apart_s[kind];
+}
+
+/* With this set in the layers that are apart; keeps *out unless it finds a faster one. */
+static void choose_with_apart(struct choosing *c, int apart, struct stage_choice *out)
+{
+    struct fitting *f = &c->fitting;
+    double apart_s = 0;
+    set_apart(f, apart);
+    for (int kind = 0; kind < f->form->kinds; kind++)
+        apart_s += (double)f->form->counts[kind] * f->apart_s[kind];
+    /* Sums in another order differ in the last bits. */
+    c->best_s = out->options ? (out->total_s * (1 - 1e-12) - apart_s) / f->even_chunks : 1e300;
+    c->best_peak = 0;
+    const struct partial none = {.parent = -1};
+    double before_s = c->best_s;
+    c->spent += c->fitting.moments->count;
+    if (before_s <= 0 || is_hopeless(c, &none, free_layers(f)))
+        return;
+    try_pairs(c);
+    search_choice(c);
+    if (c->best_s < before_s)
+        take_choice(c, apart, apart_s, out);
+    if (c->cut)
+        lower_least(c, out);
+}
+
+bool stage_choice_find(const struct stages *stages, int64_t stage, const struct stage_form *form,
+                       int64_t room, struct stage_choice *out)
+{
+    struct choosing c = {.fitting = fitting_of(stages, stage, form),
                          .room = room,
-                         .best = host_alloc((size_t)layers * sizeof *c.best)};
-    *out = (struct stage_choice){0};
-    for (int i = 0; i < (has_first(&c.fitting) ? costs->option_count : 1); i++)
-        choose_with_lowest(&c, i, out);
+                         .best = host_alloc((size_t)form->heights[CHUNK_EVEN] * sizeof *c.best)};
+    const struct cost_suffix *all = &c.fitting.costs->suffixes[0];
+    *out = (struct stage_choice){.form = *form, .least_s = {INFINITY, INFINITY, INFINITY}};
+    if (c.fitting.first)
+        for (int i = 0; i < c.fitting.costs->option_count; i++)
+            choose_with_apart(&c, i, out);
+    else
+        for (int i = 0; i < (has_apart(&c.fitting) ? all->hull_count : 1); i++)
+            choose_with_apart(&c, all->hull[i].option, out);
+    for (int kind = 0; kind < CHUNK_KINDS; kind++)
+        out->least_s[kind] = fmin(out->least_s[kind], out->recompute_s[kind]);
     if (stages->effort)
         *stages->effort -= c.spent;
     free(c.best);

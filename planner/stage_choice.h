@@ -1,7 +1,9 @@
 /* The bytes that a stage needs with so many layers, and the sets of tensors they should drop so that it just fits with the least
  * recomputation.
  *
- * All chunks of a stage are alike here: as many layers each, and the same sets by height. Layers may drop different sets, any
+ * Chunks drop the same sets by height. Where some have a layer more than others, it is the lowest of theirs and has a set of its own;
+ * a chunk with the embedding or the head that is like neither has that one set in all its layers. Of all such choices that fit, a stage
+ * takes the one that recomputes least in all its chunks together; of equals, the one with the faster odd set. Layers may drop different sets, any
  * at all; the order in which they lie does not change the time (time_model.c), so they lie as the peak likes it best: the more
  * a layer needs while it runs, beyond what it keeps, the lower.
  *
@@ -16,23 +18,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the layers of a chunk are recomputed: options by layer, from the bottom up. */
+/* How the layers of a stage are recomputed. */
 struct stage_choice {
-    int64_t layers;        /* of each chunk */
-    double recompute_s[2]; /* of one micro-batch through a chunk of each kind */
-    double least_s[2]; /* no choice needs less: the same, but where trying all would have taken too long */
+    struct stage_form form;
+    double recompute_s[CHUNK_KINDS]; /* of one micro-batch through a chunk of each kind */
+    double least_s[CHUNK_KINDS]; /* no choice needs less: the same, but where trying all would have taken too long */
+    double total_s;              /* of one micro-batch through all chunks */
     int64_t peak_bytes;
-    int *options; /* of each layer; owned */
+    int *options; /* of each layer of an even chunk, from the bottom up; owned */
+    int odd;      /* of the lowest layer of larger ones, and of what is like no other */
 };
 void stage_choice_clear(struct stage_choice *choice);
 
-/* The choice for `layers` layers a chunk with the least recomputation whose peak is at most `room`; of equally fast ones one
+/* The option of layer `layer`, from the bottom up, of a chunk of this kind. */
+int stage_choice_option(const struct stage_choice *choice, enum chunk_kind kind, int64_t layer);
+
+/* The choice for a stage of this form with the least recomputation whose peak is at most `room`; of equally fast ones one
  * with a low peak. False: none is. */
-bool stage_choice_find(const struct stages *stages, int64_t stage, int64_t layers, int64_t room,
+bool stage_choice_find(const struct stages *stages, int64_t stage, const struct stage_form *form, int64_t room,
                    struct stage_choice *out);
 
-/* Peak of a stage whose layers drop these, from the bottom up. *moment (NULL: not wanted): when it is reached. */
-int64_t stage_choice_peak(const struct stages *stages, int64_t stage, int64_t layers, const int *options,
+/* Peak of a stage with this form, options and odd option. *moment (NULL: not wanted): when it is reached. */
+int64_t stage_choice_peak(const struct stages *stages, int64_t stage, const struct stage_choice *choice,
                     struct stage_moment *moment);
 
 #endif

@@ -8,11 +8,40 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* How the layers of a stage are shared out over its chunks: as evenly as they go, what is over to the last ones, which keep fewer
+ * micro-batches than the first ones do and are not waited for when the pipeline fills. The chunk with the embedding or the head is
+ * none of these where there are others: it may be shorter, down to no layers. (What the search plans is narrower: cells.c.) */
+struct stage_split {
+    int64_t layers; /* of all chunks of the stage */
+    int64_t end;    /* of the chunk with the embedding or the head; -1: the stage has none apart from others */
+};
+
+/* What tells the chunks of a stage apart. */
+enum chunk_kind {
+    CHUNK_EVEN,  /* of a stage with one chunk the only kind, with whatever ends it has */
+    CHUNK_LARGER, /* with a layer more */
+    CHUNK_END,
+    CHUNK_KINDS,
+};
+
+/* A stage with its layers. */
+struct stage_form {
+    struct stage_split split;
+    int64_t counts[CHUNK_KINDS], heights[CHUNK_KINDS]; /* chunks, and layers of each; even chunks are always there */
+    int kinds;                                         /* those beyond do not occur */
+};
+
 /* While a chunk runs a pass: how many micro-batches of each kind of chunk are kept meanwhile. */
 struct stage_moment {
     enum schedule_work work;
     int kind;
-    int64_t kept[2], later[2]; /* for backward, and for its weight half */
+    int64_t kept[CHUNK_KINDS], later[CHUNK_KINDS]; /* for backward, and for its weight half, which stages with one chunk alone have */
+};
+
+/* All that may be the peak. */
+struct stage_moments {
+    struct stage_moment *list; /* NULL: not known yet */
+    int count;
 };
 
 /* Stages one after another that stand on devices of the same kind. */
@@ -29,12 +58,10 @@ struct stage {
     const struct machine_speed *speed;
     const struct costs *costs;
     int64_t room;
-    int kinds;      /* of chunks: those with the embedding or the head differ from others of their stage */
-    int64_t chunks[2];
-    enum cost_part bottom[2], top[2];
-    struct stage_moment *moments; /* all that may be the peak; owned */
-    int moment_count;
-    int64_t state_bytes, layer_state_bytes; /* of its ends, scalars and buffers; of a layer of each chunk */
+    bool apart;     /* it has a chunk with the embedding or the head, and others */
+    enum cost_part bottom[CHUNK_KINDS], top[CHUNK_KINDS];
+    struct stage_moments *moments; /* by how many chunks are larger; owned */
+    int64_t state_bytes, layer_state_bytes; /* of the ends of its chunks, scalars and buffers; of a layer */
 };
 
 /* What the stages of a layout have in common. */
@@ -52,14 +79,24 @@ void stages_open(const struct model *model, const struct layout *layout, const s
                  struct stages *out);
 void stages_close(struct stages *stages);
 
-/* Micro-batches that stage `stage` keeps at least, when it keeps most: without going through the schedule. */
+/* Do all chunks of a stage have as many layers? An encoder's do: its first layer, which is a part of its own, is the lowest of one
+ * chunk then, and all others have one as high. */
+bool stages_are_alike(const struct model *model);
+
+struct stage_form stages_form(const struct stages *stages, int64_t stage, struct stage_split split);
+/* Which kind the stage's chunk `chunk` is; its layers are that kind's height. */
+enum chunk_kind stages_kind(const struct stages *stages, int64_t stage, const struct stage_form *form, int64_t chunk);
+/* They stay as long as the stages. */
+const struct stage_moments *stages_moments(const struct stages *stages, int64_t stage, const struct stage_form *form);
+
+/* (Chunk, micro-batch) pairs that stage `stage` keeps at least, when it keeps most: without going through the schedule. */
 int64_t stages_in_flight(const struct layout *layout, int64_t stage);
 
 /* Seconds of one micro-batch through a chunk. */
 struct stage_passes {
     double forward_s, input_s, weight_s; /* exchanges and recomputation included */
 };
-struct stage_passes stages_passes(const struct stages *stages, int64_t stage, int64_t layers, int kind,
+struct stage_passes stages_passes(const struct stages *stages, int64_t stage, const struct stage_form *form, int kind,
                                   double recompute_s);
 
 /* A stage as a program that has its runs and buckets, and nothing else: enough for what comes behind backward. */
@@ -67,12 +104,10 @@ struct stage_sketch {
     struct program program;
     struct step_frame frame;
     struct timed_run *runs;
+    struct stage_form form;
 };
-void stages_sketch(const struct stages *stages, int64_t stage, int64_t layers, struct stage_sketch *out);
+void stages_sketch(const struct stages *stages, int64_t stage, const struct stage_form *form, struct stage_sketch *out);
 void stage_sketch_clear(struct stage_sketch *sketch);
-struct stage_tail stage_sketch_tail(struct stage_sketch *sketch, const double recompute_s[2]);
-
-/* Which kind the stage's chunk `chunk` is. */
-int stages_kind(const struct stages *stages, int64_t stage, int64_t chunk);
+struct stage_tail stage_sketch_tail(struct stage_sketch *sketch, const double recompute_s[CHUNK_KINDS]);
 
 #endif

@@ -2,9 +2,12 @@
 
 #include "model/recompute.h"
 #include "tests/planner/planner_sample.h"
+#include "tests/planner/splits.h"
 #include "tests/test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static uint32_t random_below(uint32_t *state, uint32_t bound)
 {
@@ -94,66 +97,156 @@ struct posted {
     int64_t rooms[16];                 /* of each stage */
 };
 
-static void weigh_plan(const struct problem *p, const struct layout *layout, const struct posted *posted,
-                       const int64_t *chunk_layers, const uint32_t *masks, struct fastest *out)
+/* What a stage recomputes, of all that fits by its peak, or by its arena. */
+struct stage_best {
+    double total_s,
+        odd_s; /* of a micro-batch, and of the first layer with the odd set; infinite: nothing fits */
+    uint32_t masks[16]; /* of the model's layers, of which those of the stage count */
+};
+
+/* A leaf of the search: every stage has its layers. */
+struct split_plan {
+    const struct problem *problem;
+    const struct layout *layout;
+    const struct posted *posted;
+    int64_t chunk_layers[16];
+    struct fastest *out;
+};
+
+/* A stage takes what recomputes least in all; of equals, what has the faster odd set. */
+static void keep_better(double total_s, double odd_s, const uint32_t *masks, struct stage_best *best)
+{
+    double slack_s = isinf(best->total_s) ? 0 : 1e-9 * best->total_s;
+    if (total_s > best->total_s + slack_s || (total_s >= best->total_s - slack_s && odd_s >= best->odd_s))
+        return;
+    best->total_s = total_s;
+    best->odd_s = odd_s;
+    memcpy(best->masks, masks, sizeof best->masks);
+}
+
+/* Builds the stage with these masks. */
+static void weigh_stage(const struct split_plan *plan, int64_t stage, int64_t odd_layer,
+                        const uint32_t *masks, struct stage_best *by_peak, struct stage_best *by_arena)
+{
+    struct error err = {0};
+    struct program *program;
+    struct program_spec spec = {&plan->problem->model, plan->layout, masks, plan->chunk_layers, stage};
+    double total_s = 0, odd_s = 0;
+    ASSERT_OK(program_create_stage(&spec, &program, &err));
+    struct timed_run *runs = time_model_list(program, machine_speed_of_stage(plan->posted->speed, stage));
+    for (int i = 0; i < program->run_count; i++) {
+        total_s += (double)program->runs[i].count * runs[i].time.recompute;
+        if (odd_layer >= 0 &&
+            program_run(program, program_find_layer(program, odd_layer)) == &program->runs[i])
+            odd_s = runs[i].time.recompute;
+    }
+    if (program->peak_bytes <= plan->posted->rooms[stage])
+        keep_better(total_s, odd_s, masks, by_peak);
+    if (program->arena_bytes <= plan->posted->rooms[stage])
+        keep_better(total_s, odd_s, masks, by_arena);
+    plan->out->plans++;
+    free(runs);
+    program_free(program);
+}
+
+/* What a layer of the stage keeps and recomputes with each set. */
+static void find_corners(const struct split_plan *plan, int64_t stage, bool corners[BRUTE_SETS])
+{
+    double saved[BRUTE_SETS] = {0}, seconds[BRUTE_SETS] = {0};
+    for (int set = 0; set < BRUTE_SETS; set++) {
+        struct error err = {0};
+        struct program *program;
+        uint32_t masks[16];
+        struct program_spec spec = {&plan->problem->model, plan->layout, masks, plan->chunk_layers, stage};
+        for (int i = 0; i < 16; i++)
+            masks[i] = plan->problem->sets[set];
+        ASSERT_OK(program_create_stage(&spec, &program, &err));
+        struct timed_run *runs = time_model_list(program, machine_speed_of_stage(plan->posted->speed, stage));
+        for (int i = 0; i < program->run_count; i++)
+            if (program->blocks[program->runs[i].block].part == PART_LAYER) {
+                saved[set] = (double)program->blocks[program->runs[i].block].saved_bytes;
+                seconds[set] = runs[i].time.recompute;
+            }
+        free(runs);
+        program_free(program);
+    }
+    for (int set = 0; set < BRUTE_SETS; set++)
+        corners[set] = splits_is_corner(saved, seconds, BRUTE_SETS, set);
+}
+
+/* Every set at every height of a stage, and every odd one. */
+static void choose_stage(const struct split_plan *plan, int64_t stage, struct stage_best *by_peak,
+                         struct stage_best *by_arena)
+{
+    const struct layout *l = plan->layout;
+    int64_t all = BRUTE_SETS, odd_layer = -1, heights = 0;
+    bool corners[BRUTE_SETS];
+    for (int64_t i = stage; i < layout_chunks(l); i += l->pp)
+        heights = plan->chunk_layers[i] > heights ? plan->chunk_layers[i] : heights;
+    for (int64_t i = 0; i < heights; i++)
+        all *= BRUTE_SETS;
+    by_peak->total_s = by_arena->total_s = INFINITY;
+    find_corners(plan, stage, corners);
+    for (int64_t number = 0; number < all; number++) {
+        uint32_t masks[16] = {0}, by_height[16];
+        int64_t layer = 0;
+        for (int64_t i = 0, rest = number / BRUTE_SETS; i < heights; i++, rest /= BRUTE_SETS)
+            by_height[i] = plan->problem->sets[rest % BRUTE_SETS];
+        for (int64_t chunk = 0; chunk < layout_chunks(l); chunk++)
+            for (int64_t i = 0; i < plan->chunk_layers[chunk]; i++, layer++) {
+                int64_t height = splits_height(l, plan->chunk_layers, chunk, i);
+                masks[layer] = height < 0 ? plan->problem->sets[number % BRUTE_SETS] : by_height[height];
+                if (height < 0 && chunk % l->pp == stage && odd_layer < 0)
+                    odd_layer = layer;
+            }
+        if (odd_layer >= 0 ? corners[number % BRUTE_SETS] : number % BRUTE_SETS == 0)
+            weigh_stage(plan, stage, odd_layer, masks, by_peak, by_arena);
+    }
+}
+
+/* The step with what each stage has chosen; infinite where one has nothing. */
+static double weigh_choices(const struct split_plan *plan, const struct stage_best *stages)
 {
     struct error err = {0};
     struct pipeline *pipeline;
     struct step_time time;
-    bool peaks_fit = true, arenas_fit = true;
-    struct program_spec spec = {&p->model, layout, masks, chunk_layers, 0};
+    uint32_t masks[16];
+    int64_t layer = 0;
+    for (int64_t chunk = 0; chunk < layout_chunks(plan->layout); chunk++) {
+        const struct stage_best *best = &stages[chunk % plan->layout->pp];
+        if (isinf(best->total_s))
+            return INFINITY;
+        for (int64_t i = 0; i < plan->chunk_layers[chunk]; i++, layer++)
+            masks[layer] = best->masks[layer];
+    }
+    struct program_spec spec = {&plan->problem->model, plan->layout, masks, plan->chunk_layers, 0};
     ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
-    for (int i = 0; i < pipeline->count; i++) {
-        peaks_fit = peaks_fit && pipeline->stages[i]->peak_bytes <= posted->rooms[i];
-        arenas_fit = arenas_fit && pipeline->stages[i]->arena_bytes <= posted->rooms[i];
-    }
-    out->plans++;
-    if (peaks_fit) {
-        ASSERT_OK(time_model_pipeline(pipeline, posted->speed, NULL, &time, &err));
-        out->peak_s = fmin(out->peak_s, time.total);
-        out->arena_s = arenas_fit ? fmin(out->arena_s, time.total) : out->arena_s;
-    }
+    ASSERT_OK(time_model_pipeline(pipeline, plan->posted->speed, NULL, &time, &err));
     pipeline_free(pipeline);
+    return time.total;
 }
 
-/* Every set in every layer of a stage; all chunks of a stage alike. */
-static void weigh_masks(const struct problem *p, const struct layout *layout, const struct posted *posted,
-                        const int64_t *stage_layers, struct fastest *out)
+static void weigh_masks(const struct split_plan *plan)
 {
-    int64_t chunk_layers[16], chunks = layout_chunks(layout), free_layers = 0, all = 1;
-    for (int64_t i = 0; i < chunks; i++)
-        chunk_layers[i] = stage_layers[i % layout->pp];
-    for (int64_t i = 0; i < layout->pp; i++)
-        free_layers += stage_layers[i];
-    for (int64_t i = 0; i < free_layers; i++)
-        all *= BRUTE_SETS;
-    for (int64_t number = 0; number < all; number++) {
-        uint32_t masks[16], of_stages[16];
-        int64_t layer = 0;
-        for (int64_t i = 0, rest = number; i < free_layers; i++, rest /= BRUTE_SETS)
-            of_stages[i] = p->sets[rest % BRUTE_SETS];
-        for (int64_t chunk = 0; chunk < chunks; chunk++) {
-            int64_t first = 0;
-            for (int64_t i = 0; i < chunk % layout->pp; i++)
-                first += stage_layers[i];
-            for (int64_t i = 0; i < chunk_layers[chunk]; i++)
-                masks[layer++] = of_stages[first + i];
-        }
-        weigh_plan(p, layout, posted, chunk_layers, masks, out);
-    }
+    struct stage_best by_peak[16], by_arena[16];
+    for (int64_t i = 0; i < plan->layout->pp; i++)
+        choose_stage(plan, i, &by_peak[i], &by_arena[i]);
+    plan->out->peak_s = fmin(plan->out->peak_s, weigh_choices(plan, by_peak));
+    plan->out->arena_s = fmin(plan->out->arena_s, weigh_choices(plan, by_arena));
 }
 
-static void weigh_layers(const struct problem *p, const struct layout *layout, const struct posted *posted,
-                         int64_t stage, int64_t left, int64_t *stage_layers, struct fastest *out)
+static void weigh_layers(struct split_plan *plan, int64_t stage, int64_t left)
 {
-    if (stage == layout->pp - 1) {
-        stage_layers[stage] = left;
-        weigh_masks(p, layout, posted, stage_layers, out);
+    struct stage_splits splits;
+    if (stage == plan->layout->pp) {
+        if (!left)
+            weigh_masks(plan);
         return;
     }
-    for (int64_t n = 1; n <= left - (layout->pp - 1 - stage); n++) {
-        stage_layers[stage] = n;
-        weigh_layers(p, layout, posted, stage + 1, left - n, stage_layers, out);
+    for (int64_t n = 0; n <= left; n++) {
+        splits_begin(&splits, &plan->problem->model, plan->layout, stage, n);
+        while (splits_next(&splits, plan->chunk_layers))
+            weigh_layers(plan, stage + 1, left - n);
     }
 }
 
@@ -174,7 +267,6 @@ static uint32_t groups_of_stage(const struct siting *siting, int64_t ranks, int6
 static void weigh_siting(const struct problem *p, const struct layout *layout, const struct siting *siting,
                          struct fastest *out)
 {
-    int64_t stage_layers[16], chunk_layers = p->model.layers / layout->virtual_stages;
     struct posted posted = {.siting = *siting};
     struct siting_speeds *speeds = siting_speeds_open(&p->cluster, p->speeds);
     posted.speed = siting_speeds_of_layout(speeds, layout, siting);
@@ -185,7 +277,8 @@ static void weigh_siting(const struct problem *p, const struct layout *layout, c
             if (groups & 1U << g && p->cluster.groups[g].device.capacity_bytes < posted.rooms[i])
                 posted.rooms[i] = p->cluster.groups[g].device.capacity_bytes;
     }
-    weigh_layers(p, layout, &posted, 0, chunk_layers, stage_layers, out);
+    struct split_plan plan = {p, layout, &posted, {0}, out};
+    weigh_layers(&plan, 0, p->model.layers);
     siting_speeds_close(speeds);
 }
 
@@ -248,7 +341,7 @@ static void weigh_layout(const struct problem *p, struct layout layout, struct f
 {
     const struct search_request *r = &p->request;
     struct error err = {0};
-    bool chunks_divide = p->model.layers % layout.virtual_stages == 0;
+    bool chunks_divide = p->model.family != MODEL_ENCODER || p->model.layers % layout.virtual_stages == 0;
     bool single = layout.pp == 1 && layout.schedule != SCHEDULE_1F1B;
     bool plain = layout.schedule == SCHEDULE_INTERLEAVED && layout.virtual_stages == 1;
     bool odd = layout.schedule != SCHEDULE_INTERLEAVED && layout.virtual_stages > 1;
@@ -269,7 +362,7 @@ struct fastest brute_force_fastest(const struct problem *p)
             for (int64_t b = 1; b <= r->global_batch / dp; b++)
                 for (int sp = 0; sp <= (r->tp > 1 && r->sequence_parallel == SEARCH_ANY); sp++)
                     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
-                        for (int64_t v = 1; v * pp <= p->model.layers; v++) {
+                        for (int64_t v = 1; v * pp <= p->model.layers + 2; v++) {
                             if (r->global_batch % (dp * b) || (r->micro_batch && b != r->micro_batch))
                                 continue;
                             weigh_layout(p,

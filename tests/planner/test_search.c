@@ -180,7 +180,7 @@ TEST(search_explains,
 {
     struct error err = {0};
     struct search_result result;
-    struct problem p = {.model = sample_model("llama3-8b", 32)};
+    struct problem p = {.model = sample_model("llama3-8b", 48)};
     ASSERT_OK(cluster_read("2x8:h100-80g,net=400Gb/s", &p.cluster, &err));
     machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speeds[0]);
     struct search_request request = {.model = &p.model,

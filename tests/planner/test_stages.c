@@ -6,8 +6,10 @@
 #include "model/recompute.h"
 #include "planner/stage_choice.h"
 #include "planner/timeline.h"
+#include "tests/planner/splits.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
 
@@ -26,6 +28,7 @@ struct sample {
     struct costs_cache *cache;
     struct costs *costs;
     struct stages stages;
+    struct stage_form forms[4];
 };
 
 static struct layout random_layout(uint32_t *state)
@@ -51,18 +54,48 @@ static struct layout random_layout(uint32_t *state)
     return layout;
 }
 
-/* As many layers in every chunk of a stage. */
+/* Any of the ways in which chunks of a stage may share some layers; returns how many. */
+static int64_t share_layers(const struct model *model, uint32_t *state, struct sample *s, int64_t stage)
+{
+    int64_t v = s->layout.virtual_stages, layers = v == 1 ? 1 + random_below(state, 3) : 0;
+    int ways = 0, wanted;
+    struct stage_splits splits;
+    while (!ways) {
+        if (v > 1)
+            layers = random_below(state, 2 * (uint32_t)v + 1);
+        splits_begin(&splits, model, &s->layout, stage, layers);
+        while (splits_next(&splits, s->chunk_layers))
+            ways++;
+    }
+    splits_begin(&splits, model, &s->layout, stage, layers);
+    for (wanted = (int)random_below(state, (uint32_t)ways); wanted >= 0; wanted--)
+        splits_next(&splits, s->chunk_layers);
+    return layers;
+}
+
+static void find_forms(struct sample *s)
+{
+    const struct layout *l = &s->layout;
+    for (int64_t i = 0; i < l->pp; i++) {
+        struct stage_split split = {.end = -1};
+        for (int64_t chunk = i; chunk < layout_chunks(l); chunk += l->pp)
+            split.layers += s->chunk_layers[chunk];
+        if (s->stages.list[i].apart)
+            split.end = s->chunk_layers[i ? layout_chunks(l) - 1 : 0];
+        s->forms[i] = stages_form(&s->stages, i, split);
+    }
+}
+
 static void open_sample(const char *family, uint32_t *state, struct sample *s)
 {
     struct error err = {0};
     *s = (struct sample){.layout = random_layout(state)};
-    int64_t chunks = s->layout.pp * (s->layout.virtual_stages ? s->layout.virtual_stages : 1), layers = 0;
+    s->layout.virtual_stages = s->layout.virtual_stages ? s->layout.virtual_stages : 1;
+    int64_t chunks = layout_chunks(&s->layout), layers = 0;
     s->chunk_layers = host_alloc((size_t)chunks * sizeof *s->chunk_layers);
-    for (int64_t i = 0; i < chunks; i++) {
-        s->chunk_layers[i] =
-            i < s->layout.pp ? 1 + random_below(state, 3) : s->chunk_layers[i - s->layout.pp];
-        layers += s->chunk_layers[i];
-    }
+    s->model = sample_model(family, 1);
+    for (int64_t i = 0; i < s->layout.pp; i++)
+        layers += share_layers(&s->model, state, s, i);
     s->model = sample_model(family, layers);
     ASSERT_OK(layout_complete(&s->layout, &s->model, &err));
     machine_speed_from_cpuinfo("", 2, &s->speed);
@@ -72,6 +105,7 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     costs_open_options(s->cache, &s->layout, s->costs);
     stages_open(&s->model, &s->layout, &(struct stage_ground){s->layout.pp, &s->speed, s->costs, 0},
                 &s->stages);
+    find_forms(s);
 }
 
 static void close_sample(struct sample *s)
@@ -81,8 +115,29 @@ static void close_sample(struct sample *s)
     free(s->chunk_layers);
 }
 
-/* Options by layer of the model, from those of each stage's chunks. */
-static struct pipeline *build(const struct sample *s, int options[8][4])
+/* The options of a stage: those of its even chunks from the bottom up, and the odd one. */
+struct chosen {
+    int options[4], odd;
+};
+
+static int option_of(const struct sample *s, const struct chosen *chosen, int64_t chunk, int64_t layer)
+{
+    int64_t height = splits_height(&s->layout, s->chunk_layers, chunk, layer);
+    return height < 0 ? chosen->odd : chosen->options[height];
+}
+
+static void choose_randomly(const struct sample *s, uint32_t *state, struct chosen *out)
+{
+    for (int k = 0; k < 5; k++)
+        *(k < 4 ? &out->options[k] : &out->odd) = (int)random_below(state, (uint32_t)s->costs->option_count);
+}
+
+static struct stage_choice choice_of(const struct sample *s, int64_t stage, struct chosen *chosen)
+{
+    return (struct stage_choice){.form = s->forms[stage], .options = chosen->options, .odd = chosen->odd};
+}
+
+static struct pipeline *build(const struct sample *s, const struct chosen *chosen)
 {
     struct error err = {0};
     struct pipeline *pipeline;
@@ -90,39 +145,46 @@ static struct pipeline *build(const struct sample *s, int options[8][4])
     int64_t layer = 0;
     for (int64_t chunk = 0; chunk < layout_chunks(&s->layout); chunk++)
         for (int64_t i = 0; i < s->chunk_layers[chunk]; i++)
-            masks[layer++] = s->costs->options[options[chunk % s->layout.pp][i]].mask;
+            masks[layer++] = s->costs->options[option_of(s, &chosen[chunk % s->layout.pp], chunk, i)].mask;
     struct program_spec spec = {
         .model = &s->model, .layout = &s->layout, .recompute = masks, .chunk_layers = s->chunk_layers};
     ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
     return pipeline;
 }
 
+/* Recomputation of a micro-batch in a chunk. */
+static double chunk_recompute(const struct sample *s, const struct chosen *chosen, int64_t chunk)
+{
+    double seconds = 0;
+    for (int64_t k = 0; k < s->chunk_layers[chunk]; k++) {
+        const struct cost_option *o = &s->costs->options[option_of(s, chosen, chunk, k)];
+        seconds += s->costs->first_differs && chunk == 0 && k == 0 ? o->first_seconds : o->seconds;
+    }
+    return seconds;
+}
+
 /* Seconds of the step, from the stages' own figures. */
-static double step_seconds(const struct sample *s, int options[8][4])
+static double step_seconds(const struct sample *s, const struct chosen *chosen)
 {
     const struct layout *l = &s->layout;
     struct error err = {0};
     double forward[16], input[16], weight[16], ends[8], alone = 0;
     struct stage_tail tails[8];
     for (int64_t i = 0; i < l->pp; i++) {
-        double recompute[2] = {0, 0};
-        bool first = i == 0 && s->costs->first_differs;
-        for (int kind = 0; kind < s->stages.list[i].kinds; kind++)
-            for (int64_t k = 0; k < s->chunk_layers[i]; k++) {
-                const struct cost_option *o = &s->costs->options[options[i][k]];
-                bool lowest = first && k == 0 && s->stages.list[i].bottom[kind] == COST_EMBED;
-                recompute[kind] += lowest ? o->first_seconds : o->seconds;
-            }
+        double recompute[CHUNK_KINDS] = {0};
         for (int64_t c = 0; c < l->virtual_stages; c++) {
-            int kind = stages_kind(&s->stages, i, c);
-            struct stage_passes p = stages_passes(&s->stages, i, s->chunk_layers[i], kind, recompute[kind]);
-            forward[c * l->pp + i] = p.forward_s;
-            input[c * l->pp + i] = p.input_s;
-            weight[c * l->pp + i] = p.weight_s;
+            int64_t chunk = c * l->pp + i;
+            enum chunk_kind kind = stages_kind(&s->stages, i, &s->forms[i], c);
+            ASSERT_INT(s->forms[i].heights[kind], s->chunk_layers[chunk]);
+            recompute[kind] = chunk_recompute(s, &chosen[i], chunk);
+            struct stage_passes p = stages_passes(&s->stages, i, &s->forms[i], (int)kind, recompute[kind]);
+            forward[chunk] = p.forward_s;
+            input[chunk] = p.input_s;
+            weight[chunk] = p.weight_s;
             alone += p.forward_s + p.input_s + p.weight_s;
         }
         struct stage_sketch sketch;
-        stages_sketch(&s->stages, i, s->chunk_layers[i], &sketch);
+        stages_sketch(&s->stages, i, &s->forms[i], &sketch);
         tails[i] = stage_sketch_tail(&sketch, recompute);
         stage_sketch_clear(&sketch);
     }
@@ -147,16 +209,17 @@ TEST_LOOP(stages_are_true, "bytes and seconds of stages that are not built are t
         struct error err = {0};
         struct step_time time;
         struct sample s;
+        struct chosen chosen[4];
         open_sample(families[_i], &state, &s);
-        int options[8][4];
-        for (int i = 0; i < 32; i++)
-            options[i / 4][i % 4] = (int)random_below(&state, (uint32_t)s.costs->option_count);
-        struct pipeline *pipeline = build(&s, options);
-        for (int i = 0; i < pipeline->count; i++)
-            ASSERT_INT(stage_choice_peak(&s.stages, i, s.chunk_layers[i], options[i], NULL),
-                       pipeline->stages[i]->peak_bytes);
+        for (int i = 0; i < 4; i++)
+            choose_randomly(&s, &state, &chosen[i]);
+        struct pipeline *pipeline = build(&s, chosen);
+        for (int i = 0; i < pipeline->count; i++) {
+            struct stage_choice choice = choice_of(&s, i, &chosen[i]);
+            ASSERT_INT(stage_choice_peak(&s.stages, i, &choice, NULL), pipeline->stages[i]->peak_bytes);
+        }
         ASSERT_OK(time_model_pipeline(pipeline, &s.speed, NULL, &time, &err));
-        double seconds = step_seconds(&s, options);
+        double seconds = step_seconds(&s, chosen);
         /* Seconds of a layer are sums in another order. */
         ASSERT_NEAR(seconds, time.total, time.total * 1e-11);
         pipeline_free(pipeline);
@@ -164,22 +227,41 @@ TEST_LOOP(stages_are_true, "bytes and seconds of stages that are not built are t
     }
 }
 
+static double stage_recompute(const struct sample *s, int64_t stage, const struct chosen *chosen)
+{
+    double seconds = 0;
+    for (int64_t chunk = stage; chunk < layout_chunks(&s->layout); chunk += s->layout.pp)
+        seconds += chunk_recompute(s, chosen, chunk);
+    return seconds;
+}
+
+static bool is_corner(const struct sample *s, int option)
+{
+    double saved[64], seconds[64];
+    for (int i = 0; i < s->costs->option_count; i++) {
+        saved[i] = (double)s->costs->options[i].pile.saved;
+        seconds[i] = s->costs->options[i].seconds;
+    }
+    return splits_is_corner(saved, seconds, s->costs->option_count, option);
+}
+
 /* The fastest of all options for all layers, in every order, whose peak has room; < 0: none. */
 static double best_of_all(const struct sample *s, int64_t stage, int64_t room)
 {
-    int64_t layers = s->chunk_layers[stage], count = s->costs->option_count, all = 1;
+    int64_t layers = s->forms[stage].heights[CHUNK_EVEN], count = s->costs->option_count;
+    int64_t odd_count = s->layout.virtual_stages > 1 ? count : 1, all = odd_count;
     double best = -1;
     for (int64_t i = 0; i < layers; i++)
         all *= count;
     for (int64_t number = 0; number < all; number++) {
-        int options[4];
-        double seconds = 0;
-        for (int64_t i = 0, rest = number; i < layers; i++, rest /= count) {
-            const struct cost_option *o = &s->costs->options[options[i] = (int)(rest % count)];
-            seconds += i == 0 && stage == 0 && s->costs->first_differs ? o->first_seconds : o->seconds;
-        }
-        if ((best < 0 || seconds < best) &&
-            stage_choice_peak(&s->stages, stage, layers, options, NULL) <= room)
+        struct chosen chosen = {.odd = (int)(number % odd_count)};
+        for (int64_t i = 0, rest = number / odd_count; i < layers; i++, rest /= count)
+            chosen.options[i] = (int)(rest % count);
+        struct stage_choice choice = choice_of(s, stage, &chosen);
+        double seconds = stage_recompute(s, stage, &chosen);
+        if (odd_count > 1 && !is_corner(s, chosen.odd))
+            continue;
+        if ((best < 0 || seconds < best) && stage_choice_peak(&s->stages, stage, &choice, NULL) <= room)
             best = seconds;
     }
     return best;
@@ -189,28 +271,32 @@ TEST_LOOP(stages_choose_best,
           "no sets of a stage's layers, in any order, fit with less recomputation than those chosen", 3)
 {
     uint32_t state = 23 + (uint32_t)_i;
-    for (int try = 0; try < 80; try++) {
+    for (int try = 0; try < 60; try++) {
         struct sample s;
         open_sample(families[_i], &state, &s);
         int64_t stage = random_below(&state, (uint32_t)s.layout.pp);
         struct stage_choice choice;
-        int none[4] = {0}, kind = s.stages.list[stage].kinds - 1;
-        int64_t most = stage_choice_peak(&s.stages, stage, s.chunk_layers[stage], none, NULL),
+        struct chosen none = {{0}, 0};
+        choice = choice_of(&s, stage, &none);
+        int64_t most = stage_choice_peak(&s.stages, stage, &choice, NULL),
                 states = s.stages.list[stage].state_bytes +
-                         s.chunk_layers[stage] * s.stages.list[stage].layer_state_bytes,
+                         s.forms[stage].split.layers * s.stages.list[stage].layer_state_bytes,
                 room = states +
                        (int64_t)((double)(most - states) * (0.2 + 0.8 * random_below(&state, 1000) / 1e3));
-        bool found = stage_choice_find(&s.stages, stage, s.chunk_layers[stage], room, &choice);
+        bool found = stage_choice_find(&s.stages, stage, &s.forms[stage], room, &choice);
         double best = best_of_all(&s, stage, room);
         ASSERT_MSG(found == (best >= 0), "try %d: found %d, but %g s are possible", try, found, best);
         if (found) {
-            ASSERT_MSG(choice.recompute_s[kind] <= best * (1 + 1e-9),
+            struct chosen chosen = {.odd = choice.odd};
+            memcpy(chosen.options, choice.options,
+                   (size_t)choice.form.heights[CHUNK_EVEN] * sizeof *chosen.options);
+            ASSERT_MSG(choice.total_s <= best * (1 + 1e-9),
                        "try %d (%s, %d chunks of %d layers): %.9g s, not %.9g s", try,
                        schedule_name(s.layout.schedule), (int)s.layout.virtual_stages,
-                       (int)s.chunk_layers[stage], choice.recompute_s[kind], best);
-            int64_t peak = stage_choice_peak(&s.stages, stage, s.chunk_layers[stage], choice.options, NULL);
-            ASSERT_INT(peak, choice.peak_bytes);
-            ASSERT(peak <= room);
+                       (int)s.forms[stage].split.layers, choice.total_s, best);
+            ASSERT_NEAR(stage_recompute(&s, stage, &chosen), choice.total_s, choice.total_s * 1e-9);
+            ASSERT_INT(stage_choice_peak(&s.stages, stage, &choice, NULL), choice.peak_bytes);
+            ASSERT(choice.peak_bytes <= room);
         }
         stage_choice_clear(&choice);
         close_sample(&s);
