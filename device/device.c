@@ -70,11 +70,6 @@ const char *device_name(const struct device *device)
     return device->backend->name;
 }
 
-int64_t device_capacity(const struct device *device)
-{
-    return device->capacity;
-}
-
 void *device_context(const struct device *device)
 {
     return device->context;
@@ -98,13 +93,6 @@ static void peak_is_now(struct device_usage *usage)
 {
     usage->peak_bytes = usage->live_bytes;
     memcpy(usage->at_peak, usage->live, sizeof usage->at_peak);
-}
-
-void device_reset_peak(struct device *device)
-{
-    peak_is_now(&device->usage);
-    device->usage.recent_peak_bytes = device->usage.live_bytes;
-    device->usage.reserved_peak_bytes = device->usage.reserved_bytes;
 }
 
 void device_watch_peak(struct device *device)

@@ -50,7 +50,6 @@ int device_open_cpu(int64_t capacity, bool poison, struct device **out, struct e
 void device_close(struct device *device);
 
 const char *device_name(const struct device *device); /* "cpu" */
-int64_t device_capacity(const struct device *device); /* bytes, or INT64_MAX */
 /* The back end's own, for the kernels of that back end; NULL on the CPU. */
 void *device_context(const struct device *device);
 /* Does it work beside the host, so that device_finish() is worth calling? */
@@ -118,8 +117,6 @@ void device_label_begin(struct device *device, const char *text); /* copied */
 void device_label_end(struct device *device);
 
 struct device_usage device_usage(const struct device *device);
-/* Forgets the peaks so far: they become what is live, and what is reserved, now. */
-void device_reset_peak(struct device *device);
 /* A peak of its own begins here, for a step: usage.recent_peak_bytes. The others stay. */
 void device_watch_peak(struct device *device);
 

@@ -219,13 +219,6 @@ int program_create_stage(const struct program_spec *spec, struct program **out, 
     return 0;
 }
 
-int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
-                   struct program **out, struct error *err)
-{
-    struct program_spec spec = {.model = model, .layout = layout, .recompute = recompute};
-    return program_create_stage(&spec, out, err);
-}
-
 void program_free(struct program *p)
 {
     if (!p)

@@ -130,13 +130,10 @@ struct program_spec {
 
 /* On success *out is the caller's: program_free(). Fails only when sizes overflow. */
 int program_create_stage(const struct program_spec *spec, struct program **out, struct error *err);
-/* The program of stage 0 of an even split: of every rank when there is one stage. */
-int program_create(const struct model *model, const struct layout *layout, const uint32_t *recompute,
-                   struct program **out, struct error *err);
 void program_free(struct program *program); /* NULL is fine */
 
 /* Recomputes peak_bytes, at_peak and peak: arithmetic over blocks, whatever the number of layers, and without a pipeline
- * whatever that of micro-batches. program_create() has called it. */
+ * whatever that of micro-batches. program_create_stage() has called it. */
 void program_find_peak(struct program *program);
 
 const struct run *program_run(const struct program *program, int64_t instance);

@@ -112,21 +112,10 @@ struct schedule_messages schedule_messages(const struct schedule_shape *shape, i
  * when its receive has started. Later receives would not do: with that of item k + 1 started after item k, interleaved
  * stages all wait for each other's. */
 
-/* Is this a pipeline? `stages` are all of them, in order. Each item runs exactly once and after what it depends on, every
- * send has its receive, and nobody waits for ever; with `rendezvous` a send ends only when its receive has started, without
- * it at once. */
-int schedule_check(const struct schedule *const *stages, bool rendezvous, struct error *err);
-
 /* Seconds of each global chunk's work, pp * virtual_stages of each. */
 struct schedule_times {
     const double *forward_s, *backward_input_s, *backward_weight_s;
     double message_s; /* from the moment both ends have started; messages do not slow each other down */
 };
-
-/* Runs the stages against the clock. *step_s is when the last stage is done; bubbles[stage] (NULL: not wanted) is the idle
- * time until then as a fraction of the stage's work, which is (p-1)/m for gpipe and 1f1b and (p-1)/(vm) for interleaved
- * when all chunks are equal and messages free. Fails as schedule_check() does. */
-int schedule_replay(const struct schedule *const *stages, const struct schedule_times *times, double *step_s,
-                    double *bubbles, struct error *err);
 
 #endif

@@ -40,13 +40,6 @@ void prediction_make(const struct program *program, const struct rank_device *de
         out->time = time_model_step(program, speed);
 }
 
-int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_device *device,
-                             const struct machine_speed *speed, struct prediction *out, struct error *err)
-{
-    prediction_make(pipeline->stages[pipeline_worst(pipeline)], device, NULL, out);
-    return speed ? time_model_pipeline(pipeline, speed, NULL, &out->time, err) : 0;
-}
-
 int prediction_make_placed(const struct pipeline *pipeline, const struct rank_device *const *devices,
                            const struct machine_speed *speed, struct prediction *out, struct error *err)
 {

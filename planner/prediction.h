@@ -39,12 +39,8 @@ struct prediction {
 /* Of the ranks that run one program; `time` is theirs alone. `speed` may be NULL. */
 void prediction_make(const struct program *program, const struct rank_device *device,
                      const struct machine_speed *speed, struct prediction *out);
-/* Of all stages: the bytes of the one that needs most, and the time of the whole step. Fails only as
- * time_model_pipeline() does. */
-int prediction_make_pipeline(const struct pipeline *pipeline, const struct rank_device *device,
-                             const struct machine_speed *speed, struct prediction *out, struct error *err);
-
-/* The same where stages stand on different devices: devices[i] is stage i's, and the one that has least left decides. */
+/* Of all stages, of which devices[i] is stage i's: the bytes of the one that has least left, and the time of the whole step. Fails
+ * only as time_model_pipeline() does. */
 int prediction_make_placed(const struct pipeline *pipeline, const struct rank_device *const *devices,
                            const struct machine_speed *speed, struct prediction *out, struct error *err);
 

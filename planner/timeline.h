@@ -1,6 +1,6 @@
 /* A pipeline's schedule made ready to be timed again and again: which item waits for which does not depend on seconds, so that
- * is worked out once, and to time a step is one pass over the items. It takes what schedule_replay() of model/schedule.h takes,
- * to the last bit. */
+ * is worked out once, and to time a step is one pass over the items. A step takes what a plain replay of
+ * all items takes (tests/model/schedule_replay.h), to the last bit. */
 #ifndef MEMPLAN_PLANNER_TIMELINE_H
 #define MEMPLAN_PLANNER_TIMELINE_H
 
@@ -11,7 +11,7 @@
 
 struct timeline;
 
-/* On success *out is the caller's: timeline_free(). Fails as schedule_replay() does. */
+/* On success *out is the caller's: timeline_free(). Fails where stages would wait for each other for ever. */
 int timeline_create(const struct schedule_shape *shape, struct timeline **out, struct error *err);
 void timeline_free(struct timeline *timeline); /* NULL is fine */
 

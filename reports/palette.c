@@ -43,11 +43,6 @@ const char *palette_role(enum role role)
     return roles[role].colour;
 }
 
-const char *palette_activity(enum activity activity)
-{
-    return activities[activity].colour;
-}
-
 int palette_terminal(const char *colour)
 {
     long rgb = strtol(colour + 1, NULL, 16);

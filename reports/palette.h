@@ -11,7 +11,6 @@
 
 /* "#2f4b9a" */
 const char *palette_role(enum role role);
-const char *palette_activity(enum activity activity);
 
 /* The nearest of the 6 x 6 x 6 colours that terminals have had for decades, as the number that ESC[38;5;Nm takes. */
 int palette_terminal(const char *colour);

@@ -37,11 +37,6 @@ double learning_rate_at(const struct learning_rate *rate, int64_t step, int64_t 
     return rate->peak * (left + rate->min_fraction * (1 - left));
 }
 
-const char *learning_rate_name(enum learning_rate_kind kind)
-{
-    return names[kind];
-}
-
 int learning_rate_parse(const char *name, enum learning_rate_kind *out, struct error *err)
 {
     for (int kind = 0; kind < KIND_COUNT; kind++)

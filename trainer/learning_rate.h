@@ -25,7 +25,6 @@ struct learning_rate {
 double learning_rate_at(const struct learning_rate *rate, int64_t step, int64_t total);
 
 /* "constant", "cosine", "linear", "wsd". */
-const char *learning_rate_name(enum learning_rate_kind kind);
 int learning_rate_parse(const char *name, enum learning_rate_kind *out, struct error *err);
 
 #endif

@@ -52,18 +52,6 @@ uint64_t random_bits(struct random_stream stream, uint64_t index)
     return block_at(stream.key, index / 2, 0).half[index % 2];
 }
 
-double random_unit(struct random_stream stream, uint64_t index)
-{
-    return unit_of(random_bits(stream, index));
-}
-
-double random_normal(struct random_stream stream, uint64_t index)
-{
-    double normals[2];
-    normal_pair(stream, index / 2, normals);
-    return normals[index % 2];
-}
-
 /* Lemire 2019, Fast Random Integer Generation in an Interval: the upper half of bits * limit is the number; a few
  * values of the lower half belong to no full interval and are tried again. */
 int64_t random_below(struct random_stream stream, uint64_t index, int64_t limit)

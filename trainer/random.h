@@ -18,14 +18,10 @@ struct random_stream random_stream(uint64_t seed, uint64_t id);
 
 /* 64 random bits. */
 uint64_t random_bits(struct random_stream stream, uint64_t index);
-/* Uniform in [0, 1): a multiple of 2^-53. */
-double random_unit(struct random_stream stream, uint64_t index);
-/* Mean 0, standard deviation 1. */
-double random_normal(struct random_stream stream, uint64_t index);
 /* A whole number in [0, limit), each equally likely; limit >= 1. */
 int64_t random_below(struct random_stream stream, uint64_t index, int64_t limit);
 
-/* out[i] is the value at index first + i: parts of one tensor may be filled by different ranks or threads. */
+/* Normal values, mean 0. out[i] is the value at index first + i: parts of one tensor may be filled by different ranks or threads. */
 void random_fill_normal(struct random_stream stream, uint64_t first, double deviation, float *out, int64_t count);
 
 /* Where a shuffle of [0, count) puts `index`: a permutation that takes no memory. */

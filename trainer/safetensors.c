@@ -90,11 +90,6 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
     return found ? *found : NULL;
 }
 
-const char *safetensors_find_note(const struct safetensors *file, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(file->header, metadata_key), key));
-}
-
 static void read_halves(const unsigned char *from, int64_t count, float (*convert)(uint16_t), float *out)
 {
     for (int64_t i = 0; i < count; i++) {

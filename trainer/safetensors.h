@@ -77,8 +77,6 @@ int64_t safetensors_count(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, int64_t index);
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
-/* NULL when __metadata__ has no such key. */
-const char *safetensors_find_note(const struct safetensors *file, const char *key);
 
 /* Elements first .. first + count - 1 as floats, from F32, BF16, F16 or F64; any other dtype is an error. */
 int safetensors_read_f32(const struct safetensors *file, const struct safetensors_tensor *tensor, int64_t first,

@@ -5,6 +5,7 @@
 
 #include "model/pipeline.h"
 #include "model/recompute.h"
+#include "tests/model/first_stage.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "tests/model/schedule_replay.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "model/work.h"
 
 #include "model/pipeline.h"
+#include "tests/model/first_stage.h"
 #include "tests/test.h"
 
 static struct error err;

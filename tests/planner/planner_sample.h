@@ -4,6 +4,7 @@
 
 #include "model/pipeline.h"
 #include "planner/machine_speed.h"
+#include "tests/model/first_stage.h"
 #include "tests/test.h"
 
 #include <string.h>

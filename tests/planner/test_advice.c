@@ -13,6 +13,20 @@ static struct rank_device cpu_of(int64_t capacity)
     return device;
 }
 
+/* All stages stand on devices of one kind. */
+static struct prediction predict_alike(const struct pipeline *pipeline, const struct rank_device *device,
+                                       const struct machine_speed *speed)
+{
+    struct error err = {0};
+    struct prediction prediction;
+    const struct rank_device **devices = host_alloc((size_t)pipeline->count * sizeof *devices);
+    for (int i = 0; i < pipeline->count; i++)
+        devices[i] = device;
+    ASSERT_OK(prediction_make_placed(pipeline, devices, speed, &prediction, &err));
+    free(devices);
+    return prediction;
+}
+
 /* Is every item a layout that can be run, and does each stage of it fit? */
 static void check_items(const struct model *model, const struct advice_list *list,
                         const struct rank_device *device)
@@ -22,12 +36,11 @@ static void check_items(const struct model *model, const struct advice_list *lis
         const struct advice *item = &list->items[i];
         struct layout layout = item->layout;
         struct pipeline *pipeline;
-        struct prediction prediction;
         ASSERT_OK(layout_complete(&layout, model, &err));
         ASSERT(!memcmp(&layout, &item->layout, sizeof layout));
         struct program_spec spec = {.model = model, .layout = &layout, .recompute = item->masks};
         ASSERT_OK(pipeline_create(&spec, &pipeline, &err));
-        ASSERT_OK(prediction_make_pipeline(pipeline, device, NULL, &prediction, &err));
+        struct prediction prediction = predict_alike(pipeline, device, NULL);
         ASSERT_INT(prediction.arena_bytes, item->arena_bytes);
         ASSERT_INT(prediction.needed_bytes, item->needed_bytes);
         ASSERT_MSG(prediction.fits, "%s needs %lld of %lld", item->options,
@@ -295,13 +308,13 @@ TEST(prediction_of_pipeline, "the stage that needs most decides what fits; the s
     int worst = pipeline_worst(pipeline);
     int64_t most = pipeline->stages[worst]->arena_bytes;
     struct rank_device device = cpu_of(most);
-    ASSERT_OK(prediction_make_pipeline(pipeline, &device, &speed, &prediction, &err));
+    prediction = predict_alike(pipeline, &device, &speed);
     ASSERT_OK(time_model_pipeline(pipeline, &speed, NULL, &time, &err));
     ASSERT_INT(prediction.stage, worst);
     ASSERT_INT(prediction.needed_bytes, most);
     ASSERT(prediction.fits && prediction.time.total == time.total && prediction.time.bubble > 0);
     device.capacity_bytes--;
-    ASSERT_OK(prediction_make_pipeline(pipeline, &device, &speed, &prediction, &err));
+    prediction = predict_alike(pipeline, &device, &speed);
     ASSERT(!prediction.fits);
     pipeline_free(pipeline);
 }

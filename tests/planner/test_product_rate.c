@@ -1,4 +1,5 @@
 /* The rate of a step's matrix products. */
+#include "tests/model/first_stage.h"
 #include "tests/test.h"
 
 #include "model/presets.h"

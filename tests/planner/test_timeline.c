@@ -1,5 +1,6 @@
 /* The planner's clock of pipelines against that of the schedules themselves. */
 #include "planner/timeline.h"
+#include "tests/model/schedule_replay.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

@@ -124,20 +124,33 @@ TEST(palette_roles, "any two roles differ for people who see three, or only two,
             }
 }
 
+/* The first fill of the pattern that pictures of such work are painted with. */
+static struct lab see_activity(const char *patterns, enum activity activity, const struct sight *sight)
+{
+    char id[64], colour[8] = "";
+    snprintf(id, sizeof id, "'work-%s' ", activity_name(activity));
+    const char *pattern = strstr(patterns, id);
+    ASSERT(pattern && sscanf(strstr(pattern, "fill='"), "fill='%7s", colour) == 1);
+    return see(colour, sight);
+}
+
 /* Recomputation is forward work and has its colour, as gradients of weights have that of backward; stripes tell them apart. */
 TEST(palette_activities, "so do any two kinds of work that share no pattern")
 {
+    struct text patterns = {0};
+    palette_add_patterns(&patterns, "");
     for (int s = 0; s < SIGHTS; s++)
         for (int a = 0; a < ACTIVITY_COUNT; a++)
             for (int b = 0; b < a; b++) {
-                double d = difference(see(palette_activity((enum activity)a), &sights[s]),
-                                      see(palette_activity((enum activity)b), &sights[s]));
+                double d = difference(see_activity(patterns.data, (enum activity)a, &sights[s]),
+                                      see_activity(patterns.data, (enum activity)b, &sights[s]));
                 bool striped = (a == ACTIVITY_RECOMPUTE && b == ACTIVITY_FORWARD) ||
                                (a == ACTIVITY_WEIGHTS && b == ACTIVITY_BACKWARD);
                 ASSERT_MSG(striped || d >= 10, "%s and %s differ by %.1f in %s",
                            activity_name((enum activity)a), activity_name((enum activity)b), d,
                            sights[s].name);
             }
+    text_free(&patterns);
 }
 
 static double luminance(const char *colour)

@@ -12,6 +12,7 @@
 #include "trainer/random.h"
 #include "trainer/safetensors.h"
 #include "trainer/weights.h"
+#include "tests/model/first_stage.h"
 
 #include <math.h>
 #include <stdio.h>

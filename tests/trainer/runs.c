@@ -1,3 +1,4 @@
+#include "tests/model/first_stage.h"
 #include "tests/trainer/runs.h"
 
 #include "base/arena.h"

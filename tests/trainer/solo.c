@@ -55,8 +55,11 @@ void solo_stir(struct solo *solo, double deviation)
             int64_t count = solo_count(solo, i, k);
             double *values = solo_read(solo, i, k, STATE_WEIGHT);
             struct random_stream stream = random_stream(2, (uint64_t)(i * PART_PARAMETERS_MAX + k));
-            for (int64_t n = 0; n < count; n++)
-                values[n] = (float)(values[n] + deviation * random_normal(stream, (uint64_t)n));
+            for (int64_t n = 0; n < count; n++) {
+                float step;
+                random_fill_normal(stream, (uint64_t)n, deviation, &step, 1);
+                values[n] = (float)(values[n] + step);
+            }
             solo_write(solo, i, k, STATE_WEIGHT, values);
             free(values);
         }

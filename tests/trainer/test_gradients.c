@@ -75,7 +75,9 @@ static void point_anywhere(struct probe *p, uint64_t number)
         random_stream(number, (uint64_t)(p->instance * PART_PARAMETERS_MAX + p->index));
     double length = 0;
     for (int64_t i = 0; i < p->count; i++) {
-        p->direction[i] = random_normal(stream, (uint64_t)i);
+        float component;
+        random_fill_normal(stream, (uint64_t)i, 1, &component, 1);
+        p->direction[i] = component;
         length += p->direction[i] * p->direction[i];
     }
     for (int64_t i = 0; i < p->count; i++)

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "tests/model/first_stage.h"
 #include "tests/test.h"
 #include "tests/trainer/crowd.h"
 #include "tests/trainer/runs.h"

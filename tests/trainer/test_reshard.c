@@ -65,7 +65,10 @@ static float initial(const struct catalogue *c, int64_t number, enum state state
     struct random_stream stream = random_stream(1, (uint64_t)part * 18 + name.id);
     if (state == STATE_MOMENT1 || state == STATE_MOMENT2)
         return 0;
-    return (float)(p->init_std > 0 ? p->init_std * random_normal(stream, (uint64_t)element) : p->init_value);
+    float value = (float)p->init_value;
+    if (p->init_std > 0)
+        random_fill_normal(stream, (uint64_t)element, p->init_std, &value, 1);
+    return value;
 }
 
 /* 24 bits that no two places share by chance often: every bit of a checkpoint counts. The weight is the exact state's

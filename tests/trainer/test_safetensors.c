@@ -107,7 +107,7 @@ TEST(safetensors_bytes,
     folder_remove();
 }
 
-TEST(safetensors_round_trip, "what was written is found again by name, with its shape, numbers and notes")
+TEST(safetensors_round_trip, "what was written is found again by name, with its shape and numbers")
 {
     struct safetensors *file;
     struct error err;
@@ -131,8 +131,6 @@ TEST(safetensors_round_trip, "what was written is found again by name, with its 
     ASSERT_INT(safetensors_read_f32(file, ids, 0, 3, values, &err), -1);
     ASSERT_HAS(err.text, "tensor ids is I32; only F32, BF16, F16 and F64");
     ASSERT(!safetensors_find(file, "id"));
-    ASSERT_STR(safetensors_find_note(file, "step"), "12");
-    ASSERT(!safetensors_find_note(file, "steps"));
     safetensors_close(file);
     folder_remove();
 }

@@ -1,5 +1,9 @@
-/* Runs all stages of a pipeline against a clock, with no work behind the items: whether they end is the check, and when
- * they end is the time of a step. Which item waits for which does not depend on times, so what ends once always ends. */
+/* Runs all stages of a pipeline against a clock, plainly, with no work behind the items: whether they end is the check of every
+ * schedule, and when they end is the time of a step, which planner/timeline.h must come to by its shorter way. Which item waits for
+ * which does not depend on times, so what ends once always ends. */
+#ifndef MEMPLAN_TESTS_SCHEDULE_REPLAY_H
+#define MEMPLAN_TESTS_SCHEDULE_REPLAY_H
+
 #include "model/schedule.h"
 
 #include "base/arena.h"
@@ -44,12 +48,15 @@ struct replay {
     int crossed_item;
 };
 
-static int check_pipeline(const struct schedule *const *schedules, struct error *err);
-static void replay_open(struct replay *r, const struct schedule *const *schedules);
-static int replay_run(struct replay *r, struct error *err);
-static void replay_close(struct replay *r);
+static inline int check_pipeline(const struct schedule *const *schedules, struct error *err);
+static inline void replay_open(struct replay *r, const struct schedule *const *schedules);
+static inline int replay_run(struct replay *r, struct error *err);
+static inline void replay_close(struct replay *r);
 
-int schedule_check(const struct schedule *const *schedules, bool rendezvous, struct error *err)
+/* Is this a pipeline? `stages` are all of them, in order. Each item runs exactly once and after what it depends on, every
+ * send has its receive, and nobody waits for ever; with `rendezvous` a send ends only when its receive has started, without
+ * it at once. */
+static inline int schedule_check(const struct schedule *const *schedules, bool rendezvous, struct error *err)
 {
     if (check_pipeline(schedules, err))
         return -1;
@@ -60,7 +67,10 @@ int schedule_check(const struct schedule *const *schedules, bool rendezvous, str
     return status;
 }
 
-int schedule_replay(const struct schedule *const *schedules, const struct schedule_times *times,
+/* Runs the stages against the clock. *step_s is when the last stage is done; bubbles[stage] (NULL: not wanted) is the idle
+ * time until then as a fraction of the stage's work, which is (p-1)/m for gpipe and 1f1b and (p-1)/(vm) for interleaved
+ * when all chunks are equal and messages free. Fails as schedule_check() does. */
+static inline int schedule_replay(const struct schedule *const *schedules, const struct schedule_times *times,
                     double *step_s, double *bubbles, struct error *err)
 {
     if (check_pipeline(schedules, err))
@@ -80,7 +90,7 @@ int schedule_replay(const struct schedule *const *schedules, const struct schedu
 }
 
 /* Starts what an item sends or receives, if anything. */
-static struct started start(struct replay *r, const struct stage *stage, int item, bool send)
+static inline struct started start(struct replay *r, const struct stage *stage, int item, bool send)
 {
     const struct schedule *schedule = stage->schedule;
     if (item >= schedule->count)
@@ -102,7 +112,7 @@ static struct started start(struct replay *r, const struct stage *stage, int ite
 }
 
 /* When the message has passed; infinite while its other side has not started. */
-static double passed_s(const struct replay *r, struct started s)
+static inline double passed_s(const struct replay *r, struct started s)
 {
     if (!s.channel)
         return 0;
@@ -112,7 +122,7 @@ static double passed_s(const struct replay *r, struct started s)
            (r->times ? r->times->message_s : 0);
 }
 
-static double work_s(const struct replay *r, const struct stage *stage)
+static inline double work_s(const struct replay *r, const struct stage *stage)
 {
     if (!r->times)
         return 0;
@@ -131,7 +141,7 @@ static double work_s(const struct replay *r, const struct stage *stage)
 }
 
 /* Waits for the receive, runs the item and starts its send; false while the receive is out. */
-static bool run_item(struct replay *r, struct stage *stage)
+static inline bool run_item(struct replay *r, struct stage *stage)
 {
     double ready_s = passed_s(r, stage->receive);
     if (isinf(ready_s))
@@ -145,7 +155,7 @@ static bool run_item(struct replay *r, struct stage *stage)
 }
 
 /* Waits for the send of the item before and goes on to the next item; false while that send is out. */
-static bool leave_item(struct replay *r, struct stage *stage)
+static inline bool leave_item(struct replay *r, struct stage *stage)
 {
     double sent_s = r->rendezvous ? passed_s(r, stage->last_send) : 0;
     if (isinf(sent_s))
@@ -160,13 +170,13 @@ static bool leave_item(struct replay *r, struct stage *stage)
     return true;
 }
 
-static bool done(const struct stage *stage)
+static inline bool done(const struct stage *stage)
 {
     return stage->item > stage->schedule->count;
 }
 
 /* As far as a stage gets alone; false if nowhere. */
-static bool advance(struct replay *r, struct stage *stage)
+static inline bool advance(struct replay *r, struct stage *stage)
 {
     bool moved = false;
     while (!done(stage)) {
@@ -178,7 +188,7 @@ static bool advance(struct replay *r, struct stage *stage)
     return moved;
 }
 
-static void replay_open(struct replay *r, const struct schedule *const *schedules)
+static inline void replay_open(struct replay *r, const struct schedule *const *schedules)
 {
     const struct schedule_shape *shape = &schedules[0]->shape;
     int64_t pairs = shape->virtual_stages * shape->micro_batches;
@@ -197,7 +207,7 @@ static void replay_open(struct replay *r, const struct schedule *const *schedule
     }
 }
 
-static void replay_close(struct replay *r)
+static inline void replay_close(struct replay *r)
 {
     for (int64_t i = 0; i < r->pp * SCHEDULE_DIRECTIONS; i++) {
         free(r->channels[i].sends);
@@ -214,14 +224,14 @@ static const char *work_name(enum schedule_work work)
     return names[work];
 }
 
-static int item_error(struct error *err, const struct schedule *schedule, int k, const char *trouble)
+static inline int item_error(struct error *err, const struct schedule *schedule, int k, const char *trouble)
 {
     const struct schedule_item *item = &schedule->items[k];
     return error_set(err, "stage %d, item %d (%s of micro-batch %d, chunk %d) %s", schedule->stage, k,
                      work_name(item->work), item->micro_batch, item->chunk, trouble);
 }
 
-static int stuck_error(const struct stage *stage, struct error *err)
+static inline int stuck_error(const struct stage *stage, struct error *err)
 {
     const struct schedule *schedule = stage->schedule;
     bool receives = !stage->ran && stage->item < schedule->count;
@@ -232,7 +242,7 @@ static int stuck_error(const struct stage *stage, struct error *err)
                           : "waits for ever for its send; the stage that receives must come to it first");
 }
 
-static int replay_run(struct replay *r, struct error *err)
+static inline int replay_run(struct replay *r, struct error *err)
 {
     for (bool moved = true; moved;) {
         moved = false;
@@ -252,21 +262,21 @@ static int replay_run(struct replay *r, struct error *err)
 /* Marks of a pair, in a bit set. */
 enum { DONE_FORWARD = 1, DONE_INPUT = 2, DONE_WEIGHT = 4, DONE_ALL = 7 };
 
-static unsigned marks_of(enum schedule_work work)
+static inline unsigned marks_of(enum schedule_work work)
 {
     static const unsigned marks[] = {DONE_FORWARD, DONE_INPUT | DONE_WEIGHT, DONE_INPUT, DONE_WEIGHT};
     return marks[work];
 }
 
 /* What an item of the same pair must have done before. */
-static unsigned marks_before(enum schedule_work work)
+static inline unsigned marks_before(enum schedule_work work)
 {
     static const unsigned marks[] = {0, DONE_FORWARD, DONE_FORWARD, DONE_FORWARD | DONE_INPUT};
     return marks[work];
 }
 
 /* With one stage the neighbouring chunks are its own, and no message makes one wait for the other. */
-static bool neighbour_done(const struct schedule *schedule, const unsigned char *done,
+static inline bool neighbour_done(const struct schedule *schedule, const unsigned char *done,
                            const struct schedule_item *item)
 {
     const struct schedule_shape *shape = &schedule->shape;
@@ -278,7 +288,7 @@ static bool neighbour_done(const struct schedule *schedule, const unsigned char 
     return item->chunk == shape->virtual_stages - 1 || (done[pair + shape->micro_batches] & DONE_INPUT);
 }
 
-static int check_item(const struct schedule *schedule, int k, unsigned char *done, struct error *err)
+static inline int check_item(const struct schedule *schedule, int k, unsigned char *done, struct error *err)
 {
     const struct schedule_item *item = &schedule->items[k];
     const struct schedule_shape *shape = &schedule->shape;
@@ -296,7 +306,7 @@ static int check_item(const struct schedule *schedule, int k, unsigned char *don
 }
 
 /* Each item of one stage exactly once, in an order that the stage itself can keep. */
-static int check_stage(const struct schedule *schedule, struct error *err)
+static inline int check_stage(const struct schedule *schedule, struct error *err)
 {
     int64_t micro_batches = schedule->shape.micro_batches,
             pairs = micro_batches * schedule->shape.virtual_stages;
@@ -315,7 +325,7 @@ static int check_stage(const struct schedule *schedule, struct error *err)
     return status;
 }
 
-static int check_pipeline(const struct schedule *const *schedules, struct error *err)
+static inline int check_pipeline(const struct schedule *const *schedules, struct error *err)
 {
     const struct schedule_shape *first = &schedules[0]->shape;
     for (int64_t i = 0; i < first->pp; i++) {
@@ -331,3 +341,5 @@ static int check_pipeline(const struct schedule *const *schedules, struct error 
     }
     return 0;
 }
+
+#endif
