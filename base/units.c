@@ -164,6 +164,11 @@ const char *units_format_seconds(double seconds, char *out)
     return out;
 }
 
+const char *units_plural(int64_t count, const char *one, const char *many)
+{
+    return count == 1 ? one : many;
+}
+
 const char *units_format_count(int64_t count, char *out)
 {
     char digits[UNITS_TEXT];

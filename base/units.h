@@ -21,6 +21,8 @@ const char *units_format_bytes(int64_t bytes, char *out);
 void units_format_bytes_pair(int64_t part, int64_t whole, char *part_out, char *whole_out);
 /* "18.4 ms", "3.21 s", "2 h 05 min". */
 const char *units_format_seconds(double seconds, char *out);
+/* One of two words, by the count before it: "1 micro-batch", "2 micro-batches". */
+const char *units_plural(int64_t count, const char *one, const char *many);
 /* "124,439,808". */
 const char *units_format_count(int64_t count, char *out);
 /* "212 GFLOP/s" from a rate per second and its unit ("FLOP/s", "tokens/s", "B/s"): powers of 1000. */

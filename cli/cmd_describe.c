@@ -56,6 +56,9 @@ static int print_presets(struct error *err)
         const struct model *model = presets_find(*name);
         const char *hub = presets_hub_name(*name);
         units_format_rate((double)model_parameters(model), "", count);
+        char *billions = strchr(count, 'G');
+        if (billions)
+            *billions = 'B';
         text_printf(&list, "%-17s %7s%s%s\n", *name, count, hub ? "   " : "", hub ? hub : "");
     }
     int status = fputs(list.data, stdout) < 0 ? error_set(err, "cannot write to stdout") : 0;

@@ -219,6 +219,7 @@ static int explain(struct plan_answer *a, bool found, struct error *err)
 {
     if (!found)
         return ways_out_refusal(&a->request, &a->result, &a->refusal, err);
+    remarks_find(&a->request, &a->result, &a->remarks);
     return try_quarter(a, err) || families_explain(&a->request, &a->result, err) ||
                    ways_out_faster(&a->request, &a->result, &a->unlocks, err)
                ? -1
@@ -277,6 +278,7 @@ static int run(int argc, char **argv, struct error *err)
     free(a.sets);
     text_free(&a.unlocks);
     text_free(&a.refusal);
+    remarks_clear(&a.remarks);
     speed_close(&a.speed);
     return status;
 }

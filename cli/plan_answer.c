@@ -119,6 +119,16 @@ static void add_plan_facts(const struct plan_answer *a, json_t *out)
     json_object_set_new(out, "quarter_network_step_seconds", json_real(a->quarter_s));
 }
 
+static json_t *remarks_to_json(const struct remarks *remarks)
+{
+    const struct text *texts[] = {&remarks->batch, &remarks->bubble, &remarks->precision, &remarks->network};
+    json_t *out = json_array();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i]->length)
+            json_array_append_new(out, json_string(texts[i]->data));
+    return out;
+}
+
 json_t *plan_answer_json(const struct plan_answer *a)
 {
     const struct search_result *r = &a->result;
@@ -129,6 +139,7 @@ json_t *plan_answer_json(const struct plan_answer *a)
     json_object_set_new(out, "search_seconds", json_real(r->search_seconds));
     if (a->pipeline)
         add_plan_facts(a, out);
+    json_object_set_new(out, "remarks", remarks_to_json(&a->remarks));
     if (a->unlocks.data)
         json_object_set_new(out, "unlocks", json_string(a->unlocks.data));
     json_object_set_new(out, "alternatives", rows_to_json(r->alternatives, r->alternative_count));
@@ -445,6 +456,21 @@ static void add_network(struct report *report, const struct plan_answer *a)
                     units_format_seconds(a->quarter_s, time), ratio);
 }
 
+/* What was asked, as a reader may want to ask it again. */
+static void add_remarks(struct report *report, const struct remarks *remarks)
+{
+    const struct {
+        const char *name;
+        const struct text *text;
+    } list[] = {{"batch", &remarks->batch},
+                {"bubble", &remarks->bubble},
+                {"precision", &remarks->precision},
+                {"net=", &remarks->network}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].text->length)
+            report_fact(report, list[i].name, "%s", list[i].text->data);
+}
+
 static void add_search(struct report *report, const struct search_result *r)
 {
     char took[UNITS_TEXT], count[UNITS_TEXT];
@@ -471,6 +497,7 @@ static void add_facts(struct report *report, struct arena *arena, const struct p
     print_idle(a, &idle);
     if (idle.length)
         report_fact(report, "idle", "%s", idle.data);
+    add_remarks(report, &a->remarks);
     add_rates(report, a);
     add_network(report, a);
     add_search(report, &a->result);

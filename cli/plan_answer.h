@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/speed.h"
 #include "model/plan.h"
+#include "planner/remarks.h"
 #include "planner/search_for.h"
 
 struct plan_answer {
@@ -22,6 +23,7 @@ struct plan_answer {
     const struct rank_device **devices; /* of each of its stages */
     double quarter_s; /* of a step, were the network a quarter as fast; 0: the plan needs none */
     struct text unlocks, refusal;
+    struct remarks remarks;
 };
 
 /* Of an answer with a plan. */

@@ -54,8 +54,6 @@ double cluster_usual_net(const struct rank_device *device, int64_t ranks_per_nod
 
 /* Those that cluster_read() knows, NULL-terminated. */
 const char *const *cluster_presets(void);
-/* NULL-terminated. */
-const char *const *cluster_presets(void);
 
 /* Messages name the piece that is wrong; unknown devices and presets name the nearest. */
 int cluster_read(const char *spec, struct cluster *out, struct error *err);

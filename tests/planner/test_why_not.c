@@ -41,6 +41,7 @@ static const struct {
     {"llama3-8b", "1x8:a100-80g+1x8:h100-80g", 32, 64},
     {"gpt2-774m", "2x4:l40s", 36, 64},
     {"llama3-8b", "4x8:h100-80g,net=100Gb/s", 32, 256},
+    {"llama3-8b", "1x8:a100-40g", 32, 64},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
