@@ -64,7 +64,7 @@ static bool is_even(const int64_t *layers, int64_t chunks)
     return true;
 }
 
-/* "Et*3|t*4|t*2L": the embedding, layers, stages and the loss. Equal stages follow each other as "(t*2|)*14". */
+/* "Et*3|t*4|t*2L": the embedding, layers, stages and the loss. Chunks that are alike and follow each other are "(t*2|)*14". */
 static void add_uneven(const int64_t *layers, int64_t chunks, struct text *out)
 {
     text_add(out, "    --pipeline-model-parallel-layout 'E");
@@ -73,8 +73,9 @@ static void add_uneven(const int64_t *layers, int64_t chunks, struct text *out)
             next++;
         bool last = next == chunks, several = !last && next > c + 1;
         text_add(out, several ? "(" : "");
-        if (layers[c])
-            text_printf(out, "t*%" PRId64, layers[c]);
+        text_add(out, layers[c] ? "t" : "");
+        if (layers[c] > 1)
+            text_printf(out, "*%" PRId64, layers[c]);
         text_add(out, last ? "" : "|");
         if (several)
             text_printf(out, ")*%" PRId64, next - c);

@@ -122,6 +122,33 @@ TEST(export_megatron_uneven,
     release(&result);
 }
 
+/* 32 layers in 34 chunks. */
+static struct plan bare_llama(void)
+{
+    int64_t layers[34] = {0};
+    struct plan plan = make_plan(
+        "llama3-8b", (struct layout){.pp = 2, .virtual_stages = 17, .micro_batch = 1, .global_batch = 4},
+        "none");
+    for (int i = 1; i < 33; i++)
+        layers[i] = 1;
+    set_chunk_layers(&plan, layers);
+    return plan;
+}
+
+TEST(export_bare_ends, "an embedding and a head alone are chunks of their own in both systems")
+{
+    struct plan plan = bare_llama();
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(result.body.data, "--pipeline-model-parallel-layout 'E|(t|)*32L'");
+    check_script(&result.body);
+    release(&result);
+    plan = bare_llama();
+    result = export_as(EXPORT_TORCHTITAN, &plan);
+    ASSERT_HAS(result.body.data, "[\"tok_embeddings\"],\n    [\"layers.0\"],\n");
+    ASSERT_HAS(result.body.data, "[\"layers.31\"],\n    [\"norm\", \"output\"],\n]");
+    release(&result);
+}
+
 TEST(export_megatron_modules, "sets of tensors that are modules are said exactly")
 {
     struct plan plan = interleaved_gpt2("norm1+norm2+up+gelu");

@@ -203,6 +203,39 @@ TEST(search_explains,
     search_clear(&result);
 }
 
+/* Its seconds on 16,384 cards, and how many layers the first chunk and the last have. */
+static double plan_large(int64_t layers, int64_t ends[2])
+{
+    struct error err = {0};
+    struct search_result result;
+    struct problem p = {.model = sample_model("llama3-405b", layers)};
+    ASSERT_OK(cluster_read("2048x8:h100-80g,net=3200Gb/s", &p.cluster, &err));
+    machine_speed_for_cluster(&p.cluster, PRECISION_BF16, 1, &p.speeds[0]);
+    struct search_request request = {.model = &p.model,
+                                     .cluster = &p.cluster,
+                                     .speeds = p.speeds,
+                                     .global_batch = 2048,
+                                     .seq_len = 8192,
+                                     .precision = PRECISION_BF16};
+    ASSERT_OK(search_run(&request, &result, &err));
+    ASSERT(result.alternative_count > 0);
+    const struct search_row *row = &result.alternatives[0];
+    ends[0] = row->chunk_layers[0];
+    ends[1] = row->chunk_layers[layout_chunks(&row->layout) - 1];
+    double step_s = row->time.total;
+    search_clear(&result);
+    return step_s;
+}
+
+TEST(search_bare_ends,
+     "126 layers take no longer than 128: the embedding and the head are chunks of their own")
+{
+    int64_t ends[2];
+    double more_s = plan_large(128, ends);
+    ASSERT(plan_large(126, ends) <= more_s);
+    ASSERT(ends[0] == 0 && ends[1] == 0);
+}
+
 TEST(search_builds_little,
      "what is slower than the plan is told without being built, and a shared memory changes nothing")
 {
