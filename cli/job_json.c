@@ -53,8 +53,8 @@ static json_t *edits_to_json(const struct training_job *job, const struct job_ed
     for (int i = 0; i < edits->count; i++) {
         const struct job_edit *e = &edits->list[i];
         const struct fact *now = job_changes_given(job, e);
-        json_array_append_new(out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "place", places[e->place],
-                                             "file", jsonfile_string(e->file), "name",
+        json_array_append_new(out, json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "place", places[e->place],
+                                             "words", e->words, "file", jsonfile_string(e->file), "name",
                                              jsonfile_string(e->name), "value", jsonfile_string(e->value),
                                              "now", jsonfile_string(now ? now->value : NULL), "from",
                                              jsonfile_string(now ? now->origin : NULL)));

@@ -79,7 +79,8 @@ static void add_edit(struct proposals *p, struct job_change *change, struct job_
 void changes_key(struct proposals *p, struct job_change *change, const char *file, const char *name,
                  const char *value)
 {
-    add_edit(p, change, (struct job_edit){JOB_EDIT_FILE, file, name, value});
+    add_edit(p, change,
+             (struct job_edit){.place = JOB_EDIT_FILE, .file = file, .name = name, .value = value});
 }
 
 void changes_option(struct proposals *p, struct job_change *change, const char *name, const char *value)
@@ -88,7 +89,13 @@ void changes_option(struct proposals *p, struct job_change *change, const char *
     if (file)
         changes_key(p, change, file, name + strspn(name, "-"), *value ? value : "true");
     else
-        add_edit(p, change, (struct job_edit){JOB_EDIT_OPTION, NULL, name, value});
+        add_edit(p, change, (struct job_edit){.place = JOB_EDIT_OPTION, .name = name, .value = value});
+}
+
+void changes_words(struct proposals *p, struct job_change *change, const char *name, const char *words)
+{
+    add_edit(p, change,
+             (struct job_edit){.place = JOB_EDIT_OPTION, .name = name, .value = words, .words = true});
 }
 
 void changes_count(struct proposals *p, struct job_change *change, const char *name, int64_t value)
@@ -101,7 +108,7 @@ void changes_count(struct proposals *p, struct job_change *change, const char *n
 void changes_drop(struct proposals *p, struct job_change *change, const char *name)
 {
     if (changes_read(p->job, name))
-        add_edit(p, change, (struct job_edit){JOB_EDIT_OPTION, NULL, name, NULL});
+        add_edit(p, change, (struct job_edit){.place = JOB_EDIT_OPTION, .name = name});
 }
 
 int64_t changes_smaller(int64_t micro_batch, int64_t than)
@@ -146,10 +153,11 @@ static void propose_allocator(struct proposals *p)
         return;
     struct job_change *change = changes_propose(p, JOB_CHANGE_ALLOCATOR, "expandable segments");
     add_edit(p, change,
-             (struct job_edit){JOB_EDIT_ENVIRONMENT, NULL, "PYTORCH_CUDA_ALLOC_CONF",
-                               now && *now
-                                   ? arena_printf(p->job->facts.arena, "%s,expandable_segments:True", now)
-                                   : "expandable_segments:True"});
+             (struct job_edit){
+                 .place = JOB_EDIT_ENVIRONMENT,
+                 .name = "PYTORCH_CUDA_ALLOC_CONF",
+                 .value = now && *now ? arena_printf(p->job->facts.arena, "%s,expandable_segments:True", now)
+                                      : "expandable_segments:True"});
 }
 
 /* Sizes that make a job, so that products of two of them are numbers. */

@@ -22,6 +22,8 @@ bool changes_splits_heads(const struct training_job *job, int64_t tp);
 bool changes_splits_sequence(const struct training_job *job, int64_t cp);
 /* An option of the program; of a launch whose options are a JSON file, that file's key. `value` as in struct job_edit. */
 void changes_option(struct proposals *p, struct job_change *change, const char *name, const char *value);
+/* One whose value is several words, with blanks between them. */
+void changes_words(struct proposals *p, struct job_change *change, const char *name, const char *words);
 void changes_count(struct proposals *p, struct job_change *change, const char *name, int64_t value);
 /* Leaves it out where it was given. */
 void changes_drop(struct proposals *p, struct job_change *change, const char *name);

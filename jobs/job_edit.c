@@ -24,12 +24,32 @@ static bool is_edited(const struct job_edits *edits, const char *word)
     return false;
 }
 
+static int count_words(const struct job_edits *edits)
+{
+    int count = 0;
+    for (int i = 0; i < edits->count; i++) {
+        count += 2;
+        for (const char *c = edits->list[i].words ? edits->list[i].value : ""; *c; c++)
+            count += *c == ' ';
+    }
+    return count;
+}
+
+static void add_value(const struct job_edit *edit, struct words *out, struct arena *arena)
+{
+    const char *at = edit->value;
+    for (int length; edit->words && (length = (int)strcspn(at, " ")) < (int)strlen(at); at += length + 1)
+        out->list[out->count++] = (struct word){.text = arena_printf(arena, "%.*s", length, at)};
+    if (*at)
+        out->list[out->count++] = (struct word){.text = at};
+}
+
 void job_edit_words(const struct job_edits *edits, struct words *arguments, struct arena *arena)
 {
     struct words kept = {0};
     if (!edits->count)
         return;
-    kept.list = arena_array(arena, (size_t)(arguments->count + 2 * edits->count), sizeof *kept.list);
+    kept.list = arena_array(arena, (size_t)(arguments->count + count_words(edits)), sizeof *kept.list);
     for (int i = 0; i < arguments->count; i++) {
         const struct word *word = &arguments->list[i];
         if (!is_edited(edits, word->text)) {
@@ -44,8 +64,7 @@ void job_edit_words(const struct job_edits *edits, struct words *arguments, stru
         if (edit->place != JOB_EDIT_OPTION || !edit->value)
             continue;
         kept.list[kept.count++] = (struct word){.text = edit->name};
-        if (*edit->value)
-            kept.list[kept.count++] = (struct word){.text = edit->value};
+        add_value(edit, &kept, arena);
     }
     *arguments = kept;
 }

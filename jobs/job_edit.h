@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "jobs/word.h"
 
+#include <stdbool.h>
+
 enum job_edit_place { JOB_EDIT_OPTION, JOB_EDIT_FILE, JOB_EDIT_ENVIRONMENT };
 
 struct job_edit {
@@ -14,6 +16,7 @@ struct job_edit {
     const char *file;  /* as the launch names it; of JOB_EDIT_FILE only */
     const char *name;  /* "--micro-batch-size"; "zero_optimization.stage" of a JSON file; of a YAML file its last part */
     const char *value; /* NULL: it is left out; "": the option is given without one */
+    bool words;        /* an option's value is several words, with blanks between them, and not one */
 };
 
 struct job_edits {

@@ -170,11 +170,12 @@ static void set_recompute(const struct training_job *job, struct workload *w)
 {
     static const enum workload_recompute policies[] = {
         [JOB_RECOMPUTE_NONE] = WORKLOAD_KEEPS_ALL,
-        [JOB_RECOMPUTE_SELECTIVE] = WORKLOAD_CORE,
+        [JOB_RECOMPUTE_SELECTIVE] = WORKLOAD_MODULES,
         [JOB_RECOMPUTE_FULL] = WORKLOAD_FULL,
     };
     const struct job_recompute_choice *r = &job->recompute;
     w->recompute = policies[r->granularity];
+    w->modules = r->made_again;
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_BLOCK)
         w->remade_layers = r->layers;
 }

@@ -49,16 +49,6 @@ static void set_attention(const struct training_job *job, struct workload *w)
     w->first_flash = job_was_given(job, "--use-flash-attn-v1");
 }
 
-/* That of experts alone is the other part of --recompute-granularity selective. */
-static void set_recompute(const struct training_job *job, struct workload *w)
-{
-    const struct job_recompute_choice *r = &job->recompute;
-    bool selective = r->granularity == JOB_RECOMPUTE_SELECTIVE;
-    bool experts = (selective && job_says(r->modules, "moe")) || r->experts;
-    if (experts && r->granularity != JOB_RECOMPUTE_FULL)
-        w->recompute = job_says(r->modules, "layernorm") ? WORKLOAD_EXPERTS_AND_NORMS : WORKLOAD_EXPERTS;
-}
-
 /* "fp32", "bf16", "float16", "fp8" */
 static int bytes_of(const char *type)
 {
@@ -83,7 +73,6 @@ static void set_workload_of_both(const struct training_job *job, struct workload
     const struct job_kernels *k = &job->kernels;
     bool buckets = w->sharding == WORKLOAD_REPLICATED || w->sharding == WORKLOAD_DISTRIBUTED_OPTIMIZER;
     set_attention(job, w);
-    set_recompute(job, w);
     set_states(job, w);
     w->bias_apart = !k->bias_gelu_fusion;
     if (buckets)
@@ -109,9 +98,8 @@ static const char *foreign_recompute(const struct training_job *job, const struc
         return NULL;
     if (r->granularity == JOB_RECOMPUTE_FULL && r->method == JOB_METHOD_UNIFORM && r->layers > 1)
         return "recomputation in chunks of several layers";
-    if (r->granularity == JOB_RECOMPUTE_SELECTIVE && r->modules && !job_says(r->modules, "core_attn") &&
-        !job_says(r->modules, "moe"))
-        return "recomputation of chosen modules other than attention and experts";
+    if (r->unruled)
+        return arena_printf(job->facts.arena, "recomputation of %s (--recompute-modules)", r->unruled);
     return r->partitioned && w->tp > 1 ? "kept inputs that are split over tensor-parallel ranks" : NULL;
 }
 

@@ -17,4 +17,10 @@ void megatron_changes(struct proposals *p, bool larger);
  * What the framework itself refuses is an error that names the option with its value. */
 int megatron_stages(struct training_job *job, struct error *err);
 
+/* What --recompute-granularity selective makes again: fills recompute.made_again, and recompute.unruled with the name of a module
+ * that no rule is about. What the framework itself refuses is an error. */
+int megatron_modules(struct training_job *job, struct error *err);
+/* Their names, blanks between. */
+const char *megatron_modules_list(unsigned modules, struct arena *arena);
+
 #endif

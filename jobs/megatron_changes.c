@@ -65,16 +65,73 @@ static void set_recomputation(struct proposals *p, struct job_change *change, st
         const struct fact *now = changes_read(p->job, options[i].name);
         if (!options[i].value)
             changes_drop(p, change, options[i].name);
+        else if (options[i].value == wanted.modules)
+            changes_words(p, change, options[i].name, options[i].value);
         else if (!now || strcmp(now->value, options[i].value))
             changes_option(p, change, options[i].name, options[i].value);
     }
 }
 
-static void propose_selective(struct proposals *p, bool experts)
+static bool keeps_scores(const struct training_job *job)
 {
-    set_recomputation(
-        p, changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s made again", experts ? "experts" : "attention"),
-        (struct wanted){.granularity = "selective", .modules = experts ? "moe" : NULL});
+    const struct job_kernels *k = &job->kernels;
+    return k->attention == JOB_EAGER || (k->attention == JOB_ATTENTION_DEFAULT && !k->transformer_engine);
+}
+
+/* Modules by which layers of this job keep less: fused attention has nothing to make again, and norms are apart only where
+ * Transformer Engine does not join them to products. */
+static unsigned useful_modules(const struct training_job *job)
+{
+    const struct job_experts *e = &job->model.experts;
+    bool dense = !e->count || e->dense_layers, latent = job->switches.latent;
+    return (keeps_scores(job) ? WORKLOAD_CORE_ATTN : 0) | (dense ? WORKLOAD_MLP : 0) |
+           (!job->kernels.transformer_engine || e->count || latent ? WORKLOAD_LAYERNORM : 0) |
+           (e->count ? WORKLOAD_MOE : 0) | (e->count && job->kernels.grouped_gemm ? WORKLOAD_MOE_ACT : 0) |
+           (latent ? WORKLOAD_MLA_UP_PROJ : 0);
+}
+
+/* With their names as they are spoken of, in the order in which they are tried. */
+static const struct {
+    unsigned modules;
+    const char *name;
+} choices[] = {
+    {WORKLOAD_CORE_ATTN, "attention"},
+    {WORKLOAD_LAYERNORM, "norms"},
+    {WORKLOAD_MOE_ACT, "activations of experts"},
+    {WORKLOAD_MLA_UP_PROJ, "queries, keys and values"},
+    {WORKLOAD_MLP, "feed-forwards"},
+    {WORKLOAD_CORE_ATTN | WORKLOAD_MLP, "attention and feed-forwards"},
+    {WORKLOAD_MOE, "experts"},
+    {WORKLOAD_MOE | WORKLOAD_LAYERNORM, "experts and norms"},
+};
+
+/* `with`: what is made again besides. */
+static void propose_modules(struct proposals *p, unsigned with)
+{
+    unsigned useful = useful_modules(p->job);
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        unsigned all = with | choices[i].modules;
+        if ((choices[i].modules & useful) == choices[i].modules && all != with)
+            set_recomputation(p,
+                              changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s made again%s", choices[i].name,
+                                              with ? " too" : ""),
+                              (struct wanted){.granularity = "selective",
+                                              .modules = megatron_modules_list(all, p->job->facts.arena)});
+    }
+}
+
+/* Each module that is made again, kept instead. */
+static void propose_fewer_modules(struct proposals *p)
+{
+    unsigned now = p->job->recompute.made_again;
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        unsigned rest = now & ~choices[i].modules;
+        if ((now & choices[i].modules) == choices[i].modules && rest)
+            set_recomputation(p,
+                              changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s not made again", choices[i].name),
+                              (struct wanted){.granularity = "selective",
+                                              .modules = megatron_modules_list(rest, p->job->facts.arena)});
+    }
 }
 
 static void propose_full(struct proposals *p)
@@ -123,10 +180,8 @@ static void propose_blocks(struct proposals *p, bool fewer)
 static void more_recomputation(struct proposals *p)
 {
     const struct job_recompute_choice *r = &p->job->recompute;
-    if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_NONE)
-        propose_selective(p, false);
-    if (!is_fork(p) && r->granularity != JOB_RECOMPUTE_FULL && p->job->model.experts.count)
-        propose_selective(p, true);
+    if (!is_fork(p) && r->granularity != JOB_RECOMPUTE_FULL)
+        propose_modules(p, r->made_again);
     propose_blocks(p, false);
     if (r->granularity != JOB_RECOMPUTE_FULL || r->method == JOB_METHOD_BLOCK)
         propose_full(p);
@@ -136,7 +191,9 @@ static void less_recomputation(struct proposals *p)
 {
     const struct job_recompute_choice *r = &p->job->recompute;
     if (!is_fork(p) && r->granularity == JOB_RECOMPUTE_FULL)
-        propose_selective(p, false);
+        propose_modules(p, 0);
+    else if (!is_fork(p))
+        propose_fewer_modules(p);
     propose_blocks(p, true);
     if (r->granularity != JOB_RECOMPUTE_NONE)
         propose_none(p);
@@ -227,14 +284,11 @@ static void offload_less(struct proposals *p)
 
 static void fuse(struct proposals *p)
 {
-    const struct job_kernels *k = &p->job->kernels;
-    bool scores =
-        k->attention == JOB_EAGER || (k->attention == JOB_ATTENTION_DEFAULT && !k->transformer_engine);
-    if (!scores || p->job->model.kind == JOB_ENCODER)
+    if (!keeps_scores(p->job) || p->job->model.kind == JOB_ENCODER)
         return;
     struct job_change *change =
         changes_propose(p, JOB_CHANGE_KERNELS, "fused attention, which keeps no scores");
-    if (k->transformer_engine)
+    if (p->job->kernels.transformer_engine)
         changes_option(p, change, "--attention-backend", "flash");
     else
         changes_option(p, change, "--use-flash-attn", "");

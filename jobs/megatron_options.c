@@ -497,6 +497,8 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     read_sharding(job);
     read_recomputation(job);
     read_kernels(job);
+    if (megatron_modules(job, err))
+        return -1;
     if (read_model(job, err) || job_split_ranks(job, err) || read_instances(job, err) ||
         megatron_stages(job, err))
         return -1;

@@ -92,6 +92,8 @@ struct job_recompute_choice {
     int method;      /* enum job_method */
     int64_t layers;  /* of a chunk (uniform, block), or every so many-th */
     const char *modules;
+    unsigned made_again; /* enum workload_module: what those are */
+    const char *unruled; /* the first of them that no rule is about; NULL: there is none */
     bool partitioned; /* kept inputs are split over tensor-parallel ranks */
     bool on_cpu;
     bool experts; /* the layer of experts is made again */

@@ -20,6 +20,7 @@ enum decision {
     STEP,
     STEP_IN_BACKWARD,
     RECOMPUTE,
+    MODULES,
     INPUTS_OFFLOADED,
     ATTENTION,
     NORM,
@@ -189,13 +190,13 @@ static const struct rule rules[] = {
     {"recompute", "per-op SAC", RECOMPUTE, WORKLOAD_EVERY_SECOND},
     {"recompute", "selective op", RECOMPUTE, WORKLOAD_EVERY_SECOND},
     {"recompute", "SAC of 2024-03", RECOMPUTE, WORKLOAD_EVERY_SECOND},
-    {"recompute", "attention core", RECOMPUTE, WORKLOAD_CORE},
-    {"recompute", "moe_act", RECOMPUTE, WORKLOAD_EXPERTS},
-    {"recompute", "layernorm", RECOMPUTE, WORKLOAD_EXPERTS_AND_NORMS},
+    {"recompute", "attention core", MODULES, WORKLOAD_CORE_ATTN},
+    {"recompute", "moe_act", MODULES, WORKLOAD_MOE_ACT},
+    {"recompute", "moe + layernorm", MODULES, WORKLOAD_MOE | WORKLOAD_LAYERNORM},
     {"recompute", "offload", INPUTS_OFFLOADED, 1},
-    {"recompute", "GELU recompute", RECOMPUTE, WORKLOAD_GELU},
+    {"recompute", "GELU recompute", MODULES, WORKLOAD_GELU},
     /* llm.c: what it compares with is -r 2, by the list of tensors. */
-    {"source", "pull request #676", RECOMPUTE, WORKLOAD_GELU_AND_NORMS},
+    {"source", "pull request #676", MODULES, WORKLOAD_GELU | WORKLOAD_NORM_RESULTS},
 
     {"flash_attention", "yes", ATTENTION, WORKLOAD_FLASH},
     {"flash_attention", "^no", ATTENTION, WORKLOAD_EAGER},
@@ -301,6 +302,10 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case RECOMPUTE:
         w->recompute = (enum workload_recompute)value;
+        break;
+    case MODULES:
+        w->recompute = WORKLOAD_MODULES;
+        w->modules = (unsigned)value;
         break;
     case INPUTS_OFFLOADED:
         w->inputs_offloaded = true;

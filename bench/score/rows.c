@@ -55,19 +55,20 @@ static int read_model(const struct csv *csv, int row, bool llama, struct workloa
     return 0;
 }
 
-static int read_recompute(const struct csv *csv, int row, enum workload_recompute *out, struct error *err)
+static int read_recompute(const struct csv *csv, int row, struct workload *w, struct error *err)
 {
     static const struct {
         const char *name;
         enum workload_recompute policy;
     } policies[] = {{"", WORKLOAD_KEEPS_ALL},
                     {"none", WORKLOAD_KEEPS_ALL},
-                    {"selective", WORKLOAD_CORE},
+                    {"selective", WORKLOAD_MODULES},
                     {"full", WORKLOAD_FULL}};
     const char *name = csv_text(csv, row, "recompute");
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         if (!strcmp(name, policies[i].name)) {
-            *out = policies[i].policy;
+            w->recompute = policies[i].policy;
+            w->modules = WORKLOAD_CORE_ATTN; /* where it is selective */
             return 0;
         }
     return csv_refuse(csv, row, "recompute", err, "it must be none, selective or full");
@@ -124,7 +125,7 @@ static int read_row(const struct csv *csv, int row, bool llama, struct verdict *
     *w = workload_default(WORKLOAD_MEGATRON_LEGACY, llama ? WORKLOAD_ZERO1 : WORKLOAD_REPLICATED);
     w->capacity_bytes = card_bytes;
     if (read_model(csv, row, llama, &w->model, err) || read_layout(csv, row, w, err) ||
-        read_recompute(csv, row, &w->recompute, err) || read_seconds(csv, row, w, &out->measured_s, err) ||
+        read_recompute(csv, row, w, err) || read_seconds(csv, row, w, &out->measured_s, err) ||
         csv_real(csv, row, "allocated_gb", &out->allocated_bytes, err))
         return -1;
     out->allocated_bytes *= 1e9;

@@ -236,7 +236,7 @@ static json_t *real_or_null(double value)
 static json_t *row_to_json(const struct verdict *v)
 {
     static const char *const recompute[] = {
-        [WORKLOAD_KEEPS_ALL] = "none", [WORKLOAD_CORE] = "selective", [WORKLOAD_FULL] = "full"};
+        [WORKLOAD_KEEPS_ALL] = "none", [WORKLOAD_MODULES] = "selective", [WORKLOAD_FULL] = "full"};
     const struct workload *w = &v->job;
     json_t *row = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:b}", "where", v->where, "problem",

@@ -10,10 +10,14 @@
 /* Which recomputation runs it again, and which models have it. */
 enum kernel_part {
     KERNELS_REST,
-    KERNELS_NORMS,
-    KERNELS_SCORES,    /* attention's, where scores are a tensor */
-    KERNELS_POSITIONS, /* rotations; of models that learn none */
-    KERNELS_EXPERTS,
+    KERNELS_NORM_1,
+    KERNELS_NORM_2,
+    KERNELS_SCORES,     /* attention's, where scores are a tensor */
+    KERNELS_POSITIONS,  /* rotations; of models that learn none */
+    KERNELS_ACTIVATION, /* of a dense feed-forward */
+    KERNELS_EXPERTS,    /* routes, and what is sent */
+    KERNELS_EXPERT_GATE,
+    KERNELS_SHARED,
 };
 
 struct kernel_cost {

@@ -4,279 +4,286 @@
 
 #define PAPER    "Korthikanti et al. 2022, section 4.1"
 #define HOOKS    "saved-tensor hooks (tests/torch/compare_saved.py)"
-#define EVERY    (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS | KEEP_GELU | KEEP_GELU_NORMS)
-#define WRITTEN  (KEEP_CORE | KEEP_EXPERTS | KEEP_NORMS) /* what activations make, likewise */
 #define ACT2FN   "transformers activations.py"
 #define FAMILIES "saved-tensor hooks on transformers 4.57.6 (tests/torch/compare_families.py)"
-#define NORM                                                                                                 \
-    (KEEP_CORE | KEEP_EXPERTS | KEEP_GELU) /* what norms make is not kept where norms are made again */
 
-/* name, element, width, split, conditions, life, kept by, matrix, source. Columns read as in layer_rules.h. */
+/* name, element, width, split, conditions, life, parts, kept by, matrix, source. Columns read as in layer_rules.h. */
 const struct layer_rule layer_rules[] = {
     /* Before attention. */
-    {"layer input", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
-     EVERY | KEEP_SECOND | KEEP_FULL, MATRIX_NONE, PAPER ": the norm's input"},
+    {"layer input", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT, 0,
+     KEEP_SECOND | KEEP_FULL, MATRIX_NONE, PAPER ": the norm's input"},
     {"layer input", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
-     LIFE_LAYER, KEEP_SECOND | KEEP_FULL, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
-    {"layer input", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT,
-     EVERY | KEEP_SECOND | KEEP_FULL, MATRIX_QKV, HOOKS ": Linear's input"},
+     LIFE_LAYER, 0, KEEP_SECOND | KEEP_FULL, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"layer input", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, 0,
+     KEEP_SECOND | KEEP_FULL, MATRIX_QKV, HOOKS ": Linear's input"},
     {"norm 1, input in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
-     LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": pow(2) and the product"},
+     LIFE_KEPT, PART_NORM_1, 0, MATRIX_NONE, HOOKS ": pow(2) and the product"},
     {"norm 1, result in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
-     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE,
+     LIFE_NORM_WEIGHT, PART_NORM_1, 0, MATRIX_NONE,
      "aten/src/ATen/native/layer_norm.cpp, rms_norm: product with the weight"},
     {"norm 1, squares in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, HOOKS ": mean() before 2.0"},
+     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, PART_NORM_1, 0, MATRIX_NONE,
+     HOOKS ": mean() before 2.0"},
     {"norm 1, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
-     LIFE_NEXT, 0, MATRIX_NONE, HOOKS},
+     LIFE_NEXT, PART_NORM_1, 0, MATRIX_NONE, HOOKS},
     {"norm 1, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, HOOKS ": product with the weight"},
-    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_PRE_NORM, LIFE_KEPT, EVERY,
-     MATRIX_NONE, HOOKS ": native_layer_norm, rsqrt"},
-    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
-     MATRIX_NONE, "autocast: layer_norm runs in fp32"},
-    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_QKV,
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, PART_NORM_1, 0, MATRIX_NONE,
+     HOOKS ": product with the weight"},
+    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_PRE_NORM, LIFE_KEPT,
+     PART_STATISTICS_1, 0, MATRIX_NONE, HOOKS ": native_layer_norm, rsqrt"},
+    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, PART_NORM_1,
+     0, MATRIX_NONE, "autocast: layer_norm runs in fp32"},
+    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, PART_NORM_1, 0, MATRIX_QKV,
      PAPER ": input of Q, K and V"},
 
     {"norm 1, cast again", ELEMENT_COMPUTE, WIDTH_QKV_CASTS, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NOT_COMPILED,
-     LIFE_KEPT, NORM, MATRIX_NONE,
+     LIFE_KEPT, PART_NORM_1, 0, MATRIX_NONE,
      "aten/src/ATen/autocast_mode.cpp, cached_cast(): weights alone are cached, so each product casts its "
      "input"},
 
     /* Attention. */
-    {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "DeepSeek-V2, section 2.1: before and after its norm"},
-    {"compressed keys and values", ELEMENT_COMPUTE, WIDTH_LATENT_KV, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
-     MATRIX_NONE, "DeepSeek-V2, section 2.1"},
-    {"projected queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY, LIFE_THREE, KEEP_SECOND,
+    {"compressed queries", ELEMENT_COMPUTE, WIDTH_LATENT_Q, SPLIT_SEQUENCE, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
+     "DeepSeek-V2, section 2.1: their norm's input"},
+    {"compressed queries, normed", ELEMENT_COMPUTE, WIDTH_LATENT_Q_NORMED, SPLIT_SEQUENCE, 0, LIFE_KEPT,
+     PART_LATENT_NORMS, 0, MATRIX_NONE, "DeepSeek-V2, section 2.1: the product's input"},
+    {"compressed keys and values", ELEMENT_COMPUTE, WIDTH_LATENT_KV, SPLIT_SEQUENCE, 0, LIFE_KEPT, 0, 0,
+     MATRIX_NONE, "DeepSeek-V2, section 2.1: their norm's input, and keys with positions"},
+    {"compressed keys and values, normed", ELEMENT_COMPUTE, WIDTH_LATENT_KV_NORMED, SPLIT_SEQUENCE, 0,
+     LIFE_KEPT, PART_LATENT_NORMS, 0, MATRIX_NONE, "DeepSeek-V2, section 2.1: the product's input"},
+    {"projected queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY, LIFE_THREE, 0, KEEP_SECOND,
      MATRIX_NONE, HOOKS ": rotation keeps sines alone"},
-    {"rotated queries in fp32", ELEMENT_FP32, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY | IF_HALF, LIFE_TWO, 0,
+    {"rotated queries in fp32", ELEMENT_FP32, WIDTH_QUERIES, SPLIT_PARTS, IF_ROTARY | IF_HALF, LIFE_TWO, 0, 0,
      MATRIX_NONE, "apply_rotary_emb: computed in fp32"},
     {"queries and keys before their norm", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_FUSED,
-     LIFE_KEPT, EVERY, MATRIX_NONE, "the norm's input"},
+     LIFE_KEPT, 0, 0, MATRIX_NONE, "the norm's input"},
     {"queries and keys in fp32", ELEMENT_FP32, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_INPUT_NOT_SAVED, LIFE_KEPT,
-     EVERY, MATRIX_NONE, FAMILIES ": their norm's pow(2) and product"},
+     0, 0, MATRIX_NONE, FAMILIES ": their norm's pow(2) and product"},
     {"queries and keys, normed, in fp32", ELEMENT_FP32, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_COMPOSED,
-     LIFE_NORM_WEIGHT, EVERY, MATRIX_NONE, FAMILIES ": product with the weight"},
+     LIFE_NORM_WEIGHT, 0, 0, MATRIX_NONE, FAMILIES ": product with the weight"},
     {"queries and keys, normed", ELEMENT_COMPUTE, WIDTH_QUERIES_KEYS, SPLIT_PARTS, IF_NORM_WRITTEN,
-     LIFE_NORM_WEIGHT, EVERY, MATRIX_NONE, FAMILIES ": product with the weight"},
-    {"statistics of queries and keys", ELEMENT_FP32, WIDTH_HEADS_STATISTICS, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+     LIFE_NORM_WEIGHT, 0, 0, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"statistics of queries and keys", ELEMENT_FP32, WIDTH_HEADS_STATISTICS, SPLIT_PARTS, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, FAMILIES ": rsqrt"},
-    {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_TWO, 0, MATRIX_NONE,
-     HOOKS ": matmul copies what is transposed"},
-    {"queries", ELEMENT_SCORED, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"queries", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_TWO, PART_LATENT_UP, 0,
+     MATRIX_NONE, HOOKS ": matmul copies what is transposed"},
+    {"queries", ELEMENT_SCORED, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, PART_LATENT_UP, 0, MATRIX_NONE,
      PAPER ": Q of QK'"},
-    {"keys, before they are repeated", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, 0,
+    {"keys, before they are repeated", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, 0, 0,
      MATRIX_NONE, "repeat_kv"},
-    {"keys", ELEMENT_SCORED, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"keys", ELEMENT_SCORED, WIDTH_KEYS_USED, SPLIT_PARTS, 0, LIFE_KEPT, PART_LATENT_UP, 0, MATRIX_NONE,
      PAPER ": K of QK'"},
-    {"projected values", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, KEEP_SECOND,
+    {"projected values", ELEMENT_COMPUTE, WIDTH_KEYS, SPLIT_PARTS, IF_EXPANDED, LIFE_TWO, 0, KEEP_SECOND,
      MATRIX_NONE, "repeat_kv"},
-    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_EXPANDED, LIFE_KEPT, EVERY, MATRIX_NONE,
-     PAPER ": V"},
-    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_NOT_EXPANDED, LIFE_KEPT, EVERY | KEEP_SECOND,
-     MATRIX_NONE, PAPER ": V; the third product of a layer"},
-    {"queries and keys beside values", ELEMENT_COMPUTE, WIDTH_VIEWED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_EXPANDED, LIFE_KEPT, PART_LATENT_UP, 0,
+     MATRIX_NONE, PAPER ": V"},
+    {"values", ELEMENT_COMPUTE, WIDTH_KEYS_USED, SPLIT_PARTS, IF_NOT_EXPANDED, LIFE_KEPT, PART_LATENT_UP,
+     KEEP_SECOND, MATRIX_NONE, PAPER ": V; the third product of a layer"},
+    {"queries and keys beside values", ELEMENT_COMPUTE, WIDTH_VIEWED, SPLIT_PARTS, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, FAMILIES ": values are a view, so all that the joint product made stays"},
-    {"keys and values of all ranks", ELEMENT_COMPUTE, WIDTH_RING, SPLIT_PARTS, 0, LIFE_TWO, 0, MATRIX_NONE,
-     "Transformer Engine context_parallel.py: p2p_comm_buffers; PyTorch: an all-gather"},
-    {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, 0, MATRIX_NONE,
+    {"keys and values of all ranks", ELEMENT_COMPUTE, WIDTH_RING, SPLIT_PARTS, 0, LIFE_TWO, PART_CORE, 0,
+     MATRIX_NONE, "Transformer Engine context_parallel.py: p2p_comm_buffers; PyTorch: an all-gather"},
+    {"scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_NEXT, PART_CORE, 0, MATRIX_NONE,
      "bmm's result"},
-    {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
-     MATRIX_NONE, HOOKS ": division by a number keeps nothing"},
+    {"scaled scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, PART_CORE,
+     0, MATRIX_NONE, HOOKS ": division by a number keeps nothing"},
     {"tanh of scores", ELEMENT_COMPUTE, WIDTH_CAPPED_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_KEPT,
-     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, FAMILIES ": attn_logit_softcapping"},
-    {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_NEXT, 0,
-     MATRIX_NONE, "softmax in fp32: its cast"},
-    {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, 0,
-     MATRIX_NONE, HOOKS},
+     PART_CORE, 0, MATRIX_NONE, FAMILIES ": attn_logit_softcapping"},
+    {"scores in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_NEXT,
+     PART_CORE, 0, MATRIX_NONE, "softmax in fp32: its cast"},
+    {"masked scores", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_EAGER, LIFE_NEXT, PART_CORE,
+     0, MATRIX_NONE, HOOKS},
     {"softmax's input", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_SEPARATE | IF_SOFTMAX_INPUT,
-     LIFE_KEPT, EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
+     LIFE_KEPT, PART_CORE, 0, MATRIX_NONE,
      "derivatives.yaml before 1.11: _softmax_backward_data(grad, result, dim, self)"},
     {"softmax in fp32", ELEMENT_FP32, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES | IF_FP32_SOFTMAX, LIFE_KEPT,
-     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE,
-     HOOKS ": softmax keeps its result; autocast and dtype=float32"},
-    {"softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_KEPT,
-     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": softmax output"},
-    {"softmax mask", ELEMENT_BYTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT,
-     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": softmax dropout mask"},
-    {"dropped softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT,
-     EVERY & ~(unsigned)KEEP_CORE, MATRIX_NONE, PAPER ": dropout output"},
-    {"attention by heads", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_NEXT, 0,
+     PART_CORE, 0, MATRIX_NONE, HOOKS ": softmax keeps its result; autocast and dtype=float32"},
+    {"softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_SCORES, LIFE_KEPT, PART_CORE, 0, MATRIX_NONE,
+     PAPER ": softmax output"},
+    {"softmax mask", ELEMENT_BYTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT, PART_CORE, 0,
+     MATRIX_NONE, PAPER ": softmax dropout mask"},
+    {"dropped softmax", ELEMENT_COMPUTE, WIDTH_SCORES, SPLIT_PARTS, IF_CORE_DROPOUT, LIFE_KEPT, PART_CORE, 0,
+     MATRIX_NONE, PAPER ": dropout output"},
+    {"attention by heads", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, IF_SEPARATE, LIFE_NEXT, PART_CORE, 0,
      MATRIX_NONE, "bmm's result, before it is laid out by tokens"},
-    {"log-sum-exp", ELEMENT_FP32, WIDTH_HEADS, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, EVERY | KEEP_SECOND,
+    {"log-sum-exp", ELEMENT_FP32, WIDTH_HEADS, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, PART_CORE, KEEP_SECOND,
      MATRIX_NONE, "Dao et al. 2022, algorithm 2"},
-    {"padding of heads", ELEMENT_COMPUTE, WIDTH_PADDED, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "flash_attn_interface.py: q, k, v are padded, and the result is cut out of a padded one"},
-    {"attention", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, EVERY | KEEP_SECOND, MATRIX_PROJ,
+    {"padding of heads", ELEMENT_COMPUTE, WIDTH_PADDED, SPLIT_PARTS, IF_FLASH, LIFE_KEPT, PART_CORE, 0,
+     MATRIX_NONE, "flash_attn_interface.py: q, k, v are padded, and the result is cut out of a padded one"},
+    {"attention", ELEMENT_COMPUTE, WIDTH_QUERIES, SPLIT_PARTS, 0, LIFE_KEPT, 0, KEEP_SECOND, MATRIX_PROJ,
      PAPER ": input of the projection"},
-    {"attention in fp8", ELEMENT_BYTE, WIDTH_FP8_COPY, SPLIT_PARTS, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"attention in fp8", ELEMENT_BYTE, WIDTH_FP8_COPY, SPLIT_PARTS, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
      "Transformer Engine 2.20 module/linear.py: the projection's input, which attention keeps in 16 bits"},
-    {"attention, exchanged back", ELEMENT_COMPUTE, WIDTH_EXCHANGED, SPLIT_PARTS, 0, LIFE_KEPT, EVERY,
+    {"attention, exchanged back", ELEMENT_COMPUTE, WIDTH_EXCHANGED, SPLIT_PARTS, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, "DeepSpeed sequence/layer.py, DistributedAttention: the projection's input"},
-    {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
      "PEFT tuners/lora/layer.py: inputs of the second matrices"},
-    {"adapters' inputs in fp32", ELEMENT_FP32, WIDTH_ADAPTER_CASTS, SPLIT_NOT, 0, LIFE_KEPT, EVERY,
+    {"adapters' inputs in fp32", ELEMENT_FP32, WIDTH_ADAPTER_CASTS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, "PEFT 0.21.2 tuners/lora/layer.py, _cast_input_dtype(): adapters are in fp32"},
-    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, 0, MATRIX_NONE,
-     "Linear's result, a partial sum"},
-    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
+    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO,
+     RECALLS(PART_NORM_1 | PART_STATISTICS_1), 0, MATRIX_NONE, "Linear's result, a partial sum"},
+    {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, 0, MATRIX_NONE,
      "llm.c, train_gpt2.cu before 2024-06-30 (ba4e2c0): attproj"},
-    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, MATRIX_NONE,
+    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, 0, MATRIX_NONE,
      "llm.c, train_gpt2.cu before 2024-06-30 (ba4e2c0): fcproj"},
-    {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
+    {"projection, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO, 0,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
     {"projection, in fp32 for its norm", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_INPUT_NOT_SAVED,
-     LIFE_KEPT, NORM, MATRIX_NONE, FAMILIES ": post_attention_layernorm"},
+     LIFE_KEPT, 0, 0, MATRIX_NONE, FAMILIES ": post_attention_layernorm"},
     {"projection, normed, in fp32", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_COMPOSED,
-     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, FAMILIES ": product with the weight"},
-    {"projection, before its norm", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_FUSED, LIFE_KEPT,
-     EVERY, MATRIX_NONE, "as norm 1"},
-    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
+     LIFE_NORM_WEIGHT, 0, 0, MATRIX_NONE, FAMILIES ": product with the weight"},
+    {"projection, before its norm", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_FUSED, LIFE_KEPT, 0,
+     0, MATRIX_NONE, "as norm 1"},
+    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, "as norm 1"},
-    {"projection, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, MATRIX_NONE,
+    {"projection, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, 0, MATRIX_NONE,
      FAMILIES ": an addition keeps nothing"},
-    {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"attention mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, 0, 0, MATRIX_NONE,
      PAPER ": dropout mask"},
 
     /* Between. */
-    {"residual", ELEMENT_RESIDUAL, WIDTH_BETWEEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT,
-     EVERY, MATRIX_NONE, PAPER ": the norm's input"},
+    {"residual", ELEMENT_RESIDUAL, WIDTH_BETWEEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_FUSED, LIFE_KEPT, 0,
+     0, MATRIX_NONE, PAPER ": the norm's input"},
     {"residual", ELEMENT_RESIDUAL, WIDTH_BETWEEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
-     LIFE_LAYER, 0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
-    {"sum 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
+     LIFE_LAYER, 0, 0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"sum 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, 0, 0, MATRIX_NONE,
      HOOKS ": LayerNorm's input"},
-    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY,
-     MATRIX_NONE, HOOKS},
-    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER | IF_CAST, LIFE_LAYER, 0,
-     MATRIX_NONE, "autocast: layer_norm runs in fp32"},
-    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, NORM, MATRIX_UP,
+    {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT,
+     PART_STATISTICS_1, 0, MATRIX_NONE, HOOKS},
+    {"norm 1", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER | IF_CAST, LIFE_LAYER, PART_NORM_1,
+     0, MATRIX_NONE, "autocast: layer_norm runs in fp32"},
+    {"norm 1", ELEMENT_INPUT, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, PART_NORM_1, 0, MATRIX_UP,
      HOOKS ": Linear's input"},
     {"norm 2, input in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_INPUT_NOT_SAVED,
-     LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+     LIFE_KEPT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, result in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_COMPOSED,
-     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
+     LIFE_NORM_WEIGHT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, squares in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+     IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
-     LIFE_NEXT, 0, MATRIX_NONE, "as norm 1"},
+     LIFE_NEXT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_SECOND, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, "as norm 1"},
-    {"statistics of norm 2", ELEMENT_FP32, WIDTH_SECOND_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
-     MATRIX_NONE, "as norm 1"},
-    {"norm 2", ELEMENT_RESIDUAL, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, 0,
-     MATRIX_NONE, "as norm 1"},
-    {"norm 2", ELEMENT_INPUT, WIDTH_SECOND, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, NORM, MATRIX_UP,
+     IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
+    {"statistics of norm 2", ELEMENT_FP32, WIDTH_SECOND_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT,
+     PART_STATISTICS_2, 0, MATRIX_NONE, "as norm 1"},
+    {"norm 2", ELEMENT_RESIDUAL, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_CAST, LIFE_NEXT, PART_NORM_2,
+     0, MATRIX_NONE, "as norm 1"},
+    {"norm 2", ELEMENT_INPUT, WIDTH_SECOND, SPLIT_INPUT, IF_PRE_NORM, LIFE_KEPT, PART_NORM_2, 0, MATRIX_UP,
      PAPER ": input of the first linear layer"},
 
     {"norm 2, cast again", ELEMENT_COMPUTE, WIDTH_UP_CASTS, SPLIT_SEQUENCE,
-     IF_PRE_NORM | IF_DENSE | IF_NOT_COMPILED, LIFE_KEPT, NORM, MATRIX_NONE, "as norm 1"},
+     IF_PRE_NORM | IF_DENSE | IF_NOT_COMPILED, LIFE_KEPT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
 
     /* The feed-forward, plain or gated. */
-    {"up, before its bias", ELEMENT_COMPUTE, WIDTH_BIASED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
-     MATRIX_NONE, "Megatron-LM mlp.py without bias_activation_fusion: intermediate_parallel + bias_parallel"},
-    {"GELU input", ELEMENT_COMPUTE, WIDTH_GELU_INPUT, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
-     EVERY | KEEP_SECOND, MATRIX_NONE,
+    {"up, before its bias", ELEMENT_COMPUTE, WIDTH_BIASED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP, 0, MATRIX_NONE,
+     "Megatron-LM mlp.py without bias_activation_fusion: intermediate_parallel + bias_parallel"},
+    {"GELU input", ELEMENT_COMPUTE, WIDTH_GELU_INPUT, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP,
+     KEEP_SECOND, MATRIX_NONE,
      PAPER "; with its bias apart (Megatron-LM fused_bias_gelu.py) or in it, one tensor"},
     {"activation's input", ELEMENT_COMPUTE, WIDTH_RESULT, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
-     KEEP_SECOND, MATRIX_NONE, HOOKS ": threshold keeps its result, which the second product keeps"},
+     PART_MLP, KEEP_SECOND, MATRIX_NONE,
+     HOOKS ": threshold keeps its result, which the second product keeps"},
     {"activation's input", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_WRITTEN,
-     KEEP_SECOND, MATRIX_NONE, HOOKS ": of gelu_python, products with numbers keep nothing"},
+     PART_MLP, KEEP_SECOND, MATRIX_NONE, HOOKS ": of gelu_python, products with numbers keep nothing"},
     {"activation's input", ELEMENT_COMPUTE, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN | IF_CAST,
-     LIFE_WRITTEN, KEEP_SECOND, MATRIX_NONE, "autocast: pow runs in fp32, and keeps the cast"},
-    {"half of the input", ELEMENT_COMPUTE, WIDTH_HALVED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": the last product's; " ACT2FN},
-    {"input of the cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
-     EVERY | KEEP_SECOND, MATRIX_NONE, HOOKS ": pow; " ACT2FN ", NewGELUActivation"},
-    {"cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
-     HOOKS ": a product with a number keeps nothing"},
-    {"scaled cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
-     HOOKS ": an addition keeps nothing"},
-    {"input with its cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
-     MATRIX_NONE, "as cube"},
-    {"tanh's input", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
-     HOOKS ": tanh keeps its result"},
-    {"tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
-     HOOKS ": tanh keeps its result"},
-    {"1 + tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": the last product's"},
-    {"GELU in fp32", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN | IF_CAST, LIFE_NEXT, 0,
-     MATRIX_NONE, "autocast: 16 bits times fp32"},
-    {"input, scaled", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": a product's; " ACT2FN ", FastGELUActivation"},
+     LIFE_WRITTEN, PART_MLP, KEEP_SECOND, MATRIX_NONE, "autocast: pow runs in fp32, and keeps the cast"},
+    {"half of the input", ELEMENT_COMPUTE, WIDTH_HALVED, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": the last product's; " ACT2FN},
+    {"input of the cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP,
+     KEEP_SECOND, MATRIX_NONE, HOOKS ": pow; " ACT2FN ", NewGELUActivation"},
+    {"cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, PART_MLP | PART_GELU,
+     0, MATRIX_NONE, HOOKS ": a product with a number keeps nothing"},
+    {"scaled cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"input with its cube", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, "as cube"},
+    {"tanh's input", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": tanh keeps its result"},
+    {"tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP | PART_GELU,
+     0, MATRIX_NONE, HOOKS ": tanh keeps its result"},
+    {"1 + tanh", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": the last product's"},
+    {"GELU in fp32", ELEMENT_RESIDUAL, WIDTH_NEW, SPLIT_PARTS, IF_DENSE | IF_PLAIN | IF_CAST, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, "autocast: 16 bits times fp32"},
+    {"input, scaled", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": a product's; " ACT2FN ", FastGELUActivation"},
     {"input, scaled for its square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
-     WRITTEN, MATRIX_NONE, HOOKS ": a product's"},
-    {"scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": a product's"},
+    {"scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": an addition keeps nothing"},
+    {"1 + scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": a product's"},
+    {"tanh's input", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": tanh keeps its result"},
+    {"tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP | PART_GELU,
+     0, MATRIX_NONE, HOOKS ": tanh keeps its result"},
+    {"1 + tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": the last product's"},
+    {"erf's input", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": erf; " ACT2FN ", _gelu_python()"},
+    {"erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, PART_MLP | PART_GELU, 0,
      MATRIX_NONE, HOOKS ": an addition keeps nothing"},
-    {"1 + scaled square", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": a product's"},
-    {"tanh's input", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
-     HOOKS ": tanh keeps its result"},
-    {"tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
-     HOOKS ": tanh keeps its result"},
-    {"1 + tanh", ELEMENT_COMPUTE, WIDTH_FAST, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": the last product's"},
-    {"erf's input", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": erf; " ACT2FN ", _gelu_python()"},
-    {"erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0, MATRIX_NONE,
-     HOOKS ": an addition keeps nothing"},
-    {"1 + erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_NONE,
-     HOOKS ": the last product's"},
-    {"sigmoid's input", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT, 0,
-     MATRIX_NONE, HOOKS ": sigmoid keeps its result"},
-    {"sigmoid", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN,
-     MATRIX_NONE, HOOKS ": sigmoid's and the product's; " ACT2FN ", QuickGELUActivation"},
+    {"1 + erf", ELEMENT_COMPUTE, WIDTH_ERF, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP | PART_GELU,
+     0, MATRIX_NONE, HOOKS ": the last product's"},
+    {"sigmoid's input", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_NEXT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE, HOOKS ": sigmoid keeps its result"},
+    {"sigmoid", ELEMENT_COMPUTE, WIDTH_QUICK, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT,
+     PART_MLP | PART_GELU, 0, MATRIX_NONE,
+     HOOKS ": sigmoid's and the product's; " ACT2FN ", QuickGELUActivation"},
     {"GELU, before it is clipped", ELEMENT_COMPUTE, WIDTH_CLIPPED, SPLIT_PARTS, IF_DENSE | IF_PLAIN,
-     LIFE_KEPT, WRITTEN, MATRIX_NONE, HOOKS ": clip keeps its input; " ACT2FN ", ClippedGELUActivation"},
-    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, WRITTEN, MATRIX_DOWN,
-     PAPER ": input of the second linear layer"},
-    {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY | KEEP_SECOND,
+     LIFE_KEPT, PART_MLP | PART_GELU, 0, MATRIX_NONE,
+     HOOKS ": clip keeps its input; " ACT2FN ", ClippedGELUActivation"},
+    {"GELU", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_PLAIN, LIFE_KEPT, PART_MLP | PART_GELU, 0,
+     MATRIX_DOWN, PAPER ": input of the second linear layer"},
+    {"gate", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, PART_MLP, KEEP_SECOND,
      MATRIX_NONE, HOOKS ": SiLU's input"},
-    {"SiLU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED | IF_GATE_WRITTEN, LIFE_KEPT, EVERY,
-     MATRIX_NONE, HOOKS ": input of the product"},
-    {"up", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"SiLU", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED | IF_GATE_WRITTEN, LIFE_KEPT,
+     PART_MLP, 0, MATRIX_NONE, HOOKS ": input of the product"},
+    {"up", ELEMENT_COMPUTE, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, PART_MLP, 0, MATRIX_NONE,
      HOOKS ": input of the product"},
-    {"gated", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, EVERY, MATRIX_DOWN,
+    {"gated", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, PART_MLP, 0, MATRIX_DOWN,
      HOOKS ": Linear's input"},
 
     /* Experts. */
-    {"routes", ELEMENT_FP32, WIDTH_ROUTES, SPLIT_SEQUENCE, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "Megatron-LM moe/router.py: probabilities in fp32"},
-    {"sent tokens", ELEMENT_INPUT, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY, MATRIX_NONE,
-     "Megatron-LM moe/token_dispatcher.py: permuted, then exchanged"},
-    {"experts' gate", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
+    {"routes", ELEMENT_FP32, WIDTH_ROUTES, SPLIT_SEQUENCE, IF_EXPERTS, LIFE_KEPT, PART_EXPERTS, 0,
+     MATRIX_NONE, "Megatron-LM moe/router.py: probabilities in fp32"},
+    {"sent tokens", ELEMENT_INPUT, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, PART_EXPERTS, 0,
+     MATRIX_NONE, "Megatron-LM moe/token_dispatcher.py: permuted, then exchanged"},
+    {"experts' gate", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, PART_EXPERTS, 0,
      MATRIX_NONE, "as gate"},
-    {"experts' up", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED, LIFE_KEPT, KEEP_CORE,
-     MATRIX_NONE, "as up"},
+    {"experts' up", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED, LIFE_KEPT,
+     PART_EXPERTS, 0, MATRIX_NONE, "as up"},
     {"experts' SiLU", ELEMENT_COMPUTE, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS | IF_GATED | IF_GATE_WRITTEN,
-     LIFE_KEPT, KEEP_CORE, MATRIX_NONE, "as SiLU"},
-    {"experts' gated", ELEMENT_INPUT, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, KEEP_CORE,
-     MATRIX_DOWN, "as gated"},
-    {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, 0, MATRIX_NONE,
+     LIFE_KEPT, PART_EXPERTS | PART_EXPERT_GATE, 0, MATRIX_NONE, "as SiLU"},
+    {"experts' gated", ELEMENT_INPUT, WIDTH_EXPERT, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS | PART_EXPERT_GATE, 0, MATRIX_DOWN, "as gated"},
+    {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, PART_EXPERTS, 0,
+     MATRIX_NONE,
      "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept"},
-    {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY,
-     MATRIX_NONE, "as gate and up"},
-    {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT, EVERY,
-     MATRIX_NONE, "as gated; counted with its SiLU"},
+    {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS | PART_SHARED, 0, MATRIX_NONE, "as gate and up"},
+    {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS | PART_SHARED, 0, MATRIX_NONE, "as gated; counted with its SiLU"},
 
     /* After it. */
-    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO, KEEP_SECOND, MATRIX_NONE,
+    {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO,
+     PART_MLP | PART_EXPERTS | RECALLS(PART_NORM_2 | PART_STATISTICS_2), KEEP_SECOND, MATRIX_NONE,
      "Linear's result, a partial sum; the seventh product of a layer"},
-    {"MLP's result, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO,
+    {"MLP's result, scattered", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_SCATTERED, LIFE_TWO, 0,
      KEEP_SECOND, MATRIX_NONE, "torchtitan's policy keeps what reduce_scatter_tensor makes"},
     {"MLP's result, in fp32 for its norm", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_INPUT_NOT_SAVED,
-     LIFE_KEPT, NORM, MATRIX_NONE, FAMILIES ": post_feedforward_layernorm"},
+     LIFE_KEPT, 0, 0, MATRIX_NONE, FAMILIES ": post_feedforward_layernorm"},
     {"MLP's result, normed, in fp32", ELEMENT_FP32, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_COMPOSED,
-     LIFE_NORM_WEIGHT, NORM, MATRIX_NONE, FAMILIES ": product with the weight"},
+     LIFE_NORM_WEIGHT, 0, 0, MATRIX_NONE, FAMILIES ": product with the weight"},
     {"MLP's result, before its norm", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, IF_NORM_FUSED, LIFE_KEPT,
-     EVERY, MATRIX_NONE, "as norm 1"},
-    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, EVERY,
+     0, 0, MATRIX_NONE, "as norm 1"},
+    {"statistics of its norm", ELEMENT_FP32, WIDTH_POST_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, "as norm 1"},
-    {"MLP's result, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, MATRIX_NONE,
+    {"MLP's result, normed", ELEMENT_COMPUTE, WIDTH_POST, SPLIT_SEQUENCE, 0, LIFE_NEXT, 0, 0, MATRIX_NONE,
      FAMILIES ": an addition keeps nothing"},
-    {"MLP mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"MLP mask", ELEMENT_BYTE, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_DROPOUT, LIFE_KEPT, 0, 0, MATRIX_NONE,
      PAPER ": dropout mask"},
-    {"sum 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, EVERY, MATRIX_NONE,
+    {"sum 2", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_ENCODER, LIFE_KEPT, 0, 0, MATRIX_NONE,
      HOOKS ": LayerNorm's input"},
 };
 const int layer_rule_count = sizeof layer_rules / sizeof *layer_rules;
@@ -364,10 +371,15 @@ enum workload_loss loss_rule_kind(const struct workload *w)
     return parallel && w->loss == WORKLOAD_LOSS_UPCAST ? WORKLOAD_LOSS_PARALLEL : w->loss;
 }
 
+static bool is_megatron(const struct workload *w)
+{
+    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+}
+
 unsigned layer_conditions(const struct workload *w, bool experts)
 {
     const struct workload_model *m = &w->model;
-    bool megatron = w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+    bool megatron = is_megatron(w);
     bool fused = w->norm == WORKLOAD_NORM_FUSED || !m->rms_norm || w->compiled;
     bool scores = w->attention != WORKLOAD_FLASH;
     unsigned c = m->encoder ? IF_ENCODER : IF_PRE_NORM;
@@ -469,6 +481,12 @@ static bool keeps_view(const struct workload *w)
            (m->kv_heads == m->heads || !w->keys_expanded) && !w->compiled;
 }
 
+/* Megatron-LM's where --qk-layernorm asks for it, others' always. */
+static bool norms_latent(const struct workload *w)
+{
+    return w->model.qk_norm || !is_megatron(w);
+}
+
 static double width_of(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
@@ -482,7 +500,7 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_KEYS:
         return m->kv_rank ? heads * (double)(m->nope_size + m->rope_size) : kv;
     case WIDTH_QUERIES_KEYS:
-        return m->qk_norm ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
+        return m->qk_norm && !m->kv_rank ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
     case WIDTH_KEYS_USED:
         return m->kv_rank         ? heads * (double)(m->nope_size + m->rope_size)
                : w->keys_expanded ? heads * head
@@ -527,7 +545,7 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_POST_STATISTICS:
         return traits->post_norms ? width_of(w, WIDTH_STATISTICS) : 0;
     case WIDTH_HEADS_STATISTICS:
-        return m->qk_norm ? heads + (double)m->kv_heads : 0;
+        return m->qk_norm && !m->kv_rank ? heads + (double)m->kv_heads : 0;
     case WIDTH_SENT:
         return active * (double)m->hidden;
     case WIDTH_EXPERT:
@@ -551,9 +569,13 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_EXCHANGED:
         return w->cp > 1 && exchanges_heads(w) ? width_of(w, WIDTH_QUERIES) : 0;
     case WIDTH_LATENT_Q:
-        return 2 * (double)m->q_rank;
+        return (double)m->q_rank;
     case WIDTH_LATENT_KV:
-        return 2 * (double)m->kv_rank + (double)m->rope_size;
+        return (double)(m->kv_rank + m->rope_size);
+    case WIDTH_LATENT_Q_NORMED:
+        return norms_latent(w) ? (double)m->q_rank : 0;
+    case WIDTH_LATENT_KV_NORMED:
+        return norms_latent(w) ? (double)m->kv_rank : 0;
     case WIDTH_CAPPED_VOCAB:
         return traits->logits_capped ? (double)m->vocab : 0;
     case WIDTH_VOCAB_PART:
@@ -627,8 +649,10 @@ static const char *const width_symbols[] = {
     [WIDTH_FP8_COPY] = "heads x head_size",
     [WIDTH_RING] = "2 x cp x kv_heads x head_size",
     [WIDTH_EXCHANGED] = "heads x head_size",
-    [WIDTH_LATENT_Q] = "2 x q_rank",
-    [WIDTH_LATENT_KV] = "(2 x kv_rank + rope_size)",
+    [WIDTH_LATENT_Q] = "q_rank",
+    [WIDTH_LATENT_KV] = "(kv_rank + rope_size)",
+    [WIDTH_LATENT_Q_NORMED] = "q_rank",
+    [WIDTH_LATENT_KV_NORMED] = "kv_rank",
     [WIDTH_VOCAB] = "vocab",
     [WIDTH_CAPPED_VOCAB] = "vocab",
     [WIDTH_VOCAB_PART] = "vocab",
@@ -701,27 +725,75 @@ bool layer_rule_saved(const struct workload *w, const struct layer_rule *rule)
            (rule->matrix == MATRIX_PROJ && w->attention == WORKLOAD_FLASH);
 }
 
-bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, int64_t layer)
+/* Transformer Engine has a norm and the product behind it in one module, which keeps what the norm gives whatever
+ * --recompute-modules says (layernorm_linear.py, ln_out). It stands apart where several modules read it: before experts, and before
+ * compressed queries, keys and values (Megatron-LM gpt_layer_specs.py). */
+static unsigned norms_apart(const struct workload *w, bool experts)
 {
-    static const unsigned keeps[] = {
-        [WORKLOAD_CORE] = KEEP_CORE,       [WORKLOAD_EVERY_SECOND] = KEEP_SECOND,
-        [WORKLOAD_ALTERNATE] = KEEP_FULL,  [WORKLOAD_FULL] = KEEP_FULL,
-        [WORKLOAD_EXPERTS] = KEEP_EXPERTS, [WORKLOAD_EXPERTS_AND_NORMS] = KEEP_NORMS,
-        [WORKLOAD_GELU] = KEEP_GELU,       [WORKLOAD_GELU_AND_NORMS] = KEEP_GELU_NORMS,
-    };
+    bool joined = w->library == WORKLOAD_MEGATRON;
+    return (joined && !w->model.kv_rank ? 0 : PART_NORM_1 | PART_STATISTICS_1) |
+           (joined && !experts ? 0 : PART_NORM_2 | PART_STATISTICS_2);
+}
+
+/* What a module makes again begins where its input is kept, and so includes a norm that is joined to its first product:
+ * Megatron-LM transformer_layer.py, moe/moe_layer.py, moe/experts.py, multi_latent_attention.py; llm.c train_gpt2.cu. */
+unsigned layer_module_parts(const struct workload *w, enum workload_module module, bool experts)
+{
+    unsigned apart = norms_apart(w, experts);
+    switch (module) {
+    case WORKLOAD_CORE_ATTN:
+        return PART_CORE;
+    case WORKLOAD_LAYERNORM:
+        return apart;
+    case WORKLOAD_MLP:
+        return experts ? 0 : PART_MLP | ((PART_NORM_2 | PART_STATISTICS_2) & ~apart);
+    case WORKLOAD_MOE:
+        return experts ? PART_EXPERTS : 0;
+    case WORKLOAD_MOE_ACT:
+        return experts ? PART_EXPERT_GATE : 0;
+    case WORKLOAD_SHARED_EXPERTS:
+        return experts ? PART_SHARED : 0;
+    case WORKLOAD_MLA_UP_PROJ:
+        return w->library == WORKLOAD_MEGATRON ? PART_LATENT_UP | PART_LATENT_NORMS : PART_LATENT_UP;
+    case WORKLOAD_GELU:
+        return PART_GELU;
+    default:
+        return PART_NORM_1 | PART_NORM_2;
+    }
+}
+
+static bool has_experts(const struct workload *w, int64_t layer)
+{
+    return w->model.experts && layer >= w->model.dense_layers;
+}
+
+unsigned layer_parts_again(const struct workload *w, int64_t layer)
+{
+    unsigned parts = 0;
     if (!layer_remade(w, layer))
-        return layer_rule_saved(w, rule);
-    return (rule->kept_by & keeps[w->recompute]) != 0;
+        return 0;
+    if (w->recompute != WORKLOAD_MODULES)
+        return PART_ALL;
+    for (unsigned module = 1; module <= WORKLOAD_NORM_RESULTS; module <<= 1)
+        if (w->modules & module)
+            parts |= layer_module_parts(w, (enum workload_module)module, has_experts(w, layer));
+    return parts;
+}
+
+bool layer_rule_kept(const struct workload *w, const struct layer_rule *rule, unsigned again)
+{
+    if (again == PART_ALL)
+        return (rule->kept_by & (w->recompute == WORKLOAD_EVERY_SECOND ? KEEP_SECOND : KEEP_FULL)) != 0;
+    return layer_rule_saved(w, rule) && !(rule->parts & again);
 }
 
 double layer_kept_bytes(const struct workload *w, int64_t layer)
 {
-    bool experts = w->model.experts && layer >= w->model.dense_layers;
-    unsigned holds = layer_conditions(w, experts);
+    unsigned holds = layer_conditions(w, has_experts(w, layer)), again = layer_parts_again(w, layer);
     double bytes = 0;
     for (int i = 0; i < layer_rule_count; i++)
         if ((layer_rules[i].conditions & holds) == layer_rules[i].conditions &&
-            layer_rule_kept(w, &layer_rules[i], layer))
+            layer_rule_kept(w, &layer_rules[i], again))
             bytes += layer_rule_bytes(w, &layer_rules[i]);
     return bytes;
 }

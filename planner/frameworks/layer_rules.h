@@ -58,6 +58,8 @@ enum layer_width {
     WIDTH_EXCHANGED, /* queries, where context-parallel ranks exchange heads for tokens */
     WIDTH_LATENT_Q,
     WIDTH_LATENT_KV,
+    WIDTH_LATENT_Q_NORMED,
+    WIDTH_LATENT_KV_NORMED,
     WIDTH_VOCAB,
     WIDTH_CAPPED_VOCAB,
     WIDTH_VOCAB_PART, /* of it, this rank's, though logits are gathered */
@@ -117,15 +119,30 @@ enum {
     LIFE_LAYER = 99
 };
 
-/* Which recomputations keep what is kept. */
+/* Parts of a layer that some recomputation makes again by themselves; a tensor may be of several. */
 enum {
-    KEEP_CORE = 1,   /* all but what the core of attention makes */
-    KEEP_SECOND = 2, /* torchtitan's per-operation policy */
-    KEEP_FULL = 4,   /* full recomputation: the input alone */
-    KEEP_EXPERTS = 8,
-    KEEP_NORMS = 16,
-    KEEP_GELU = 32, /* all but GELUs; and but what norms make */
-    KEEP_GELU_NORMS = 64,
+    PART_CORE = 1 << 0, /* of attention */
+    PART_NORM_1 = 1 << 1,
+    PART_STATISTICS_1 = 1 << 2,
+    PART_NORM_2 = 1 << 3,
+    PART_STATISTICS_2 = 1 << 4,
+    PART_MLP = 1 << 5, /* a dense feed-forward */
+    PART_GELU = 1 << 6,
+    PART_EXPERTS = 1 << 7, /* all of a layer of experts: routes, what is sent, shared experts */
+    PART_EXPERT_GATE = 1 << 8, /* of their activation, the result */
+    PART_SHARED = 1 << 9,
+    PART_LATENT_UP = 1 << 10, /* queries, keys and values out of compressed ones */
+    PART_LATENT_NORMS = 1 << 11,
+    PART_ALL = 0xffff /* and whatever else there is */
+};
+/* Of a tensor that is not of these parts: when backward comes to it they are made again, for Megatron-LM's
+ * CheckpointWithoutOutput hangs them on its gradient (transformer_layer.py). */
+#define RECALLS(parts) ((unsigned)(parts) << 16)
+
+/* Of what makes all again, which policies keep it. */
+enum {
+    KEEP_SECOND = 1, /* torchtitan's per-operation policy */
+    KEEP_FULL = 2,   /* full recomputation: the input alone */
 };
 
 struct layer_rule {
@@ -135,7 +152,8 @@ struct layer_rule {
     enum layer_split split;
     unsigned conditions;
     int life;
-    unsigned kept_by;
+    unsigned parts;   /* PART_... that it is of, and RECALLS() */
+    unsigned kept_by; /* KEEP_... */
     enum layer_matrix matrix; /* whose input it is: that matrix's gradient is made when backward comes to this tensor */
     const char *source;
 };
@@ -171,9 +189,12 @@ double loss_rule_bytes(const struct workload *workload, const struct loss_rule *
 double layer_tokens(const struct workload *workload);
 /* Whether recomputation is about that layer: about all, every second, or the first of each chunk. */
 bool layer_remade(const struct workload *workload, int64_t layer);
-/* Does autograd keep it where nothing is made again? And is it kept in that layer? */
+/* Which parts of a layer one module is; and which of that layer are made again: PART_ALL of a layer that is as a whole. */
+unsigned layer_module_parts(const struct workload *workload, enum workload_module module, bool experts);
+unsigned layer_parts_again(const struct workload *workload, int64_t layer);
+/* Does autograd keep it where nothing is made again? And is it kept in a layer of which those parts are? */
 bool layer_rule_saved(const struct workload *workload, const struct layer_rule *rule);
-bool layer_rule_kept(const struct workload *workload, const struct layer_rule *rule, int64_t layer);
+bool layer_rule_kept(const struct workload *workload, const struct layer_rule *rule, unsigned again);
 /* Bytes that a layer keeps of one micro-batch. */
 double layer_kept_bytes(const struct workload *workload, int64_t layer);
 

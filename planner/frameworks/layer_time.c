@@ -198,32 +198,42 @@ static struct passes attention(const struct pricing *p, unsigned conditions)
 
 /* ------------------------------------------------------------------------------------------------------------- layer */
 
-static void add_attention_products(const struct pricing *p, struct passes *layer)
+/* What recomputation may run again by itself, and all of it. */
+struct layer_parts {
+    struct passes sum, core, latent, mlp, routed,
+        shared;                   /* `latent`: queries, keys and values out of compressed ones */
+    struct passes norms[2], gate; /* `gate`: the experts' activation */
+};
+
+static void add_kernels(const struct pricing *p, unsigned conditions, enum kernel_part part,
+                        struct passes *to)
 {
-    const struct workload *w = p->w;
-    const struct workload_model *m = &w->model;
-    double h = (double)m->hidden, heads = (double)m->heads / (double)w->tp;
+    clocks_add(&to->forward, kernels(p, conditions, part, false));
+    clocks_add(&to->backward, kernels(p, conditions, part, true));
+}
+
+static void add_linear(const struct pricing *p, double outputs, double inputs, struct passes *to)
+{
+    struct passes one = layer_linear(p, 1, p->tokens, outputs, inputs);
+    passes_add(to, &one);
+}
+
+static void price_attention_products(const struct pricing *p, struct layer_parts *parts)
+{
+    const struct workload_model *m = &p->w->model;
+    double h = (double)m->hidden, heads = (double)m->heads / (double)p->w->tp, rank = (double)m->kv_rank;
+    double query = heads * (double)(m->nope_size + m->rope_size);
     if (!m->kv_rank) {
         double queries = heads * (double)m->head_size;
-        double keys = (double)(m->kv_heads * m->head_size) / (double)w->tp;
-        struct passes in = layer_linear(p, 1, p->tokens, queries + 2 * keys, h);
-        struct passes out = layer_linear(p, 1, p->tokens, h, queries);
-        passes_add(layer, &in);
-        passes_add(layer, &out);
+        add_linear(p, queries + 2 * (double)(m->kv_heads * m->head_size) / (double)p->w->tp, h, &parts->sum);
+        add_linear(p, h, queries, &parts->sum);
         return;
     }
-    double rank = (double)m->kv_rank, query = heads * (double)(m->nope_size + m->rope_size);
-    const double shapes[][2] = {
-        {(double)m->q_rank, h}, /* nothing where queries are not compressed */
-        {query, m->q_rank ? (double)m->q_rank : h},
-        {rank + (double)m->rope_size, h},
-        {heads * (double)(m->nope_size + m->value_size), rank},
-        {h, heads * (double)m->value_size},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct passes one = layer_linear(p, 1, p->tokens, shapes[i][0], shapes[i][1]);
-        passes_add(layer, &one);
-    }
+    add_linear(p, (double)m->q_rank, h, &parts->sum); /* nothing where queries are not compressed */
+    add_linear(p, rank + (double)m->rope_size, h, &parts->sum);
+    add_linear(p, query, m->q_rank ? (double)m->q_rank : h, &parts->latent);
+    add_linear(p, heads * (double)(m->nope_size + m->value_size), rank, &parts->latent);
+    add_linear(p, h, heads * (double)m->value_size, &parts->sum);
 }
 
 static void add_mlp(const struct pricing *p, double count, double rows, double ffn, struct passes *layer)
@@ -236,24 +246,25 @@ static void add_mlp(const struct pricing *p, double count, double rows, double f
 }
 
 /* Tokens go to the ranks that have their experts, and come back; an expert has as many as any other, and what pads them. */
-static struct passes experts(const struct pricing *p, unsigned conditions)
+static void price_experts(const struct pricing *p, unsigned conditions, struct layer_parts *parts)
 {
     const struct workload *w = p->w;
     const struct workload_model *m = &w->model;
     double here = (double)m->experts / (double)w->ep, tp = (double)w->tp;
     double sent = p->tokens * (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
     struct work_group group = {w->ep, w->tp * w->cp, w->tp * w->cp * w->ep};
-    struct passes passes = {.forward = kernels(p, conditions, KERNELS_EXPERTS, false),
-                            .backward = kernels(p, conditions, KERNELS_EXPERTS, true)};
     struct passes router = linear(p, 1, p->tokens, (double)m->experts, (double)m->hidden);
     struct clocks there = exchange(p, group, sent * (double)(w->compute_bytes * m->hidden) / tp, true);
-    passes_add(&passes, &router);
-    add_mlp(p, here, sent / here, (double)m->expert_ffn / tp, &passes);
-    if (m->shared_ffn)
-        add_mlp(p, 1, p->tokens, (double)m->shared_ffn / tp, &passes);
-    clocks_add(&passes.forward, scaled(there, 2));
-    clocks_add(&passes.backward, scaled(there, 2));
-    return passes;
+    add_kernels(p, conditions, KERNELS_EXPERTS, &parts->routed);
+    add_kernels(p, conditions, KERNELS_EXPERT_GATE, &parts->gate);
+    passes_add(&parts->routed, &router);
+    add_mlp(p, here, sent / here, (double)m->expert_ffn / tp, &parts->routed);
+    clocks_add(&parts->routed.forward, scaled(there, 2));
+    clocks_add(&parts->routed.backward, scaled(there, 2));
+    if (!m->shared_ffn)
+        return;
+    add_kernels(p, conditions, KERNELS_SHARED, &parts->shared);
+    add_mlp(p, 1, p->tokens, (double)m->shared_ffn / tp, &parts->shared);
 }
 
 /* Two thin products beside each matrix that has an adapter: into its rank, and out of it. */
@@ -273,32 +284,38 @@ static void add_adapters(const struct pricing *p, struct passes *layer)
     }
 }
 
-/* The forward pass once more, or parts of it. */
-static struct clocks recomputed(const struct workload *w, int64_t layer, const struct passes *whole,
-                                const struct passes *core, const struct passes *routed, struct clocks norms)
+/* The forward pass once more, or parts of it. A feed-forward that is made again gathers its input and sums its result again too. */
+static struct clocks recomputed(const struct pricing *p, int64_t layer, unsigned conditions,
+                                const struct layer_parts *l)
 {
-    struct clocks none = {0}, some = routed->forward;
-    if (!layer_remade(w, layer))
-        return none;
-    switch (w->recompute) {
-    case WORKLOAD_FULL:
-    case WORKLOAD_ALTERNATE:
-        return whole->forward;
-    case WORKLOAD_CORE:
-        return core->forward;
-    case WORKLOAD_EVERY_SECOND: /* half of the products, and no attention */
-        return (struct clocks){0.5 * (whole->forward.card_s - core->forward.card_s),
-                               0.5 * (whole->forward.operations - core->forward.operations)};
-    case WORKLOAD_EXPERTS_AND_NORMS:
-        clocks_add(&some, norms);
-        return some;
-    case WORKLOAD_EXPERTS:
-        return some;
-    case WORKLOAD_GELU_AND_NORMS: /* a GELU is less than a hundredth of its layer */
-        return norms;
-    default:
-        return none;
-    }
+    const struct workload *w = p->w;
+    unsigned again = layer_parts_again(w, layer);
+    struct clocks sum = {0}, gate = kernels(p, conditions, KERNELS_ACTIVATION, false);
+    const struct {
+        unsigned part;
+        struct clocks clocks;
+    } pieces[] = {
+        {PART_CORE, l->core.forward},
+        {PART_NORM_1, l->norms[0].forward},
+        {PART_NORM_2, l->norms[1].forward},
+        {PART_LATENT_UP, l->latent.forward},
+        {PART_MLP, l->mlp.forward},
+        {PART_MLP, exchange_hidden(p)},
+        {PART_EXPERTS, l->routed.forward},
+        {PART_EXPERTS | PART_EXPERT_GATE, l->gate.forward},
+        {PART_EXPERTS | PART_SHARED, l->shared.forward},
+    };
+    if (again == PART_ALL && w->recompute != WORKLOAD_EVERY_SECOND)
+        return l->sum.forward;
+    if (again == PART_ALL) /* half of the products, and no attention */
+        return (struct clocks){0.5 * (l->sum.forward.card_s - l->core.forward.card_s),
+                               0.5 * (l->sum.forward.operations - l->core.forward.operations)};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        if (again & pieces[i].part)
+            clocks_add(&sum, pieces[i].clocks);
+    if (again & PART_GELU && !(again & PART_MLP))
+        clocks_add(&sum, gate);
+    return sum;
 }
 
 struct passes layer_time(const struct pricing *p, int64_t layer)
@@ -306,30 +323,30 @@ struct passes layer_time(const struct pricing *p, int64_t layer)
     const struct workload *w = p->w;
     bool routes = w->model.experts && layer >= w->model.dense_layers;
     unsigned conditions = layer_conditions(w, routes);
-    struct passes sum = {0}, core = attention(p, conditions), routed = {0};
-    struct clocks norms = kernels(p, conditions, KERNELS_NORMS, false);
-    add_attention_products(p, &sum);
-    passes_add(&sum, &core);
-    if (routes)
-        routed = experts(p, conditions);
-    else
-        add_mlp(p, 1, p->tokens, (double)w->model.ffn / (double)w->tp, &sum);
-    passes_add(&sum, &routed);
-    add_adapters(p, &sum);
-    clocks_add(&sum.forward, norms);
-    clocks_add(&sum.backward, kernels(p, conditions, KERNELS_NORMS, true));
-    for (int part = 0; part < 2; part++) {
-        if (part && (w->model.positions || w->model.encoder))
-            continue;
-        clocks_add(&sum.forward, kernels(p, conditions, part ? KERNELS_POSITIONS : KERNELS_REST, false));
-        clocks_add(&sum.backward, kernels(p, conditions, part ? KERNELS_POSITIONS : KERNELS_REST, true));
+    struct layer_parts l = {.core = attention(p, conditions)};
+    struct passes *const parts[] = {&l.core,   &l.latent,   &l.mlp,      &l.routed,
+                                    &l.shared, &l.norms[0], &l.norms[1], &l.gate};
+    price_attention_products(p, &l);
+    if (!w->model.positions && !w->model.encoder)
+        add_kernels(p, conditions, KERNELS_POSITIONS, w->model.kv_rank ? &l.latent : &l.sum);
+    add_kernels(p, conditions, KERNELS_NORM_1, &l.norms[0]);
+    add_kernels(p, conditions, KERNELS_NORM_2, &l.norms[1]);
+    add_kernels(p, conditions, KERNELS_REST, &l.sum);
+    if (routes) {
+        price_experts(p, conditions, &l);
+    } else {
+        add_mlp(p, 1, p->tokens, (double)w->model.ffn / (double)w->tp, &l.mlp);
+        add_kernels(p, conditions, KERNELS_ACTIVATION, &l.mlp);
     }
+    add_adapters(p, &l.sum);
     for (int i = 0; i < 2; i++) {
-        clocks_add(&sum.forward, exchange_hidden(p));
-        clocks_add(&sum.backward, exchange_hidden(p));
+        clocks_add(&l.sum.forward, exchange_hidden(p));
+        clocks_add(&l.sum.backward, exchange_hidden(p));
     }
-    sum.again = recomputed(w, layer, &sum, &core, &routed, norms);
-    return sum;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        passes_add(&l.sum, parts[i]);
+    l.sum.again = recomputed(p, layer, conditions, &l);
+    return l.sum;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- ends */

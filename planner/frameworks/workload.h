@@ -35,14 +35,23 @@ enum workload_sharding {
 
 enum workload_recompute {
     WORKLOAD_KEEPS_ALL,
-    WORKLOAD_CORE,         /* scores and softmax are made again (Megatron's selective) */
+    WORKLOAD_MODULES,      /* `modules` of every layer are made again */
     WORKLOAD_EVERY_SECOND, /* torchtitan's per-operation policy: attention and every second product are kept */
     WORKLOAD_ALTERNATE,    /* every second layer keeps only its input */
     WORKLOAD_FULL,         /* each layer keeps only its input */
-    WORKLOAD_EXPERTS,      /* of experts only the input */
-    WORKLOAD_EXPERTS_AND_NORMS,
-    WORKLOAD_GELU,         /* llm.c's -r 1 and -r 2 */
-    WORKLOAD_GELU_AND_NORMS,
+};
+
+/* Modules of a layer, by Megatron-LM's names (--recompute-modules), and what llm.c makes again (-r 1 and -r 2). */
+enum workload_module {
+    WORKLOAD_CORE_ATTN = 1 << 0,
+    WORKLOAD_LAYERNORM = 1 << 1,
+    WORKLOAD_MLP = 1 << 2,
+    WORKLOAD_MOE = 1 << 3,
+    WORKLOAD_MOE_ACT = 1 << 4,
+    WORKLOAD_SHARED_EXPERTS = 1 << 5,
+    WORKLOAD_MLA_UP_PROJ = 1 << 6,
+    WORKLOAD_GELU = 1 << 7,
+    WORKLOAD_NORM_RESULTS = 1 << 8, /* the last */
 };
 
 enum workload_attention { WORKLOAD_EAGER, WORKLOAD_FUSED_SOFTMAX, WORKLOAD_FLASH };
@@ -157,6 +166,7 @@ struct workload {
     bool accumulates_without_sync; /* FSDP's no_sync: gradients stay whole */
 
     enum workload_recompute recompute;
+    unsigned modules;      /* enum workload_module, with WORKLOAD_MODULES */
     int64_t remade_layers; /* of each chunk, the first so many; the others keep all; 0: all are remade */
     bool inputs_offloaded; /* what recomputation starts from waits in host memory */
     enum workload_attention attention;

@@ -32,24 +32,25 @@ int64_t workload_global_layer(const struct rank *rank, int64_t local)
     return rank->starts[chunk] + local - rank->first[chunk];
 }
 
-/* `again`: the forward pass that recomputation runs in backward. */
-void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool again)
+/* `again`: parts that recomputation makes in backward; 0: the pass before it. */
+void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigned again)
 {
     const struct workload *w = rank->w;
     int64_t layer = workload_global_layer(rank, local);
-    unsigned holds = layer_holds(rank, layer);
+    unsigned holds = layer_holds(rank, layer), not_kept = layer_parts_again(w, layer);
     struct temporaries temporaries = {.count = 0};
     int dequantized = -1;
     for (int i = 0; i < layer_rule_count; i++) {
         const struct layer_rule *rule = &layer_rules[i];
-        if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0)
+        if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0 ||
+            (again && again != PART_ALL && !(rule->parts & again)))
             continue;
         int tensor =
             replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER + i, REPLAY_COMPUTE);
         if (tensor < 0 && rule->matrix == MATRIX_NONE)
             continue; /* the model has none */
         bool stays =
-            again ? layer_rule_saved(w, rule) : layer_rule_kept(w, rule, layer) && !w->inputs_offloaded;
+            again ? layer_rule_saved(w, rule) : layer_rule_kept(w, rule, not_kept) && !w->inputs_offloaded;
         replay_drop(rank->r, &dequantized);
         dequantized = workload_dequantize(rank, local, rule->matrix);
         workload_pass_time(rank, &temporaries);
@@ -84,23 +85,35 @@ static bool is_absent(const struct workload *w, const struct layer_rule *rule)
     return layer_rule_bytes(w, rule) < 1;
 }
 
+/* Those of `parts` that still wait for it. */
+static void make_again(struct rank *rank, int64_t local, int *kept, unsigned parts, unsigned *waiting)
+{
+    unsigned now = parts & *waiting;
+    *waiting &= ~now;
+    if (now)
+        workload_layer_forward(rank, local, kept, now);
+}
+
 /* Backwards through what forward made: the gradient of each tensor is made from the one after it, which goes then, as what
  * was kept for it does (torch/csrc/autograd/engine.cpp releases a node's variables once it has run). */
 void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
 {
     const struct workload *w = rank->w;
-    unsigned holds = layer_holds(rank, workload_global_layer(rank, local));
+    int64_t layer = workload_global_layer(rank, local);
+    unsigned holds = layer_holds(rank, layer);
     int gradient =
         workload_take(rank, RANK_STREAM_GRADIENT, layer_rule_bytes(w, &layer_rules[0]), REPLAY_COMPUTE);
     int stream = gradient, *used = NULL;
-    if (w->recompute != WORKLOAD_KEEPS_ALL) {
+    unsigned again = layer_parts_again(w, layer);
+    if (w->recompute != WORKLOAD_KEEPS_ALL)
         workload_cast_weights(rank, local);
-        workload_layer_forward(rank, local, kept, true);
-    }
+    if (again == PART_ALL)
+        make_again(rank, local, kept, PART_ALL, &again);
     for (int i = layer_rule_count - 1; i >= 0; i--) {
         const struct layer_rule *rule = &layer_rules[i];
         if ((rule->conditions & holds) != rule->conditions)
             continue;
+        make_again(rank, local, kept, rule->parts | rule->parts >> 16, &again);
         if (is_absent(w, rule) && rule->matrix != MATRIX_NONE)
             workload_weight_gradient(rank, local, (int)rule->matrix); /* of an input that another rule has */
         if (!has_gradient(rule) || is_absent(w, rule)) {

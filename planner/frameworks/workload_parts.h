@@ -132,8 +132,8 @@ void workload_zero_gradients(struct rank *rank);
 int64_t workload_global_layer(const struct rank *rank, int64_t local);
 void workload_pass_time(struct rank *rank, struct temporaries *temporaries);
 void workload_drop_all(struct rank *rank, struct temporaries *temporaries);
-/* `again`: the forward pass that recomputation runs in backward. */
-void workload_layer_forward(struct rank *rank, int64_t local, int *kept, bool again);
+/* `again`: the parts that recomputation makes in backward; 0: it is the forward pass before that. */
+void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigned again);
 void workload_layer_backward(struct rank *rank, int64_t local, int *kept);
 
 /* workload_ends.c */

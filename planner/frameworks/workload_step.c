@@ -37,7 +37,7 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
     for (int64_t u = from; u < to; u++) {
         workload_gather(rank, u, u + 1 < to ? u + 1 : last ? head : -1);
         workload_cast_weights(rank, u);
-        workload_layer_forward(rank, u, pass->kept + (u - from) * LAYER_ROWS, false);
+        workload_layer_forward(rank, u, pass->kept + (u - from) * LAYER_ROWS, 0);
         if (resharded && (u + 1 < to || !keeps_last) && !workload_reused_soon(rank, u))
             workload_scatter(rank, u);
     }
@@ -59,7 +59,7 @@ static void backward_input(struct rank *rank, int64_t chunk, struct pass *pass)
         workload_head_backward(rank, pass);
     for (int64_t i = 0; i < layers * LAYER_ROWS; i++) {
         int64_t row = i % LAYER_ROWS;
-        if (row < layer_rule_count && !(layer_rules[row].kept_by & KEEP_CORE))
+        if (row < layer_rule_count && layer_rules[row].parts & PART_CORE)
             replay_drop(rank->r, &pass->kept[i]);
     }
 }

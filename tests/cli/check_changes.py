@@ -28,11 +28,12 @@ def spelling(name):
     return re.sub(r"\\?[-_]", "[-_]", re.escape(name).replace(r"\-", "-"))
 
 
-def edit_option(text, name, value):
-    given = re.compile(r"(?<![\w-])" + spelling(name) + r"(?![\w-])((=|[ \t]+)(\"[^\"]*\"|[^-\s\"\\][^\s\"]*))?")
+def edit_option(text, name, value, words):
+    given = re.compile(r"(?<![\w-])" + spelling(name) + r"(?![\w-])((=|[ \t]+)(\"[^\"]*\"|[^-\s\"\\][^\s\"]*)"
+                       + (r"([ \t]+[^-\s\"\\][^\s\"]*)*" if words or name == "--recompute-modules" else "") + ")?")
     if value is None:
         return given.sub("", text)
-    wanted = name if value == "" else f'{name} "{value}"' if " " in value else f"{name} {value}"
+    wanted = name if value == "" else f'{name} "{value}"' if " " in value and not words else f"{name} {value}"
     text, count = given.subn(lambda _: wanted, text)
     return text if count else re.sub(PROGRAMS, lambda found: f"{found[0]} {wanted}", text)
 
@@ -78,7 +79,7 @@ def apply(edits, script):
         if edit["place"] == "environment":
             text = edit_variable(text, name, value)
         elif edit["place"] == "option":
-            text = edit_option(text, name, value)
+            text = edit_option(text, name, value, edit["words"])
         else:
             path = script.parent / edit["file"]
             if not path.exists():

@@ -93,11 +93,44 @@ TEST(proposed_blocks,
             "--recompute-num-layers 1",
             true);
     assert_proposes("--recompute-method block --recompute-num-layers 4");
-    assert_proposes("--recompute-granularity selective ---recompute-method ---recompute-num-layers");
+    assert_proposes("--recompute-granularity selective ---recompute-method ---recompute-num-layers "
+                    "--recompute-modules mlp");
     arena_free(arena);
     propose("torchrun " MEGATRON " --micro-batch-size 1 --recompute-activations", false);
     assert_proposes("---recompute-activations --recompute-granularity full --recompute-method block "
                     "--recompute-num-layers 2");
+    arena_free(arena);
+}
+
+TEST(proposed_modules,
+     "modules are proposed that layers of the job have, beside those that are made again now")
+{
+    static const char local[] = "torchrun " MEGATRON " --micro-batch-size 1 --transformer-impl local ";
+    propose(local, false);
+    assert_proposes("--recompute-granularity selective --recompute-modules core_attn");
+    assert_proposes("--recompute-granularity selective --recompute-modules layernorm");
+    assert_proposes("--recompute-granularity selective --recompute-modules core_attn mlp");
+    arena_free(arena);
+    propose("torchrun " MEGATRON " --micro-batch-size 1", false);
+    assert_proposes("--recompute-granularity selective --recompute-modules mlp");
+    ASSERT(
+        !proposes("--recompute-granularity selective --recompute-modules core_attn")); /* nor has it scores */
+    ASSERT(
+        !proposes("--recompute-granularity selective --recompute-modules layernorm")); /* nor norms apart */
+    ASSERT(!proposes("--recompute-granularity selective --recompute-modules moe"));
+    arena_free(arena);
+    propose("torchrun " MEGATRON " --micro-batch-size 1 --num-experts 4 --recompute-granularity selective "
+            "--recompute-modules layernorm",
+            false);
+    assert_proposes("--recompute-modules layernorm moe");
+    ASSERT(
+        !proposes("--recompute-modules layernorm moe_act")); /* Megatron-LM wants grouped products with it */
+    arena_free(arena);
+    propose("torchrun " MEGATRON " --micro-batch-size 1 --recompute-granularity selective "
+            "--recompute-modules core_attn mlp",
+            true);
+    assert_proposes("--recompute-modules mlp");
+    assert_proposes("--recompute-modules core_attn");
     arena_free(arena);
 }
 

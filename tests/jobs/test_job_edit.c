@@ -22,7 +22,8 @@ static struct training_job read_edited(const char *script, const struct job_edit
 
 TEST(edited_option, "an edited option replaces all that stood there, however its dashes were written")
 {
-    static const struct job_edit edit = {JOB_EDIT_OPTION, NULL, "--micro-batch-size", "2"};
+    static const struct job_edit edit = {
+        .place = JOB_EDIT_OPTION, .name = "--micro-batch-size", .value = "2"};
     arena = arena_create();
     struct training_job job = read_edited(
         "torchrun pretrain_gpt.py --micro_batch_size 8 " OPTIONS " --micro-batch-size=4 --bf16", &edit, 1);
@@ -31,11 +32,30 @@ TEST(edited_option, "an edited option replaces all that stood there, however its
     arena_free(arena);
 }
 
+TEST(edited_words, "an edit of several words is read as so many, and takes the place of all that stood there")
+{
+    static const struct job_edit edits[] = {
+        {.place = JOB_EDIT_OPTION,
+         .name = "--recompute-modules",
+         .value = "mlp core_attn layernorm",
+         .words = true},
+        {.place = JOB_EDIT_OPTION, .name = "--micro-batch-size", .value = "2"}};
+    arena = arena_create();
+    struct training_job job = read_edited("torchrun pretrain_gpt.py --recompute-granularity selective "
+                                          "--recompute-modules moe mla_up_proj --micro-batch-size 4 " OPTIONS,
+                                          edits, 2);
+    ASSERT_STR(job.recompute.modules, "mlp,core_attn,layernorm");
+    ASSERT_INT(job.recompute.made_again, WORKLOAD_MLP | WORKLOAD_CORE_ATTN | WORKLOAD_LAYERNORM);
+    ASSERT_INT(job.batch.micro, 2);
+    arena_free(arena);
+}
+
 TEST(edited_left_out, "an option that is left out goes with its value, and what follows stays")
 {
-    static const struct job_edit edits[] = {{JOB_EDIT_OPTION, NULL, "--recompute-granularity", NULL},
-                                            {JOB_EDIT_OPTION, NULL, "--recompute-activations", NULL},
-                                            {JOB_EDIT_OPTION, NULL, "--sequence-parallel", ""}};
+    static const struct job_edit edits[] = {
+        {.place = JOB_EDIT_OPTION, .name = "--recompute-granularity", .value = NULL},
+        {.place = JOB_EDIT_OPTION, .name = "--recompute-activations", .value = NULL},
+        {.place = JOB_EDIT_OPTION, .name = "--sequence-parallel", .value = ""}};
     arena = arena_create();
     struct training_job job = read_edited(
         "torchrun --nproc-per-node 2 pretrain_gpt.py --recompute-granularity full --recompute-activations "
@@ -50,9 +70,12 @@ TEST(edited_left_out, "an option that is left out goes with its value, and what 
 TEST(edited_file, "keys of a file that the script writes itself are edited, nested and new ones too")
 {
     static const struct job_edit edits[] = {
-        {JOB_EDIT_FILE, "ds.json", "zero_optimization.stage", "2"},
-        {JOB_EDIT_FILE, "ds.json", "zero_optimization.offload_optimizer.device", "cpu"},
-        {JOB_EDIT_FILE, "other.json", "zero_optimization.stage", "3"}};
+        {.place = JOB_EDIT_FILE, .file = "ds.json", .name = "zero_optimization.stage", .value = "2"},
+        {.place = JOB_EDIT_FILE,
+         .file = "ds.json",
+         .name = "zero_optimization.offload_optimizer.device",
+         .value = "cpu"},
+        {.place = JOB_EDIT_FILE, .file = "other.json", .name = "zero_optimization.stage", .value = "3"}};
     static const char script[] = "cat >ds.json <<EOT\n{\"train_micro_batch_size_per_gpu\": 2, "
                                  "\"zero_optimization\": {\"stage\": 1}}\nEOT\n"
                                  "deepspeed --num_gpus 4 pretrain_gpt.py --micro-batch-size 2 " OPTIONS
@@ -68,8 +91,9 @@ TEST(edited_file, "keys of a file that the script writes itself are edited, nest
 
 TEST(edited_variable, "the allocator's variable is taken from an edit before the script and its line")
 {
-    static const struct job_edit edit = {JOB_EDIT_ENVIRONMENT, NULL, "PYTORCH_CUDA_ALLOC_CONF",
-                                         "expandable_segments:True"};
+    static const struct job_edit edit = {.place = JOB_EDIT_ENVIRONMENT,
+                                         .name = "PYTORCH_CUDA_ALLOC_CONF",
+                                         .value = "expandable_segments:True"};
     arena = arena_create();
     struct training_job job = read_edited("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64\n"
                                           "torchrun pretrain_gpt.py --micro-batch-size 4 " OPTIONS,

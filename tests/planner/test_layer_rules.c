@@ -77,8 +77,8 @@ static double kept_bytes(const struct workload *w, const char *name, size_t leng
     for (int i = 0; i < layer_rule_count; i++) {
         const struct layer_rule *rule = &layer_rules[i];
         if (strlen(rule->name) == length && !strncmp(rule->name, name, length) &&
-            (rule->conditions & holds) == rule->conditions && layer_rule_kept(w, rule, 0) &&
-            layer_rule_bytes(w, rule) > 0)
+            (rule->conditions & holds) == rule->conditions &&
+            layer_rule_kept(w, rule, layer_parts_again(w, 0)) && layer_rule_bytes(w, rule) > 0)
             return layer_rule_bytes(w, rule);
     }
     for (int i = 0; i < loss_forward_count; i++) {
@@ -176,7 +176,8 @@ TEST(layer_rules_paper, "a GPT layer keeps what the paper on activation recomput
     ASSERT_NEAR(layer_kept_bytes(&w, 0), sbh * (10 + (24 + scores) / 8) + statistics, 0.5);
     w.sequence_parallel = true;
     ASSERT_NEAR(layer_kept_bytes(&w, 0), (sbh * (34 + scores) + statistics) / 8, 0.5);
-    w.recompute = WORKLOAD_CORE;
+    w.recompute = WORKLOAD_MODULES;
+    w.modules = WORKLOAD_CORE_ATTN;
     ASSERT_NEAR(layer_kept_bytes(&w, 0), (sbh * 34 + statistics) / 8, 0.5);
     w.recompute = WORKLOAD_FULL;
     ASSERT_NEAR(layer_kept_bytes(&w, 0), sbh * 2 / 8, 0.5);

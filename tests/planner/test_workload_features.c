@@ -38,7 +38,7 @@ static double bytes_of(const struct workload *w, const char *name)
 {
     const struct layer_rule *rule = rule_of(w, name);
     ASSERT_MSG(rule, "no rule \"%s\"", name);
-    return layer_rule_kept(w, rule, 0) ? layer_rule_bytes(w, rule) : 0;
+    return layer_rule_kept(w, rule, layer_parts_again(w, 0)) ? layer_rule_bytes(w, rule) : 0;
 }
 
 static struct workload_memory answer(const struct workload *w)

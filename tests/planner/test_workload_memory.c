@@ -234,9 +234,10 @@ TEST(workload_llmc_recompute, "llm.c takes no GELU from -r 1 on, and no norm wit
     w.micro_batch = 20;
     w.sequence = 1024;
     double all = (double)answer(&w).peak.by_role[ROLE_ACTIVATION] / (1 << 20);
-    w.recompute = WORKLOAD_GELU;
+    w.recompute = WORKLOAD_MODULES;
+    w.modules = WORKLOAD_GELU;
     double without_gelu = (double)answer(&w).peak.by_role[ROLE_ACTIVATION] / (1 << 20);
-    w.recompute = WORKLOAD_GELU_AND_NORMS;
+    w.modules = WORKLOAD_GELU | WORKLOAD_NORM_RESULTS;
     double least = (double)answer(&w).peak.by_role[ROLE_ACTIVATION] / (1 << 20);
     ASSERT_NEAR(least, 12042, 1);
     ASSERT_NEAR(without_gelu - least, 2 * 24 * 40, 1e-3);

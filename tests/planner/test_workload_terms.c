@@ -51,7 +51,8 @@ static struct workload random_workload(void)
     w.micro_batch = 1 + pick(4);
     w.sequence = 128 * (1 + pick(8));
     w.micro_batches = 1 + pick(4);
-    w.recompute = (enum workload_recompute)pick(WORKLOAD_GELU_AND_NORMS + 1);
+    w.recompute = (enum workload_recompute)pick(WORKLOAD_FULL + 1);
+    w.modules = (unsigned)pick(2 * WORKLOAD_NORM_RESULTS);
     w.attention = (enum workload_attention)pick(3);
     w.loss = (enum workload_loss)pick(WORKLOAD_LOSS_CLASSES + 1);
     w.optimizer = (enum workload_optimizer)pick(WORKLOAD_NO_OPTIMIZER + 1);

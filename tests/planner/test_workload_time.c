@@ -78,7 +78,8 @@ TEST(workload_time_rate,
     struct workload w = megatron();
     w.tp = 8;
     w.sequence_parallel = true;
-    w.recompute = WORKLOAD_CORE;
+    w.recompute = WORKLOAD_MODULES;
+    w.modules = WORKLOAD_CORE_ATTN;
     double tokens = 32.0 * 2048, flops = 6 * workload_parameters(&w) * tokens / 8, step_s = seconds(&w);
     ASSERT(step_s > flops / (0.55 * 312e12) && step_s < flops / (0.40 * 312e12));
     w.recompute = WORKLOAD_FULL;
