@@ -228,6 +228,15 @@ static void list_chains(struct cells *c, const double recompute_s[CHUNK_KINDS], 
         list_turns(c, &p, cell);
 }
 
+void cells_hope(struct cells *c, struct cell *cell)
+{
+    static const double none[CHUNK_KINDS] = {0};
+    weigh_cell(c, cell, none, &cell->work_s, &cell->before_s);
+    list_chains(c, none, cell);
+    cell->all_s = all_seconds(c, cell, none);
+    cell->sum_s = 0;
+}
+
 struct cell *cells_find(struct cells *c, struct cell *cell)
 {
     if (cell->state != CELL_UNKNOWN)

@@ -57,6 +57,8 @@ void cells_close(struct cells *cells);
 int64_t cells_fewest(const struct cells *cells, int64_t stage);
 /* The splits, as far as they are known. */
 const struct cell_row *cells_row(struct cells *cells, int64_t stage, int64_t layers);
+/* Its times without recomputation and sums that show, which are no longer than they turn out to be: cheap. */
+void cells_hope(struct cells *cells, struct cell *cell);
 /* Whether it fits is known then, and if it does all of it. */
 struct cell *cells_find(struct cells *cells, struct cell *cell);
 struct stage_sketch *cells_sketch(struct cells *cells, struct cell *cell);

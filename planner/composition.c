@@ -235,8 +235,6 @@ static double least_fill(const struct composition *c, int64_t stage, int64_t lef
 static double allowed_with(struct composition *c, const struct cell *cell, int64_t left, double limit_s)
 {
     int64_t stage = cell->stage;
-    if (cell->state != CELL_KNOWN)
-        return -1;
     double behind = c->allowed_s[(stage + 1) * (c->layers + 1) + left - cell->form.split.layers];
     if (behind < 0)
         return -1;
@@ -258,13 +256,33 @@ static void spend(struct composition *c, int64_t effort)
         *c->stages->effort -= effort;
 }
 
+/* How many layers may be left with this cell's stage. */
+static void find_left(const struct composition *c, const struct cell *cell, int64_t *low, int64_t *high)
+{
+    int64_t stage = cell->stage, layers = cell->form.split.layers;
+    *low = max_i64(layers + c->fewest[stage + 1], c->layers - (c->most[0] - c->most[stage]));
+    *high = min_i64(layers + c->most[stage + 1], c->layers - (c->fewest[0] - c->fewest[stage]));
+}
+
+/* Can the cell stay below the limit if it need not recompute? Spares finding out what it recomputes. */
+static bool has_hope(struct composition *c, struct cell *cell, double limit_s)
+{
+    int64_t low, high;
+    if (cell->state != CELL_UNKNOWN)
+        return true;
+    cells_hope(&c->cells, cell);
+    find_left(c, cell, &low, &high);
+    while (low <= high && allowed_with(c, cell, low, limit_s) < 0)
+        low++;
+    return low <= high;
+}
+
 /* With this cell, how much may come before its stage for every number of layers that may be left. */
 static void fill_entries(struct composition *c, const struct cell *cell, double limit_s)
 {
-    int64_t stage = cell->stage, layers = cell->form.split.layers;
-    double *allowed = &c->allowed_s[stage * (c->layers + 1)];
-    int64_t low = max_i64(layers + c->fewest[stage + 1], c->layers - (c->most[0] - c->most[stage]));
-    int64_t high = min_i64(layers + c->most[stage + 1], c->layers - (c->fewest[0] - c->fewest[stage]));
+    int64_t low, high;
+    double *allowed = &c->allowed_s[cell->stage * (c->layers + 1)];
+    find_left(c, cell, &low, &high);
     spend(c, max_i64(high - low + 1, 0) / TABLE_PARTS);
     for (int64_t left = low; left <= high; left++)
         allowed[left] = larger(allowed[left], allowed_with(c, cell, left, limit_s));
@@ -278,6 +296,8 @@ static void fill_stage(struct composition *c, int64_t stage, double limit_s)
     for (; layers <= c->most[stage] - c->most[stage + 1]; layers++) {
         const struct cell_row *row = cells_row(&c->cells, stage, layers);
         for (int k = 0; k < row->count; k++) {
+            if (!has_hope(c, &row->list[k], limit_s))
+                continue;
             struct cell *cell = cells_find(&c->cells, &row->list[k]);
             if (cell->state == CELL_KNOWN)
                 fill_entries(c, cell, limit_s);
