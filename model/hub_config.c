@@ -85,7 +85,8 @@ static int read_turned(const json_t *config, const char *where, struct model *m,
         return error_set(err, "%s: partial_rotary_factor is %g; it must be above 0 and at most 1", where,
                          part);
     int64_t size = m->head_size ? m->head_size : m->heads > 0 ? m->hidden / m->heads : 0;
-    m->unturned = size - (int64_t)((double)size * part);
+    m->unturned =
+        part < 1 ? size - (int64_t)((double)size * part) : 0; /* as a double, INT64_MAX is one more */
     return 0;
 }
 

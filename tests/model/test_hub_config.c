@@ -87,6 +87,9 @@ TEST(hub_config_part, "RoPE of three quarters of each head is Phi-4-mini's")
     ASSERT_HAS(err.text, "unturned is 16; of heads of 16 elements");
     ASSERT_INT(read_text(CONFIG("qwen3", ", \"partial_rotary_factor\": 0.5"), &m), -1);
     ASSERT_HAS(err.text, "unturned is of llama models without qk_norm");
+    /* Checked by `make ubsan`: what turns of it is no 64-bit number. */
+    ASSERT_INT(read_text(CONFIG("phi3", ", \"head_dim\": 9223372036854775807"), &m), -1);
+    ASSERT_HAS(err.text, "head_size is 9223372036854775807; it must be between 1 and 65536");
 }
 
 TEST(hub_config_rope, "what says how RoPE turns may stand in rope_parameters, as transformers 5 writes it")
