@@ -147,6 +147,18 @@ static bool is_database(const char *path)
     return is;
 }
 
+bool text_ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length >= size && !strcmp(text + length - size, end);
+}
+
+const char *text_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 int text_write(const struct text *text, const char *path, struct error *err)
 {
     if (!strcmp(path, "-"))

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct text {
@@ -14,6 +15,10 @@ struct text {
 void text_add(struct text *text, const char *piece);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_free(struct text *text); /* leaves it empty and usable */
+
+/* Of a path or a name. */
+bool text_ends_with(const char *text, const char *end);
+const char *text_base_name(const char *path); /* behind the last slash, within `path` */
 
 /* Writes the text to `path` ("-" is stdout) so that a reader never sees half of it: temporary name in the same folder,
  * fsync, rename. A full disk or a closed stdout is an error. A file that is replaced keeps its permissions; a symbolic

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sort.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -13,18 +14,6 @@ enum { REPEATS = 5, COPY_BYTES = 64 << 20 };
 
 /* Products above this would take seconds; they reach the rate of the largest that is measured. */
 static const double most_flops = 2e10;
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
 
 /* Flops per second of a square product of about `flops`; the first run warms up and is not counted. */
 static int measure_matmul(double flops, int threads, double *rate, struct error *err)
@@ -45,7 +34,7 @@ static int measure_matmul(double flops, int threads, double *rate, struct error 
         seconds[i] = (double)(clock_ns() - start_ns) * 1e-9 / inner;
     }
     if (!status)
-        *rate = 2 * (double)side * (double)side * (double)side / median(seconds, REPEATS);
+        *rate = 2 * (double)side * (double)side * (double)side / sort_median(seconds, REPEATS);
     free(x);
     free(w);
     free(y);
@@ -68,7 +57,7 @@ static int measure_memory(int threads, double *rate, struct error *err)
         seconds[i] = (double)(clock_ns() - start_ns) * 1e-9;
     }
     if (!status)
-        *rate = 2.0 * COPY_BYTES / median(seconds, REPEATS);
+        *rate = 2.0 * COPY_BYTES / sort_median(seconds, REPEATS);
     free(x);
     free(y);
     return status;

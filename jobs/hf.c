@@ -1,6 +1,8 @@
 /* Hugging Face's Trainer as an entry of the table: how its launches look, and what its modules do. */
 #include "jobs/hf.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 static bool has_option(const struct launch *launch, const char *name)
@@ -16,7 +18,7 @@ static bool has_option(const struct launch *launch, const char *name)
 
 static bool begins_with_one_of(const char *program, const char *const *names)
 {
-    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    const char *name = text_base_name(program);
     for (; *names; names++)
         if (!strncmp(name, *names, strlen(*names)))
             return true;
@@ -35,15 +37,9 @@ bool hf_is_trl(const char *program)
     return begins_with_one_of(program, names) || hf_compares(program);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), size = strlen(end);
-    return length > size && !strcmp(text + length - size, end);
-}
-
 bool hf_is_json(const char *file)
 {
-    return ends_with(file, ".json");
+    return text_ends_with(file, ".json");
 }
 
 /* HfArgumentParser takes one as the first argument, TrlParser behind --config. */
@@ -52,7 +48,7 @@ int hf_options_file(const struct words *w)
     for (int i = 0; i < w->count; i++) {
         const char *text = w->list[i].text;
         bool named = i && !strcmp(w->list[i - 1].text, "--config");
-        bool file = hf_is_json(text) || ends_with(text, ".yaml") || ends_with(text, ".yml");
+        bool file = hf_is_json(text) || text_ends_with(text, ".yaml") || text_ends_with(text, ".yml");
         if (file && text[0] != '-' && (!i || named))
             return i;
     }

@@ -1,23 +1,12 @@
 #include "jobs/launcher.h"
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "jobs/frameworks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), size = strlen(end);
-    return length >= size && !strcmp(text + length - size, end);
-}
 
 static bool is_module_option(const char *text)
 {
@@ -40,8 +29,8 @@ bool launcher_is_launch(const struct words *command)
         if (launcher && launcher->trains)
             return is_called(launcher, command, i);
         starts = starts || launcher;
-        if (starts && (ends_with(text, ".py") || (i && is_module_option(command->list[i - 1].text))))
-            return frameworks_have_program(base_name(text));
+        if (starts && (text_ends_with(text, ".py") || (i && is_module_option(command->list[i - 1].text))))
+            return frameworks_have_program(text_base_name(text));
     }
     return false;
 }
@@ -50,7 +39,7 @@ bool launcher_has_program(const struct words *command)
 {
     for (int i = 0; i < command->count; i++) {
         const char *text = command->list[i].text;
-        if (ends_with(text, ".py") && frameworks_have_program(base_name(text)))
+        if (text_ends_with(text, ".py") && frameworks_have_program(text_base_name(text)))
             return true;
     }
     return false;
@@ -59,7 +48,7 @@ bool launcher_has_program(const struct words *command)
 const struct word *launcher_own_plan(const struct words *command)
 {
     for (int i = 0; i + 2 < command->count; i++)
-        if (!strcmp(base_name(command->list[i].text), "memplan") &&
+        if (!strcmp(text_base_name(command->list[i].text), "memplan") &&
             !strcmp(command->list[i + 1].text, "train"))
             return &command->list[i + 2];
     return NULL;
@@ -187,7 +176,7 @@ static int read_option(struct training_job *job, const struct launcher *launcher
         value.text = attached;
     bool has_value = attached;
     if (!attached && meaning != LAUNCHER_SWITCH && next < c->count && c->list[next].text[0] != '-' &&
-        (known || !(ends_with(c->list[next].text, ".py") || launchers_find(c->list[next].text)))) {
+        (known || !(text_ends_with(c->list[next].text, ".py") || launchers_find(c->list[next].text)))) {
         value = c->list[next++];
         has_value = true;
     }
@@ -256,7 +245,7 @@ int launcher_read(struct training_job *job, const struct words *command, const s
                 return 0;
             }
             at += launcher->commands && is_called(launcher, command, at - 1);
-        } else if (ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
+        } else if (text_ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
             set_program(job, command, at, out);
             return 0;
         } else if (!strcmp(word->text, "--")) {

@@ -1,5 +1,6 @@
 #include "jobs/launchers.h"
 
+#include "base/text.h"
 #include "jobs/accelerate_config.h"
 #include "jobs/hostfile.h"
 #include "jobs/llamafactory.h"
@@ -148,7 +149,7 @@ static bool is_python(const char *name)
 
 const struct launcher *launchers_find(const char *word)
 {
-    const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
+    const char *name = text_base_name(word);
     for (int i = 0; i < LAUNCHERS; i++)
         if (launchers[i].words ? lists(launchers[i].words, name) : is_python(name))
             return &launchers[i];

@@ -2,6 +2,7 @@
 #include "jobs/not_a_script.h"
 
 #include "base/json.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -73,12 +74,6 @@ static int refuse(const char *file, const struct kind *kind, struct error *err)
     return -1;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), size = strlen(end);
-    return length > size && !strcmp(text + length - size, end);
-}
-
 static bool has_key(const struct kind *kind, const json_t *object)
 {
     for (int i = 0; i < KEYS && kind->keys[i]; i++)
@@ -125,12 +120,12 @@ int not_a_script_refuse(const char *file, const char *text, size_t length, struc
     if (!strncmp(text, "SQLite format 3", 15))
         return refuse(file, &recording, err);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (ends_with(file, names[i].end))
+        if (text_ends_with(file, names[i].end))
             return refuse(file, &names[i].kind, err);
     if (memchr(text, 0, length))
         return error_set(
             err, "%.200s: this is no text, and so no script; name the script that launches the job", file);
-    if (ends_with(file, ".yaml") || ends_with(file, ".yml"))
+    if (text_ends_with(file, ".yaml") || text_ends_with(file, ".yml"))
         return refuse_yaml(file, text, err);
     return refuse_json(file, text, length, err);
 }

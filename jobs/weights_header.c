@@ -205,12 +205,6 @@ out:
     return status;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), size = strlen(end);
-    return length >= size && !strcmp(text + length - size, end);
-}
-
 int weights_header_count(const char *path, struct weights_count *out, struct error *err)
 {
     struct stat info;
@@ -219,7 +213,7 @@ int weights_header_count(const char *path, struct weights_count *out, struct err
     if (stat(path, &info))
         return error_set(err, "cannot read %s: %s; check the path", path, strerror(errno));
     if (!S_ISDIR(info.st_mode))
-        return ends_with(path, ".json") ? count_index(path, out, err) : count_file(path, out, err);
+        return text_ends_with(path, ".json") ? count_index(path, out, err) : count_file(path, out, err);
     snprintf(inside, sizeof inside, "%s/model.safetensors.index.json", path);
     if (!stat(inside, &info))
         return count_index(inside, out, err);

@@ -5,6 +5,8 @@
  * no rule is about are left out. */
 #include "model/hub_models.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 enum { NAMES_OF_ONE = 8 };
@@ -295,6 +297,5 @@ const char *const *hub_models_names(void)
 
 const char *hub_models_short_name(const char *name)
 {
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
+    return text_base_name(name);
 }

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/sort.h"
 #include "model/layout.h"
 #include "planner/calibration_parts.h"
 
@@ -23,21 +24,6 @@ struct recorded {
     int64_t step_count, operation_count;
     int64_t timed_steps; /* whose operations were recorded */
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* 0 of none. */
-static double median(double *values, size_t count)
-{
-    if (!count)
-        return 0;
-    qsort(values, count, sizeof *values, by_value);
-    return values[count / 2];
-}
 
 /* -------------------------------------------------------------------------------------------------------- operations */
 
@@ -154,7 +140,7 @@ static double median_step(const struct recorded *r)
         steps += !same;
         seconds[steps - 1] = fmax(same ? seconds[steps - 1] : 0, r->steps[i].seconds);
     }
-    return median(seconds, steps);
+    return sort_median(seconds, steps);
 }
 
 /* What a step takes besides its operations, and the long tail that medians leave out; 1 without an arena. Ranks that take
@@ -301,7 +287,7 @@ static struct sample sample_of(const struct meetings *m, const struct store_oper
     enum op_kind kind = (enum op_kind)calibration_kind_find(operation->kind);
     struct sample sample = {
         .sent = work_sent(kind, (double)operation->bytes_moved, work_group_of(&r->layout, kind).ranks),
-        .seconds = median(seconds, count),
+        .seconds = sort_median(seconds, count),
         .count = (int64_t)count};
     for (size_t i = 0; i < count; i++)
         sample.deviation += fabs(seconds[i] - sample.seconds);
@@ -327,7 +313,7 @@ static int64_t join_samples(struct sample *samples, int64_t count, struct arena 
             joined.deviation += samples[end].deviation;
             joined.count += samples[end].count;
         }
-        joined.seconds = median(seconds, (size_t)(end - i));
+        joined.seconds = sort_median(seconds, (size_t)(end - i));
         samples[left++] = joined;
     }
     return left;
@@ -407,7 +393,7 @@ static double replica_seconds(const struct recorded *r)
     for (int64_t i = 0; i < r->step_count; i++)
         if (r->steps[i].rank == 0 && r->steps[i].communication_busy_s > 0)
             busy[found++] = r->steps[i].communication_busy_s;
-    return median(busy, found);
+    return sort_median(busy, found);
 }
 
 /* Bytes that a rank hands to the collectives of its replicas in a step, over the seconds that they take. */

@@ -4,6 +4,8 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "base/units.h"
+#include "base/text.h"
 #include "trainer/file_map.h"
 #include "trainer/random.h"
 
@@ -175,12 +177,6 @@ static int spec_check(const struct data_spec *spec, struct error *err)
     return 0;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && !strcmp(text + length - end_length, end);
-}
-
 /* The magic number decides, not the name; but a .bin file without it is no text, whatever else it may be. */
 static int file_find_tokens(struct data *data, const char *path, struct error *err)
 {
@@ -192,7 +188,7 @@ static int file_find_tokens(struct data *data, const char *path, struct error *e
         if (header[0] == token_formats[i].magic)
             format = &token_formats[i];
     if (!format) {
-        if (ends_with(path, ".bin"))
+        if (text_ends_with(path, ".bin"))
             return error_set(
                 err,
                 "%s does not start with the magic number of a token file (20240520 or 20240801); "
@@ -249,8 +245,8 @@ static int parts_split(struct data *data, const struct data_spec *spec, struct e
     int64_t window = data->seq_len + 1, tokens = data->token_count, kept = 0;
     if (tokens < 2)
         return error_set(err,
-                         "%s holds %" PRId64 " tokens, but the shortest sequence needs 2; give a longer file",
-                         spec->path, tokens);
+                         "%s holds %" PRId64 " %s, but the shortest sequence needs 2; give a longer file",
+                         spec->path, tokens, units_plural(tokens, "token", "tokens"));
     if (tokens < window)
         return error_set(err,
                          "%s holds %" PRId64 " tokens, but one sequence of %" PRId64 " needs %" PRId64

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "trainer/catalogue.h"
 #include "trainer/safetensors.h"
 
@@ -375,18 +376,12 @@ static int bind_all(struct reading *r, struct error *err)
 
 /* What no parameter is read from: a bias that the model lacks, more layers than it has. */
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name), end_length = strlen(end);
-    return length >= end_length && !strcmp(name + length - end_length, end);
-}
-
 /* Attention masks and rotary frequencies are constants; some files of tied models hold the embedding twice. */
 static bool says_nothing_new(const struct reading *r, const struct safetensors_tensor *t)
 {
     const struct safetensors_tensor *embedding = r->bindings[0][0].tensor;
-    if (ends_with(t->name, ".attn.bias") || ends_with(t->name, ".attn.masked_bias") ||
-        ends_with(t->name, ".rotary_emb.inv_freq"))
+    if (text_ends_with(t->name, ".attn.bias") || text_ends_with(t->name, ".attn.masked_bias") ||
+        text_ends_with(t->name, ".rotary_emb.inv_freq"))
         return true;
     return !strcmp(t->name, "lm_head.weight") && !strcmp(t->dtype, embedding->dtype) &&
            t->bytes == embedding->bytes && !memcmp(t->data, embedding->data, (size_t)t->bytes);

@@ -1,6 +1,7 @@
 #include "bench/score/cases.h"
 
 #include "base/checked.h"
+#include "base/sort.h"
 #include "bench/score/measured_cases.h"
 #include "bench/score/odds.h"
 #include "planner/frameworks/layer_rules.h"
@@ -200,12 +201,6 @@ static bool chosen(const struct scored *s, const struct choice *choice)
            (choice->half == ALL || c->held_out == (choice->half == HELD_OUT));
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of errors without their signs; *count of how many. */
 static double median(const struct scored *rows, int count, const struct choice *choice, int *used)
 {
@@ -214,7 +209,7 @@ static double median(const struct scored *rows, int count, const struct choice *
     for (int i = 0; i < count; i++)
         if (chosen(&rows[i], choice) && !isnan(rows[i].predicted) && !isnan(rows[i].c->value))
             errors[n++] = fabs(error_of(&rows[i]));
-    qsort(errors, (size_t)n, sizeof *errors, by_size);
+    sort_reals(errors, (size_t)n);
     double middle = !n ? NAN : n % 2 ? errors[n / 2] : (errors[n / 2 - 1] + errors[n / 2]) / 2;
     free(errors);
     *used = n;

@@ -1,5 +1,7 @@
 #include "bench/score/odds.h"
 
+#include "base/sort.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,12 +44,6 @@ void odds_say(const struct odds *odds, const char *what, struct text *table, jso
 
 /* --- Errors --- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool belongs(const json_t *row, enum workload_class class, const char *what)
 {
     const char *framework = json_string_value(json_object_get(row, "framework"));
@@ -69,7 +65,7 @@ static int collect(const json_t *rows, enum workload_class class, const char *wh
         if (belongs(row, class, what) && measured > 0 && predicted > 0 && count < ROWS_MOST)
             ratios[count++] = measured / predicted;
     }
-    qsort(ratios, (size_t)count, sizeof *ratios, by_size);
+    sort_reals(ratios, (size_t)count);
     return count;
 }
 

@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t random_below(uint32_t *state, uint32_t bound)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (*state >> 8) % bound;
-}
-
 /* Rates of a group of nodes. */
 static struct machine_speed random_speed(uint32_t *state, int64_t ranks_per_node, double overlap)
 {
@@ -22,8 +16,8 @@ static struct machine_speed random_speed(uint32_t *state, int64_t ranks_per_node
     machine_speed_from_cpuinfo("", 4, &speed);
     speed.overlap = overlap;
     speed.ranks_per_node = ranks_per_node;
-    speed.comm_bytes_per_s.value = 1e7 * (1 + random_below(state, 1000));
-    speed.net_bytes_per_s.value = 1e7 * (1 + random_below(state, 100));
+    speed.comm_bytes_per_s.value = 1e7 * (1 + sample_below(state, 1000));
+    speed.net_bytes_per_s.value = 1e7 * (1 + sample_below(state, 100));
     return speed;
 }
 
@@ -32,22 +26,22 @@ static void random_request(uint32_t *state, struct problem *p)
 {
     static const int64_t batches[] = {2, 4, 6, 8};
     uint32_t full = recompute_full(&p->model);
-    p->sets[0] = random_below(state, 4) ? 0 : random_below(state, full + 1);
-    p->sets[1] = random_below(state, 2) ? full : random_below(state, full + 1);
-    p->sets[2] = random_below(state, full + 1);
-    p->schedule = (enum schedule_kind)random_below(state, SCHEDULE_KINDS);
+    p->sets[0] = sample_below(state, 4) ? 0 : sample_below(state, full + 1);
+    p->sets[1] = sample_below(state, 2) ? full : sample_below(state, full + 1);
+    p->sets[2] = sample_below(state, full + 1);
+    p->schedule = (enum schedule_kind)sample_below(state, SCHEDULE_KINDS);
     p->request = (struct search_request){
         .model = &p->model,
         .cluster = &p->cluster,
         .speeds = p->speeds,
-        .global_batch = batches[random_below(state, 4)],
+        .global_batch = batches[sample_below(state, 4)],
         .seq_len = 16,
-        .precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32,
-        .tp = random_below(state, 4) ? 1 : 2,
-        .micro_batch = random_below(state, 2),
-        .zero = random_below(state, 2) ? SEARCH_OFF : SEARCH_ON,
-        .sequence_parallel = random_below(state, 3) ? SEARCH_OFF : SEARCH_ANY,
-        .schedule = random_below(state, 2) ? &p->schedule : NULL,
+        .precision = sample_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32,
+        .tp = sample_below(state, 4) ? 1 : 2,
+        .micro_batch = sample_below(state, 2),
+        .zero = sample_below(state, 2) ? SEARCH_OFF : SEARCH_ON,
+        .sequence_parallel = sample_below(state, 3) ? SEARCH_OFF : SEARCH_ANY,
+        .schedule = sample_below(state, 2) ? &p->schedule : NULL,
         .sets = p->sets,
         .set_count = BRUTE_SETS,
     };
@@ -57,35 +51,35 @@ static void random_request(uint32_t *state, struct problem *p)
 void brute_force_problem(uint32_t *state, const char *family, struct problem *p)
 {
     *p = (struct problem){
-        .model = sample_model(family, 2 + random_below(state, 8) * 2 / 7),
-        .cluster = cluster_of_group(&(struct node_group){.nodes = 1 + random_below(state, 2),
-                                                         .ranks_per_node = 1 + random_below(state, 4),
+        .model = sample_model(family, 2 + sample_below(state, 8) * 2 / 7),
+        .cluster = cluster_of_group(&(struct node_group){.nodes = 1 + sample_below(state, 2),
+                                                         .ranks_per_node = 1 + sample_below(state, 4),
                                                          .device = {"cpu"}})};
-    double overlap = random_below(state, 2);
+    double overlap = sample_below(state, 2);
     p->speeds[0] = random_speed(state, p->cluster.groups[0].ranks_per_node, overlap);
     random_request(state, p);
     /* Half of the machines have fewer cores than some have ranks. */
-    p->speeds[0].cores = random_below(state, 2) ? 2 : 4;
+    p->speeds[0].cores = sample_below(state, 2) ? 2 : 4;
 }
 
 void brute_force_mixed_problem(uint32_t *state, const char *family, struct problem *p)
 {
-    *p = (struct problem){.model = sample_model(family, 2 + random_below(state, 4) / 3),
-                          .cluster = {.group_count = 2 + (int)random_below(state, 3) / 2}};
-    double overlap = random_below(state, 2);
+    *p = (struct problem){.model = sample_model(family, 2 + sample_below(state, 4) / 3),
+                          .cluster = {.group_count = 2 + (int)sample_below(state, 3) / 2}};
+    double overlap = sample_below(state, 2);
     int64_t left = 8 - p->cluster.group_count; /* besides one for each group */
     for (int g = 0; g < p->cluster.group_count; g++) {
-        int64_t ranks = 1 + random_below(state, (uint32_t)(left < 3 ? left : 3) + 1);
+        int64_t ranks = 1 + sample_below(state, (uint32_t)(left < 3 ? left : 3) + 1);
         left -= ranks - 1;
-        bool two = ranks % 2 == 0 && random_below(state, 2);
+        bool two = ranks % 2 == 0 && sample_below(state, 2);
         p->cluster.groups[g] = (struct node_group){
             .nodes = two ? 2 : 1, .ranks_per_node = two ? ranks / 2 : ranks, .device = {"cpu"}};
         p->speeds[g] = random_speed(state, p->cluster.groups[g].ranks_per_node, overlap);
-        double factor = 1 + random_below(state, 300) / 100.0;
+        double factor = 1 + sample_below(state, 300) / 100.0;
         for (int i = 0; i < SPEED_CLASSES; i++)
             p->speeds[g].matmul_flops_per_s[i] *= factor;
         p->speeds[g].attention_flops_per_s.value *= factor;
-        p->speeds[g].memory_bytes_per_s.value *= 1 + random_below(state, 300) / 100.0;
+        p->speeds[g].memory_bytes_per_s.value *= 1 + sample_below(state, 300) / 100.0;
     }
     random_request(state, p);
 }
@@ -384,7 +378,7 @@ struct fastest brute_force_fastest(const struct problem *p)
 
 int64_t brute_force_capacity(const struct problem *p, uint32_t *state)
 {
-    int64_t pp = 1 + random_below(state, 2), dp = 1 + random_below(state, 2);
+    int64_t pp = 1 + sample_below(state, 2), dp = 1 + sample_below(state, 2);
     int64_t ranks = cluster_ranks(&p->cluster), low = 0, high = 0;
     pp = pp * p->request.tp > ranks ? 1 : pp;
     dp = dp * pp * p->request.tp > ranks || p->request.global_batch % dp ? 1 : dp;
@@ -403,7 +397,7 @@ int64_t brute_force_capacity(const struct problem *p, uint32_t *state)
         high = stage->arena_bytes > high ? stage->arena_bytes : high;
     }
     pipeline_free(pipeline);
-    return low + (int64_t)((double)(high - low) * (1.1 * random_below(state, 1001) / 1000.0));
+    return low + (int64_t)((double)(high - low) * (1.1 * sample_below(state, 1001) / 1000.0));
 }
 
 void brute_force_check(const struct problem *p, const struct search_result *result)

@@ -7,7 +7,15 @@
 #include "tests/model/first_stage.h"
 #include "tests/test.h"
 
+#include <stdint.h>
 #include <string.h>
+
+/* The same numbers everywhere, below `bound`. */
+static inline uint32_t sample_below(uint32_t *state, uint32_t bound)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % bound;
+}
 
 /* A preset with so many layers. */
 static inline struct model sample_model(const char *name, int64_t layers)

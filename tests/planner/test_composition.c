@@ -13,12 +13,6 @@
 
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
 
-static uint32_t random_below(uint32_t *state, uint32_t bound)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (*state >> 8) % bound;
-}
-
 /* Up to 5 stages, 3 chunks of each, 12 micro-batches; two kinds of devices. */
 struct sample {
     struct model model;
@@ -34,7 +28,7 @@ struct sample {
 static void random_speeds(uint32_t *state, struct sample *s)
 {
     static const double messages[] = {1e4, 1e5, 1e6, 1e7, 1e9};
-    double net = messages[random_below(state, 5)];
+    double net = messages[sample_below(state, 5)];
     for (int i = 0; i < 2; i++) {
         struct machine_speed *speed = &s->speeds[i];
         machine_speed_from_cpuinfo("", 1, speed);
@@ -43,7 +37,7 @@ static void random_speeds(uint32_t *state, struct sample *s)
         speed->net_bytes_per_s.value = net;
         speed->comm_bytes_per_s.value = net;
         for (int k = 0; k < SPEED_CLASSES; k++)
-            speed->matmul_flops_per_s[k] = 1e8 * (1 + random_below(state, 40));
+            speed->matmul_flops_per_s[k] = 1e8 * (1 + sample_below(state, 40));
     }
 }
 
@@ -71,36 +65,36 @@ static void stand_sample(const char *family, int64_t first, struct sample *s)
 static int64_t random_bucket(uint32_t *state)
 {
     static const int64_t bytes[] = {1, 30000, 120000, 300000, LAYOUT_BUCKET_BYTES};
-    return bytes[random_below(state, 5)];
+    return bytes[sample_below(state, 5)];
 }
 
 /* `crowded`: all ranks share the cores of one machine. */
 static void open_sample(const char *family, bool crowded, uint32_t *state, struct sample *s)
 {
-    int64_t pp = 2 + random_below(state, 4), v = random_below(state, 3) ? 1 : 2 + random_below(state, 2);
+    int64_t pp = 2 + sample_below(state, 4), v = sample_below(state, 3) ? 1 : 2 + sample_below(state, 2);
     static const enum schedule_kind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_GPIPE};
-    int64_t over = random_below(state, v > 1 && strcmp(family, "block-tiny") ? 7 : 4);
+    int64_t over = sample_below(state, v > 1 && strcmp(family, "block-tiny") ? 7 : 4);
     /* An encoder's chunks are alike; of others the ends may have no layers. */
     *s = (struct sample){.layers =
                              strcmp(family, "block-tiny") && v > 1 ? pp * v - 2 + over : v * (pp + over)};
-    int64_t m = v > 1 ? pp * (1 + random_below(state, 3)) : 1 + random_below(state, 12);
-    s->layout = (struct layout){.dp = 1 + random_below(state, 2),
+    int64_t m = v > 1 ? pp * (1 + sample_below(state, 3)) : 1 + sample_below(state, 12);
+    s->layout = (struct layout){.dp = 1 + sample_below(state, 2),
                                 .tp = 1,
                                 .pp = pp,
                                 .virtual_stages = v,
                                 .micro_batch = 1,
                                 .seq_len = 16,
-                                .schedule = v > 1 ? SCHEDULE_INTERLEAVED : kinds[random_below(state, 3)],
+                                .schedule = v > 1 ? SCHEDULE_INTERLEAVED : kinds[sample_below(state, 3)],
                                 .bucket_bytes = random_bucket(state)};
     s->layout.global_batch = s->layout.dp * m;
-    s->layout.zero = s->layout.dp > 1 && random_below(state, 2);
+    s->layout.zero = s->layout.dp > 1 && sample_below(state, 2);
     random_speeds(state, s);
     if (crowded) {
-        s->speeds[0].cores = 1 + (int)random_below(state, 3);
+        s->speeds[0].cores = 1 + (int)sample_below(state, 3);
         s->speeds[0].ranks_per_node = INT64_MAX;
     }
-    bool alike = crowded || random_below(state, 2);
-    stand_sample(family, alike ? pp : 1 + random_below(state, (uint32_t)pp - 1), s);
+    bool alike = crowded || sample_below(state, 2);
+    stand_sample(family, alike ? pp : 1 + sample_below(state, (uint32_t)pp - 1), s);
 }
 
 static double step_of(const struct sample *s, const int64_t *chunk_layers)

@@ -12,12 +12,6 @@
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny", "qwen3-tiny"};
 enum { FAMILIES = 4 };
 
-static uint32_t random_below(uint32_t *state, uint32_t bound)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (*state >> 8) % bound;
-}
-
 static void run_row(const struct model *model, const struct search_row *row, int64_t capacity)
 {
     struct error err = {0};
@@ -42,17 +36,17 @@ static void run_row(const struct model *model, const struct search_row *row, int
 static void open_problem(uint32_t *state, const char *family, struct model *model, struct cluster *cluster,
                          struct machine_speed *speed, struct search_request *request)
 {
-    *model = sample_model(family, 2 + random_below(state, 5));
+    *model = sample_model(family, 2 + sample_below(state, 5));
     *cluster = cluster_of_group(
-        &(struct node_group){.nodes = 1, .ranks_per_node = 1 + random_below(state, 4), .device = {"cpu"}});
-    cluster->groups[0].device.capacity_bytes = 150000 + random_below(state, 900000);
+        &(struct node_group){.nodes = 1, .ranks_per_node = 1 + sample_below(state, 4), .device = {"cpu"}});
+    cluster->groups[0].device.capacity_bytes = 150000 + sample_below(state, 900000);
     machine_speed_from_cpuinfo("", 4, speed);
     *request = (struct search_request){.model = model,
                                        .cluster = cluster,
                                        .speeds = speed,
-                                       .global_batch = 4 << random_below(state, 2),
+                                       .global_batch = 4 << sample_below(state, 2),
                                        .seq_len = 16,
-                                       .precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32};
+                                       .precision = sample_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32};
 }
 
 TEST_DEFINE(plans_run,
@@ -91,16 +85,16 @@ TEST_DEFINE(plans_feasible_run, "72 random plans that fit run, and take the byte
         struct machine_speed speed;
         struct search_request request;
         struct search_result result;
-        enum schedule_kind schedule = (enum schedule_kind)random_below(&state, SCHEDULE_KINDS);
+        enum schedule_kind schedule = (enum schedule_kind)sample_below(&state, SCHEDULE_KINDS);
         ASSERT(tries < 2000);
         open_problem(&state, families[_i], &model, &cluster, &speed, &request);
         cluster.groups[0].ranks_per_node = 4;
-        request.tp = 1 + random_below(&state, 2);
-        request.pp = 1 + random_below(&state, 4 / (uint32_t)request.tp);
+        request.tp = 1 + sample_below(&state, 2);
+        request.pp = 1 + sample_below(&state, 4 / (uint32_t)request.tp);
         request.dp = 4 / (request.tp * request.pp);
         request.micro_batch = 1;
-        request.zero = random_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
-        request.sequence_parallel = request.tp > 1 && random_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
+        request.zero = sample_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
+        request.sequence_parallel = request.tp > 1 && sample_below(&state, 2) ? SEARCH_ON : SEARCH_OFF;
         request.schedule = request.pp > 1 ? &schedule : NULL;
         if (search_run(&request, &result, &err))
             continue;
@@ -121,8 +115,8 @@ static void open_mixed_problem(uint32_t *state, const char *family, struct model
     *cluster = (struct cluster){.group_count = 2};
     for (int g = 0; g < 2; g++) {
         cluster->groups[g] =
-            (struct node_group){.nodes = 1, .ranks_per_node = 1 + random_below(state, 2), .device = {"cpu"}};
-        cluster->groups[g].device.capacity_bytes = 150000 + random_below(state, 900000);
+            (struct node_group){.nodes = 1, .ranks_per_node = 1 + sample_below(state, 2), .device = {"cpu"}};
+        cluster->groups[g].device.capacity_bytes = 150000 + sample_below(state, 900000);
         machine_speed_from_cpuinfo("", 4, &speeds[g]);
         speeds[g].ranks_per_node = cluster->groups[g].ranks_per_node;
         speeds[g].memory_bytes_per_s.value *= 1 + 3 * g;

@@ -13,12 +13,6 @@
 
 static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
 
-static uint32_t random_below(uint32_t *state, uint32_t bound)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (*state >> 8) % bound;
-}
-
 /* Up to 3 stages of up to 3 layers a chunk. */
 struct sample {
     struct model model;
@@ -41,34 +35,34 @@ static struct layout random_layout(uint32_t *state)
         {.pp = 3, .virtual_stages = 3},
         {.pp = 3, .schedule = SCHEDULE_ZB_H1},
     };
-    struct layout layout = layouts[random_below(state, 6)];
-    layout.tp = 1 + random_below(state, 2);
-    layout.sequence_parallel = layout.tp > 1 && random_below(state, 2);
-    layout.dp = 1 + random_below(state, 3);
-    layout.zero = (int)random_below(state, 2);
-    layout.micro_batch = 1 + random_below(state, 2);
+    struct layout layout = layouts[sample_below(state, 6)];
+    layout.tp = 1 + sample_below(state, 2);
+    layout.sequence_parallel = layout.tp > 1 && sample_below(state, 2);
+    layout.dp = 1 + sample_below(state, 3);
+    layout.zero = (int)sample_below(state, 2);
+    layout.micro_batch = 1 + sample_below(state, 2);
     layout.global_batch = layout.dp * layout.micro_batch * 6;
     layout.seq_len = 16;
-    layout.precision = random_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32;
-    layout.bucket_bytes = 1000 << random_below(state, 12);
+    layout.precision = sample_below(state, 2) ? PRECISION_BF16 : PRECISION_FP32;
+    layout.bucket_bytes = 1000 << sample_below(state, 12);
     return layout;
 }
 
 /* Any of the ways in which chunks of a stage may share some layers; returns how many. */
 static int64_t share_layers(const struct model *model, uint32_t *state, struct sample *s, int64_t stage)
 {
-    int64_t v = s->layout.virtual_stages, layers = v == 1 ? 1 + random_below(state, 3) : 0;
+    int64_t v = s->layout.virtual_stages, layers = v == 1 ? 1 + sample_below(state, 3) : 0;
     int ways = 0, wanted;
     struct stage_splits splits;
     while (!ways) {
         if (v > 1)
-            layers = random_below(state, 2 * (uint32_t)v + 1);
+            layers = sample_below(state, 2 * (uint32_t)v + 1);
         splits_begin(&splits, model, &s->layout, stage, layers);
         while (splits_next(&splits, s->chunk_layers))
             ways++;
     }
     splits_begin(&splits, model, &s->layout, stage, layers);
-    for (wanted = (int)random_below(state, (uint32_t)ways); wanted >= 0; wanted--)
+    for (wanted = (int)sample_below(state, (uint32_t)ways); wanted >= 0; wanted--)
         splits_next(&splits, s->chunk_layers);
     return layers;
 }
@@ -99,7 +93,7 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     s->model = sample_model(family, layers);
     ASSERT_OK(layout_complete(&s->layout, &s->model, &err));
     machine_speed_from_cpuinfo("", 2, &s->speed);
-    s->speed.overlap = random_below(state, 2);
+    s->speed.overlap = sample_below(state, 2);
     s->cache = costs_open(&s->model, &s->speed, NULL, 0);
     s->costs = costs_find(s->cache, &s->layout);
     costs_open_options(s->cache, &s->layout, s->costs);
@@ -129,7 +123,7 @@ static int option_of(const struct sample *s, const struct chosen *chosen, int64_
 static void choose_randomly(const struct sample *s, uint32_t *state, struct chosen *out)
 {
     for (int k = 0; k < 5; k++)
-        *(k < 4 ? &out->options[k] : &out->odd) = (int)random_below(state, (uint32_t)s->costs->option_count);
+        *(k < 4 ? &out->options[k] : &out->odd) = (int)sample_below(state, (uint32_t)s->costs->option_count);
 }
 
 static struct stage_choice choice_of(const struct sample *s, int64_t stage, struct chosen *chosen)
@@ -274,7 +268,7 @@ TEST_LOOP(stages_choose_best,
     for (int try = 0; try < 60; try++) {
         struct sample s;
         open_sample(families[_i], &state, &s);
-        int64_t stage = random_below(&state, (uint32_t)s.layout.pp);
+        int64_t stage = sample_below(&state, (uint32_t)s.layout.pp);
         struct stage_choice choice;
         struct chosen none = {{0}, 0};
         choice = choice_of(&s, stage, &none);
@@ -282,7 +276,7 @@ TEST_LOOP(stages_choose_best,
                 states = s.stages.list[stage].state_bytes +
                          s.forms[stage].split.layers * s.stages.list[stage].layer_state_bytes,
                 room = states +
-                       (int64_t)((double)(most - states) * (0.2 + 0.8 * random_below(&state, 1000) / 1e3));
+                       (int64_t)((double)(most - states) * (0.2 + 0.8 * sample_below(&state, 1000) / 1e3));
         bool found = stage_choice_find(&s.stages, stage, &s.forms[stage], room, &choice);
         double best = best_of_all(&s, stage, room);
         ASSERT_MSG(found == (best >= 0), "try %d: found %d, but %g s are possible", try, found, best);
