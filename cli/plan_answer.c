@@ -260,7 +260,7 @@ static void add_rejected(struct report *report, const struct plan_answer *a)
         report_remark(report, "What a change would unlock", "%s", a->unlocks.data);
 }
 
-/* "10 on each of 8 stages"; "8, 8, 7, 8"; and of many stages "1, 62 times 2, 1". */
+/* "10 on each of 8 stages"; "8, 8, 7, 8"; and of many stages "1, then 62 stages of 2, then 1". */
 static void print_layers(const struct search_row *row, struct text *out)
 {
     enum { FEW_STAGES = 16 };
@@ -274,9 +274,9 @@ static void print_layers(const struct search_row *row, struct text *out)
             return;
         }
         alike = stages > FEW_STAGES ? alike : 1;
-        text_add(out, i ? ", " : "");
+        text_add(out, !i ? "" : stages > FEW_STAGES ? ", then " : ", ");
         if (alike > 1)
-            text_printf(out, "%lld times ", (long long)alike);
+            text_printf(out, "%lld stages of ", (long long)alike);
         text_printf(out, "%lld", layers);
     }
 }

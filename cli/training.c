@@ -254,7 +254,8 @@ static void on_validation(void *context, int64_t step, double loss)
     if (t->options->json)
         print_line(t, json_pack("{s:I, s:f}", "validated_steps", (json_int_t)step, "validation_loss", loss));
     else
-        finish_line(t, printf("after %" PRId64 " steps  validation loss %.4f\n", step, loss));
+        finish_line(t, printf("after %" PRId64 " %s  validation loss %.4f\n", step,
+                              units_plural(step, "step", "steps"), loss));
 }
 
 static void on_checkpoint(void *context, int64_t step, const char *folder)

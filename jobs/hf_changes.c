@@ -1,6 +1,7 @@
 /* Proposals for Hugging Face's Trainer: TrainingArguments, and what accelerate's YAML or an FSDP file say beside them. */
 #include "jobs/hf.h"
 
+#include "base/units.h"
 #include "jobs/deepspeed_config.h"
 
 #include <string.h>
@@ -39,8 +40,9 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
     if (summed * micro == accumulation * b->micro)
         return;
     change->alters = true;
-    change->name = arena_printf(p->job->facts.arena, "micro-batch %lld, %lld sequences a step",
-                                (long long)micro, (long long)(summed * micro * p->job->layout.dp));
+    change->name = arena_printf(p->job->facts.arena, "micro-batch %lld, %lld %s a step", (long long)micro,
+                                (long long)(summed * micro * p->job->layout.dp),
+                                units_plural(summed * micro * p->job->layout.dp, "sequence", "sequences"));
 }
 
 /* Beyond what is accumulated the global batch grows: that is said once, for twice as many. */

@@ -1,6 +1,8 @@
 /* Proposals for torchtitan: keys of its TOML file, given as options, which come before the file. */
 #include "jobs/titan.h"
 
+#include "base/units.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +27,9 @@ static void propose_micro_batch(struct proposals *p, int64_t micro)
         return;
     }
     change->alters = true;
-    change->name = arena_printf(job->facts.arena, "micro-batch %lld, %lld sequences a step", (long long)micro,
-                                (long long)(micro * job->layout.dp));
+    change->name = arena_printf(job->facts.arena, "micro-batch %lld, %lld %s a step", (long long)micro,
+                                (long long)(micro * job->layout.dp),
+                                units_plural(micro * job->layout.dp, "sequence", "sequences"));
     if (!old)
         changes_count(p, change, "--training.global_batch_size", micro * job->layout.dp);
 }

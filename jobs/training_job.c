@@ -1,6 +1,7 @@
 #include "jobs/training_job.h"
 
 #include "base/checked.h"
+#include "base/options.h"
 
 #include <string.h>
 
@@ -92,11 +93,29 @@ bool job_says(const char *text, const char *piece)
     return text && strcasestr(text, piece);
 }
 
+/* What was given that nobody knows, and is spelled like the option; NULL: nothing. */
+static const struct fact *find_misspelled(const struct training_job *job, const char *option)
+{
+    const char *const names[] = {option + strspn(option, "-"), NULL};
+    for (int i = 0; i < job->facts.count; i++) {
+        const struct fact *fact = &job->facts.list[i];
+        if (fact->kind == FACT_UNKNOWN && options_nearest(fact->name + strspn(fact->name, "-"), names))
+            return fact;
+    }
+    return NULL;
+}
+
 void job_require(struct training_job *job, int64_t value, const char *option, const char *example)
 {
-    if (!value && !job_was_given(job, option))
-        job_note(job, FACT_MISSING, option, "?",
-                 arena_printf(job->facts.arena, "nothing says it; give --with='%s %s'", option, example));
+    struct arena *arena = job->facts.arena;
+    const struct fact *near = find_misspelled(job, option);
+    if (value || job_was_given(job, option))
+        return;
+    const char *said = near
+                           ? arena_printf(arena, "is it meant by %s, which is unknown?", near->name)
+                           : "nothing says it";
+    job_note(job, FACT_MISSING, option, "?",
+             arena_printf(arena, "%s; give --with='%s %s'", said, option, example));
 }
 
 int job_split_ranks(struct training_job *job, struct error *err)

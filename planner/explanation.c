@@ -47,7 +47,8 @@ static void print_bytes(const struct search_row *row, const struct cluster *clus
     text_printf(out, " needs %s of %s: states %s", units_format_bytes(row->needed_bytes, need),
                 units_format_bytes(device->capacity_bytes, have), units_format_bytes(b->states, states));
     if (b->kept)
-        text_printf(out, ", activations of %lld micro-batches %s", (long long)b->kept_micro_batches,
+        text_printf(out, ", activations of %lld %s %s", (long long)b->kept_micro_batches,
+                    units_plural(b->kept_micro_batches, "micro-batch", "micro-batches"),
                     units_format_bytes(b->kept, kept));
     text_printf(out, ", the one at work %s", units_format_bytes(b->working, working));
     if (b->head)

@@ -205,7 +205,7 @@ int ways_out_refusal(const struct search_request *request, struct search_result 
     result->rejected_count = 1;
     result->short_bytes = bytes_missing(request->cluster, &row);
     result->enough_bytes = result->short_bytes + least_capacity(request->cluster);
-    text_printf(out, ": the nearest is short of %s (%s); ", units_format_bytes(result->short_bytes, missing),
+    text_printf(out, ": the nearest is short by %s (%s); ", units_format_bytes(result->short_bytes, missing),
                 row.reason);
     print_ways_out(request, result, out);
     return try_freely(request, out, err);

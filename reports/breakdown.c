@@ -38,9 +38,10 @@ static const char *describe_end(const struct breakdown *b, struct arena *arena)
     int64_t reached = b->steps.count ? b->steps.last : 0;
     if (!b->finished_at)
         return "not finished";
-    return reached < b->planned_steps ? arena_printf(arena, "ended early, after %lld of %lld steps",
-                                                     (long long)reached, (long long)b->planned_steps)
-                                      : "finished";
+    return reached < b->planned_steps
+               ? arena_printf(arena, "ended early, after %lld of %lld %s", (long long)reached,
+                              (long long)b->planned_steps, units_plural(b->planned_steps, "step", "steps"))
+               : "finished";
 }
 
 static void add_run_facts(struct report *report, const struct breakdown *b)
