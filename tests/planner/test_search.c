@@ -163,7 +163,7 @@ TEST(search_no_plan, "where nothing fits, the nearest, what it lacks and a capac
     ASSERT_INT(result.feasible, 0);
     ASSERT_OK(ways_out_refusal(&p.request, &result, &text, &err));
     ASSERT_INT(result.short_bytes, result.enough_bytes - (30LL << 20));
-    ASSERT_HAS(text.data, "no plan for gpt2-small-bytes in 30.00 MiB per rank: the nearest is short of ");
+    ASSERT_HAS(text.data, "no plan for gpt2-small-bytes in 30.00 MiB per rank: the nearest is short by ");
     ASSERT_HAS(text.data, "a rank needs ");
     ASSERT_HAS(text.data, " per rank would do");
     text_free(&text);
