@@ -1,6 +1,7 @@
 #include "cli/job_report.h"
 
 #include "base/units.h"
+#include "planner/frameworks/layer_rules.h"
 #include "reports/role_table.h"
 
 #include <math.h>
@@ -118,20 +119,43 @@ static const char *sharding(const struct workload *w, struct arena *arena)
                                                : "");
 }
 
-static const char *recomputation(const struct workload *w)
+/* "core of attention, feed-forwards made again (selective)", of those that some layer has. */
+static const char *modules(const struct workload *w, struct arena *arena)
+{
+    static const struct {
+        enum workload_module module;
+        const char *name;
+    } names[] = {{WORKLOAD_CORE_ATTN, "core of attention"},
+                 {WORKLOAD_LAYERNORM, "norms"},
+                 {WORKLOAD_MLP, "feed-forwards"},
+                 {WORKLOAD_MOE, "experts"},
+                 {WORKLOAD_MOE_ACT, "experts' activations"},
+                 {WORKLOAD_SHARED_EXPERTS, "shared experts"},
+                 {WORKLOAD_MLA_UP_PROJ, "queries, keys and values"},
+                 {WORKLOAD_GELU, "GELUs"},
+                 {WORKLOAD_NORM_RESULTS, "norms"}};
+    const char *text = NULL;
+    bool experts = w->model.experts > 0, dense = !experts || w->model.dense_layers;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        enum workload_module module = names[i].module;
+        bool there = (dense && layer_module_parts(w, module, false)) ||
+                     (experts && layer_module_parts(w, module, true));
+        if (w->modules & module && there)
+            text = arena_printf(arena, "%s%s%s", text ? text : "", text ? ", " : "", names[i].name);
+    }
+    return text ? arena_printf(arena, "%s made again (selective)", text)
+                : "nothing made again, since no layer has those modules";
+}
+
+static const char *recomputation(const struct workload *w, struct arena *arena)
 {
     static const char *const names[] = {
         [WORKLOAD_KEEPS_ALL] = "nothing made again",
-        [WORKLOAD_CORE] = "attention made again (selective)",
         [WORKLOAD_EVERY_SECOND] = "every second matrix product made again (selective)",
         [WORKLOAD_ALTERNATE] = "every second layer made again",
         [WORKLOAD_FULL] = "every layer made again (full)",
-        [WORKLOAD_EXPERTS] = "experts made again",
-        [WORKLOAD_EXPERTS_AND_NORMS] = "experts and norms made again",
-        [WORKLOAD_GELU] = "GELUs made again",
-        [WORKLOAD_GELU_AND_NORMS] = "GELUs and norms made again",
     };
-    return names[w->recompute];
+    return w->recompute == WORKLOAD_MODULES ? modules(w, arena) : names[w->recompute];
 }
 
 static const char *attention(const struct workload *w)
@@ -162,7 +186,7 @@ static void add_understood(struct report *page, const struct job_answer *answer)
     const struct workload *w = &answer->verdict->workload;
     report_fact(page, "numbers", "%s", numbers(w, page->arena));
     report_fact(page, "states", "%s", sharding(w, page->arena));
-    report_fact(page, "layers", "%s, %s", recomputation(w), attention(w));
+    report_fact(page, "layers", "%s, %s", recomputation(w, page->arena), attention(w));
 }
 
 /* ---- the verdict ---- */
@@ -240,7 +264,7 @@ const char *job_report_edit(const struct job_edit *edit, struct arena *arena)
         return arena_printf(arena, "%s: %s = %s", edit->file, edit->name, edit->value);
     if (!edit->value)
         return arena_printf(arena, "without %s", edit->name);
-    bool quotes = strchr(edit->value, ' ') != NULL;
+    bool quotes = strchr(edit->value, ' ') && !edit->words;
     return arena_printf(arena, *edit->value ? quotes ? "%s \"%s\"" : "%s %s" : "%s", edit->name, edit->value);
 }
 
