@@ -151,12 +151,12 @@ TEST(export_bare_ends, "an embedding and a head alone are chunks of their own in
 
 TEST(export_megatron_modules, "sets of tensors that are modules are said exactly")
 {
-    struct plan plan = interleaved_gpt2("norm1+norm2+up+gelu");
+    struct plan plan = interleaved_gpt2("attention+norm2+up+gelu");
     struct export_result result = export_as(EXPORT_MEGATRON, &plan);
     check_golden(&result.body, "megatron-gpt2-124m.sh");
     check_script(&result.body);
     ASSERT_HAS(result.body.data, "--num-virtual-stages-per-pipeline-rank 3");
-    ASSERT_HAS(result.body.data, "--recompute-granularity selective --recompute-modules layernorm mlp\n");
+    ASSERT_HAS(result.body.data, "--recompute-granularity selective --recompute-modules core_attn mlp\n");
     ASSERT(strstr(result.notes.data, "recomputation") == NULL);
     release(&result);
 }
@@ -173,6 +173,9 @@ static const struct {
     {"0-2=full,6-7=full", "--recompute-method block --recompute-num-layers 3\n", false},
     /* Whole layers behind others. */
     {"2=full", "--recompute-method block --recompute-num-layers 3\n", false},
+    {"norm2+up+gelu", "--recompute-modules mlp\n", true},
+    /* Norms are part of products. */
+    {"norm1+norm2", "--recompute-method uniform --recompute-num-layers 1\n", false},
     /* No module gives up mid. */
     {"0=mid", "--recompute-method block --recompute-num-layers 1\n", false},
     /* Half of a module. */

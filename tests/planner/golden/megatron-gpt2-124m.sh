@@ -16,7 +16,7 @@ arguments=(
     --pipeline-model-parallel-size 2
     --num-virtual-stages-per-pipeline-rank 3
     --overlap-grad-reduce --ddp-bucket-size 6553600
-    --recompute-granularity selective --recompute-modules layernorm mlp
+    --recompute-granularity selective --recompute-modules core_attn mlp
     --mock-data
     --train-iters 100 --lr 3e-4
 )
