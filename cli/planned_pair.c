@@ -52,6 +52,7 @@ static struct compare_plan describe_side(const struct side *side, const char *na
         .stage = side->known ? side->answer.stage : pipeline_worst(side->pipeline),
         .seconds = {t->forward, t->backward, t->recompute, t->exposed_communication, t->bubble, t->optimizer},
         .step_seconds = side->known ? t->total : NAN,
+        .planned_seconds = side->plan.step_seconds,
     };
     for (int part = 0; part < COMPARE_PARTS && !side->known; part++)
         out.seconds[part] = NAN;

@@ -189,6 +189,17 @@ static void add_seconds(struct table *table, const char *name, double first, dou
                                            cell_real(first > 0 ? second / first - 1 : NAN)});
 }
 
+static double planned_step(const struct compare_plan *plan)
+{
+    return plan->planned_seconds > 0 ? plan->planned_seconds : NAN;
+}
+
+/* Was it made with other rates than there are here? */
+static bool was_planned_otherwise(const struct compare_plan *plan)
+{
+    return fabs(planned_step(plan) / plan->step_seconds - 1) > 0.005;
+}
+
 static void add_times(struct report *report, const struct compare_plan plans[2])
 {
     if (isnan(plans[0].step_seconds) || isnan(plans[1].step_seconds))
@@ -199,6 +210,8 @@ static void add_times(struct report *report, const struct compare_plan plans[2])
         if (plans[0].seconds[part] > 0 || plans[1].seconds[part] > 0)
             add_seconds(table, part_names[part], plans[0].seconds[part], plans[1].seconds[part]);
     add_seconds(table, "step", plans[0].step_seconds, plans[1].step_seconds);
+    if (was_planned_otherwise(&plans[0]) || was_planned_otherwise(&plans[1]))
+        add_seconds(table, "planned step", planned_step(&plans[0]), planned_step(&plans[1]));
 }
 
 struct comparison compare_plans_peaks(const struct compare_plan plans[2], struct arena *arena)
@@ -285,12 +298,13 @@ json_t *compare_plans_to_json(const struct compare_plan plans[2])
         json_object_set_new(parts, part_names[part],
                             pair_of_real(plans[0].seconds[part], plans[1].seconds[part]));
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", "plans", "first", plans[0].name,
-        "second", plans[1].name, "layouts",
+        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", "plans", "first",
+        plans[0].name, "second", plans[1].name, "layouts",
         json_pack("[o, o]", layout_to_json(layout_of(&plans[0])), layout_to_json(layout_of(&plans[1]))),
         "peak_bytes", pair_of_whole(a->peak_bytes, b->peak_bytes), "arena_bytes",
         pair_of_whole(a->arena_bytes, b->arena_bytes), "needed_bytes",
         pair_of_whole(needed_of(&plans[0]), needed_of(&plans[1])), "by_role", roles_to_json(plans),
         "stage_arena_bytes", json_pack("[o, o]", stages_to_json(&plans[0]), stages_to_json(&plans[1])),
-        "step_seconds", pair_of_real(plans[0].step_seconds, plans[1].step_seconds), "step_parts", parts);
+        "step_seconds", pair_of_real(plans[0].step_seconds, plans[1].step_seconds), "planned_step_seconds",
+        pair_of_real(planned_step(&plans[0]), planned_step(&plans[1])), "step_parts", parts);
 }

@@ -28,14 +28,15 @@ struct compare_plan {
     struct breakdown_room room;
     int64_t stage; /* that has least left */
     double seconds[COMPARE_PARTS], step_seconds; /* NAN: nobody here knows its device */
+    double planned_seconds; /* of the step, with the rates that it was planned with; 0: its file says none */
 };
 
 /* The peaks of the ranks that have least left, as pictures of two runs would show them. */
 struct comparison compare_plans_peaks(const struct compare_plan plans[2], struct arena *arena);
 /* Lives as long as the arena, and borrows from the pipelines. */
 struct report *compare_plans_report(const struct compare_plan plans[2], struct arena *arena);
-/* {kind: "plans", first, second, layouts, peak_bytes, arena_bytes, needed_bytes, by_role, stage_arena_bytes, step_seconds, step_parts}:
- * of each figure a pair, the first plan's and the second's. New reference. */
+/* {kind: "plans", first, second, layouts, peak_bytes, arena_bytes, needed_bytes, by_role, stage_arena_bytes, step_seconds,
+ * planned_step_seconds, step_parts}: of each figure a pair, the first plan's and the second's. New reference. */
 json_t *compare_plans_to_json(const struct compare_plan plans[2]);
 
 #endif

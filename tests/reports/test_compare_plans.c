@@ -71,6 +71,28 @@ TEST(compare_plans_same, "of equal plans nothing differs; other sets of the same
     arena_free(arena);
 }
 
+TEST(compare_plans_rates,
+     "steps of plans that were made with other rates stand beside those with the rates that are here")
+{
+    struct arena *arena = arena_create();
+    struct pipeline *one = make(1);
+    struct compare_plan plans[2] = {side("a.json", one, 2), side("b.json", one, 3)};
+    struct text text = {0};
+    plans[0].planned_seconds = 2.001;
+    ink_text_report(compare_plans_report(plans, arena), INK_ASCII, &text);
+    ASSERT(!strstr(text.data, "planned step"));
+    text_free(&text);
+    plans[1].planned_seconds = 2.5;
+    ink_text_report(compare_plans_report(plans, arena), INK_ASCII, &text);
+    ASSERT_HAS(text.data, "planned step  2.00 s   2.50 s");
+    json_t *json = compare_plans_to_json(plans), *steps = json_object_get(json, "planned_step_seconds");
+    ASSERT(json_real_value(json_array_get(steps, 1)) == 2.5);
+    json_decref(json);
+    text_free(&text);
+    pipeline_free(one);
+    arena_free(arena);
+}
+
 TEST(compare_plans_unknown, "where nobody knows a device nothing is said of times")
 {
     struct arena *arena = arena_create();
