@@ -1,5 +1,6 @@
 #include "cli/job_report.h"
 
+#include "base/text.h"
 #include "base/units.h"
 #include "planner/frameworks/layer_rules.h"
 #include "reports/role_table.h"
@@ -11,10 +12,9 @@
 static const double gib = 1 << 30;
 
 /* A file without its folders; a phrase as it is. */
-static const char *base_name(const char *origin)
+static const char *origin_name(const char *origin)
 {
-    const char *slash = strrchr(origin, '/');
-    return slash && !strchr(origin, ' ') ? slash + 1 : origin;
+    return strchr(origin, ' ') ? origin : text_base_name(origin);
 }
 
 /* ---- the sentence ---- */
@@ -281,7 +281,7 @@ static void add_edits(struct table *table, const struct training_job *job, const
         const struct fact *now = job_changes_given(job, &edits->list[i]);
         const char *text = job_report_edit(&edits->list[i], arena);
         if (now)
-            text = arena_printf(arena, "%s   (now %s, %s)", text, now->value, base_name(now->origin));
+            text = arena_printf(arena, "%s   (now %s, %s)", text, now->value, origin_name(now->origin));
         add_line(table, arena_printf(arena, "    %s", text));
     }
 }
@@ -409,7 +409,7 @@ static void add_facts(struct report *page, const struct training_job *job, enum 
         if (!table)
             table = report_table(page, heading, columns, 2);
         const char *setting = arena_printf(page->arena, "%s = %s", f->name, f->value),
-                   *from = base_name(f->origin);
+                   *from = origin_name(f->origin);
         if (strlen(setting) <= SETTING && strlen(from) <= SOURCE)
             table_add(table, (struct table_cell[]){cell_text(setting), cell_text(from)});
         else

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* What a piece of text decides. */
@@ -257,107 +258,99 @@ static const struct rule rules[] = {
     {"model.moe", "", NOTHING, 0}, /* its numbers are read apart */
 };
 
-static bool is_megatron(const struct workload *w)
+/* Decisions that are the value of a field, by where that is. */
+#define FIELD(name)                                                                                          \
+    {                                                                                                        \
+        offsetof(struct workload, name), sizeof((struct workload *)0)->name                                  \
+    }
+static const struct place {
+    size_t offset, bytes;
+} places[] = {
+    [WEIGHT_BYTES] = FIELD(weight_bytes),
+    [COMPUTE_BYTES] = FIELD(compute_bytes),
+    [GRADIENT_BYTES] = FIELD(gradient_bytes),
+    [MASTER_BYTES] = FIELD(master_bytes),
+    [MOMENT_BYTES] = FIELD(moment_bytes),
+    [REDUCE_BYTES] = FIELD(reduce_bytes),
+    [OPTIMIZER] = FIELD(optimizer),
+    [STEP] = FIELD(step),
+    [RECOMPUTE] = FIELD(recompute),
+    [NORM] = FIELD(norm),
+    [LOGITS_HELD] = FIELD(logits_held),
+    [FROZEN_BITS] = FIELD(frozen_bits),
+    [COMPILED] = FIELD(compiled),
+    [RESHARDS] = FIELD(reshards_after_forward),
+    [WRAPS] = FIELD(wraps_layers),
+    [SHARD_RANKS] = FIELD(shard_ranks),
+    [PARALLEL] = FIELD(sequence_parallel),
+    [RMS] = FIELD(model.rms_norm),
+    [GATED] = FIELD(model.gated),
+    [ACTIVATION] = FIELD(model.activation),
+    [BUCKETS_EARLY] = FIELD(buckets_early),
+    [ENDS] = FIELD(wraps_ends),
+    [EXPANDABLE] = FIELD(allocator.expandable_segments),
+    [STEP_IN_BACKWARD] = FIELD(step_in_backward),
+    [INPUTS_OFFLOADED] = FIELD(inputs_offloaded),
+    [NO_SYNC] = FIELD(accumulates_without_sync),
+    [V_SHAPED] = FIELD(v_shaped),
+    [QK_NORM] = FIELD(model.qk_norm),
+    [OLD_TORCH] = FIELD(old_torch),
+    [PROJECTIONS_KEPT] = FIELD(projections_kept),
+    [SOFTMAX_INPUT] = FIELD(softmax_keeps_input),
+};
+
+/* A bool, an enum or a whole number. */
+static void set_field(struct workload *w, struct place place, int value)
 {
-    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+    void *field = (char *)w + place.offset;
+    if (place.bytes == sizeof(bool))
+        *(bool *)field = value;
+    else if (place.bytes == sizeof(int))
+        memcpy(field, &value, sizeof value);
+    else
+        *(int64_t *)field = value;
 }
 
 static void decide(struct measured_case *c, const struct rule *rule)
 {
     struct workload *w = &c->workload;
     int value = rule->value;
+    if ((size_t)rule->decision < sizeof places / sizeof *places && places[rule->decision].bytes) {
+        set_field(w, places[rule->decision], value);
+        return;
+    }
     switch (rule->decision) {
-    case WEIGHT_BYTES:
-        w->weight_bytes = value;
-        break;
-    case COMPUTE_BYTES:
-        w->compute_bytes = value;
-        break;
-    case GRADIENT_BYTES:
-        w->gradient_bytes = value;
-        break;
-    case MASTER_BYTES:
-        w->master_bytes = value;
-        break;
-    case MOMENT_BYTES:
-        w->moment_bytes = value;
-        break;
-    case REDUCE_BYTES:
-        w->reduce_bytes = value;
-        break;
     case AUTOCAST:
         w->autocast = value;
         w->weight_bytes = 4;
         w->compute_bytes = 2;
         w->master_bytes = 0;
         break;
-    case OPTIMIZER:
-        w->optimizer = (enum workload_optimizer)value;
-        break;
-    case STEP:
-        w->step = (enum workload_step)value;
-        break;
-    case STEP_IN_BACKWARD:
-        w->step_in_backward = true;
-        break;
-    case RECOMPUTE:
-        w->recompute = (enum workload_recompute)value;
-        break;
     case MODULES:
         w->recompute = WORKLOAD_MODULES;
         w->modules = (unsigned)value;
         break;
-    case INPUTS_OFFLOADED:
-        w->inputs_offloaded = true;
-        break;
     case ATTENTION:
         /* Megatron's masked_softmax_fusion is on by default. */
-        w->attention = value == WORKLOAD_EAGER && is_megatron(w) && rule->field[0] == 'f'
+        w->attention = value == WORKLOAD_EAGER && workload_is_megatron(w) && rule->field[0] == 'f'
                            ? WORKLOAD_FUSED_SOFTMAX
                            : (enum workload_attention)value;
-        break;
-    case NORM:
-        w->norm = (enum workload_norm)value;
         break;
     case LOSS:
         w->loss = value == WORKLOAD_LOSS_FUSED && w->library != WORKLOAD_LLMC ? WORKLOAD_LOSS_LINEAR
                                                                               : (enum workload_loss)value;
         w->logits_held = 0;
         break;
-    case LOGITS_HELD:
-        w->logits_held = value;
-        break;
-    case FROZEN_BITS:
-        w->frozen_bits = value;
-        break;
     case LOSS_HELD:
         w->loss = (enum workload_loss)value;
         w->logits_held = 4;
         w->logits_whole = w->inputs_whole = w->hidden_dropout = w->attention_dropout = true;
-        break;
-    case COMPILED:
-        w->compiled = value;
-        break;
-    case RESHARDS:
-        w->reshards_after_forward = value;
-        break;
-    case WRAPS:
-        w->wraps_layers = value;
-        break;
-    case SHARD_RANKS:
-        w->shard_ranks = value;
-        break;
-    case NO_SYNC:
-        w->accumulates_without_sync = true;
         break;
     case OFFLOADS:
         w->offload_optimizer = w->offload_weights = true;
         break;
     case DROPOUT:
         w->hidden_dropout = w->attention_dropout = w->embedding_dropout = true;
-        break;
-    case V_SHAPED:
-        w->v_shaped = true;
         break;
     case VIRTUAL:
         w->virtual_stages = value ? value : max_i64(w->model.layers / max_i64(w->pp, 1), 1);
@@ -366,47 +359,14 @@ static void decide(struct measured_case *c, const struct rule *rule)
         w->lora_rank = value;
         w->lora_matrices = 2;
         break;
-    case PARALLEL:
-        w->sequence_parallel = value;
-        break;
     case CONTEXT_MIB:
         w->context_bytes = (int64_t)value << 20;
         break;
     case CUBLAS_MIB:
         w->cublas_bytes = (int64_t)value << 20;
         break;
-    case RMS:
-        w->model.rms_norm = value;
-        break;
-    case GATED:
-        w->model.gated = value;
-        break;
-    case ACTIVATION:
-        w->model.activation = (enum workload_activation)value;
-        break;
     case POSITIONS:
         w->model.positions = value ? max_i64(w->sequence, 1) : 0;
-        break;
-    case QK_NORM:
-        w->model.qk_norm = true;
-        break;
-    case OLD_TORCH:
-        w->old_torch = true;
-        break;
-    case BUCKETS_EARLY:
-        w->buckets_early = value;
-        break;
-    case PROJECTIONS_KEPT:
-        w->projections_kept = true;
-        break;
-    case ENDS:
-        w->wraps_ends = value;
-        break;
-    case EXPANDABLE:
-        w->allocator.expandable_segments = value;
-        break;
-    case SOFTMAX_INPUT:
-        w->softmax_keeps_input = true;
         break;
     case STAGE_LAST:
         c->last_stage = true;

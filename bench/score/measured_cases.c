@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_megatron(const struct workload *w)
-{
-    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
-}
-
 static int64_t whole(const json_t *object, const char *key, int64_t otherwise)
 {
     const json_t *value = json_object_get(object, key);
@@ -130,7 +125,7 @@ static void choose_dropout(struct measured_case *c)
                    !strcmp(case_rules_text(c->record, "model.pos"), "learned");
     bool composer = strstr(c->framework, "composer") != NULL;
     w->hidden_dropout = w->attention_dropout = w->embedding_dropout =
-        learned && !composer && (is_megatron(w) || w->library == WORKLOAD_TRANSFORMERS);
+        learned && !composer && (workload_is_megatron(w) || w->library == WORKLOAD_TRANSFORMERS);
 }
 
 double measured_bytes(double value, const char *unit)
@@ -197,7 +192,7 @@ static void read_case(const json_t *record, struct measured_case *c)
     read_layout(c);
     choose_dropout(c);
     case_rules_apply(c);
-    if (is_megatron(&c->workload)) /* make_vocab_size_divisible_by is 128 */
+    if (workload_is_megatron(&c->workload)) /* make_vocab_size_divisible_by is 128 */
         c->workload.model.vocab = round_up(c->workload.model.vocab, 128 * c->workload.tp);
     if (case_rules_text(record, "model.moe"))
         read_experts(case_rules_text(record, "model.moe"), &c->workload.model);

@@ -371,15 +371,10 @@ enum workload_loss loss_rule_kind(const struct workload *w)
     return parallel && w->loss == WORKLOAD_LOSS_UPCAST ? WORKLOAD_LOSS_PARALLEL : w->loss;
 }
 
-static bool is_megatron(const struct workload *w)
-{
-    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
-}
-
 unsigned layer_conditions(const struct workload *w, bool experts)
 {
     const struct workload_model *m = &w->model;
-    bool megatron = is_megatron(w);
+    bool megatron = workload_is_megatron(w);
     bool fused = w->norm == WORKLOAD_NORM_FUSED || !m->rms_norm || w->compiled;
     bool scores = w->attention != WORKLOAD_FLASH;
     unsigned c = m->encoder ? IF_ENCODER : IF_PRE_NORM;
@@ -410,13 +405,6 @@ unsigned layer_conditions(const struct workload *w, bool experts)
 
     c |= w->library == WORKLOAD_MEGATRON_LEGACY ? IF_LEGACY : 0;
     return c;
-}
-
-/* Context parallelism of DeepSpeed and Megatron-DeepSpeed exchanges heads for tokens (Ulysses); that of others sends keys and
- * values round. */
-static bool exchanges_heads(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
 }
 
 /* Of so many products of one input, those beyond the first that need it for a gradient of their own. */
@@ -484,7 +472,7 @@ static bool keeps_view(const struct workload *w)
 /* Megatron-LM's where --qk-layernorm asks for it, others' always. */
 static bool norms_latent(const struct workload *w)
 {
-    return w->model.qk_norm || !is_megatron(w);
+    return w->model.qk_norm || !workload_is_megatron(w);
 }
 
 static double width_of(const struct workload *w, enum layer_width width)
@@ -564,10 +552,12 @@ static double width_of(const struct workload *w, enum layer_width width)
         return adapter_casts(w);
     case WIDTH_FP8_COPY:
         return w->fp8 ? width_of(w, WIDTH_QUERIES) : 0;
+    /* Context parallelism of DeepSpeed and Megatron-DeepSpeed exchanges heads for tokens (Ulysses); that of others sends keys
+     * and values round. */
     case WIDTH_RING:
-        return w->cp > 1 && !exchanges_heads(w) ? 2 * (double)w->cp * width_of(w, WIDTH_KEYS) : 0;
+        return w->cp > 1 && !workload_is_deepspeed(w) ? 2 * (double)w->cp * width_of(w, WIDTH_KEYS) : 0;
     case WIDTH_EXCHANGED:
-        return w->cp > 1 && exchanges_heads(w) ? width_of(w, WIDTH_QUERIES) : 0;
+        return w->cp > 1 && workload_is_deepspeed(w) ? width_of(w, WIDTH_QUERIES) : 0;
     case WIDTH_LATENT_Q:
         return (double)m->q_rank;
     case WIDTH_LATENT_KV:

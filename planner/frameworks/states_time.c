@@ -7,11 +7,6 @@
 /* Of DDP's and Megatron-LM's buckets of gradients: about 25 MiB of fp32, 40 million elements; the last is never hidden. */
 static const double bucket_elements = 10e6;
 
-bool states_time_gathers(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
-}
-
 /* Ranks that have equal parameters, and of these the ones that share out states. */
 static struct work_group replicas(const struct workload *w)
 {
@@ -72,12 +67,12 @@ struct transfers states_time_transfers(const struct pricing *p, double elements)
     double share = elements / (double)group.ranks;
     double from_host_s = w->offload_weights ? host_time_moved(shard_bytes(w) * share) : 0;
     double to_host_s = w->offload_optimizer ? host_time_moved(gradients / (double)group.ranks) : 0;
-    if (!states_time_gathers(w) && w->sharding != WORKLOAD_ZERO2)
+    if (!workload_gathers(w) && w->sharding != WORKLOAD_ZERO2)
         return (struct transfers){0};
     return (struct transfers){
         .gather_s =
             from_host_s +
-            (states_time_gathers(w) ? layer_time_collective(p, group, w->compute_bytes * elements, true) : 0),
+            (workload_gathers(w) ? layer_time_collective(p, group, w->compute_bytes * elements, true) : 0),
         .reduce_s = to_host_s +
                     (w->accumulates_without_sync ? 0 : layer_time_collective(p, group, gradients, true)) +
                     layer_time_collective(p, copies(w), gradients / (double)group.ranks, false),
@@ -136,7 +131,7 @@ static double update_bytes(const struct workload *w)
 static double on_host(const struct pricing *p, double own)
 {
     const struct workload *w = p->w;
-    bool sent_before = states_time_gathers(w) || w->sharding == WORKLOAD_ZERO2;
+    bool sent_before = workload_gathers(w) || w->sharding == WORKLOAD_ZERO2;
     double back = w->offload_weights ? 0 : w->weight_bytes * own;
     double there = sent_before ? 0 : w->gradient_bytes * own;
     return host_time_update(p, own) + host_time_moved(there) + host_time_moved(back);

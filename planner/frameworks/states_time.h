@@ -5,9 +5,6 @@
 
 #include "planner/frameworks/layer_time.h"
 
-/* Are weights gathered where they are used? */
-bool states_time_gathers(const struct workload *workload);
-
 /* Of one unit in one pass: to gather it, and to reduce its gradients; zeros where that is done once a step, or never. */
 struct transfers {
     double gather_s, reduce_s;

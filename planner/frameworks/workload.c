@@ -68,6 +68,21 @@ struct workload workload_default(enum workload_library library, enum workload_sh
     return w;
 }
 
+bool workload_is_megatron(const struct workload *w)
+{
+    return w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+}
+
+bool workload_is_deepspeed(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
+}
+
+bool workload_gathers(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
+}
+
 int workload_set_allocator(struct workload *w, const char *text, struct error *err)
 {
     return allocator_settings_read(text, &w->allocator, err);

@@ -2,11 +2,6 @@
  * stage3.py of 0.19.8). ZeRO-1 and 2 have them from a backward pass's first gradient to its end, ZeRO-3 always. */
 #include "planner/frameworks/workload_parts.h"
 
-bool workload_has_buckets(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
-}
-
 /* Of ZeRO-1 what it sums in, of the others what gradients are made in (_gradient_reduction_buffer_dtype()). */
 static int element_bytes(const struct workload *w)
 {

@@ -5,6 +5,7 @@
 #include "planner/frameworks/workload_odds.h"
 
 #include "base/checked.h"
+#include "base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,12 +71,6 @@ struct spread {
     int count;
 };
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void add_errors(struct spread *spread, struct workload_errors errors)
 {
     for (int i = 0; i < errors.count && spread->count < ERRORS_MOST; i++)
@@ -85,12 +80,12 @@ static void add_errors(struct spread *spread, struct workload_errors errors)
 /* Of the workload's own class, or of all where that has too few. */
 static struct spread spread_of(const struct workload *w, enum workload_figure figure)
 {
-    bool megatron = w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+    bool megatron = workload_is_megatron(w);
     struct spread spread = {.count = 0};
     add_errors(&spread, table[megatron ? WORKLOAD_CLASS_MEGATRON : WORKLOAD_CLASS_TORCH][figure]);
     if (spread.count < LEAST_JOBS)
         add_errors(&spread, table[megatron ? WORKLOAD_CLASS_TORCH : WORKLOAD_CLASS_MEGATRON][figure]);
-    qsort(spread.errors, (size_t)spread.count, sizeof *spread.errors, by_size);
+    sort_reals(spread.errors, (size_t)spread.count);
     return spread;
 }
 

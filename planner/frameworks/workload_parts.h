@@ -91,7 +91,6 @@ void workload_label_name(int label, struct text *out);
 void workload_label_formula(const struct workload *w, int label, struct text *out);
 
 /* workload_units.c */
-bool workload_gathers(const struct workload *w); /* weights are in shards: FSDP, ZeRO-3 */
 bool workload_has_buffer(const struct workload *w); /* of gradients, from the start */
 bool workload_trains(const struct workload *w);     /* all weights, and not adapters */
 /* ZeRO-3 keeps a layer's weights after forward where backward asks for them soon. */
@@ -118,7 +117,6 @@ void workload_unit_done(struct rank *rank, int64_t u); /* its backward: gradient
 void workload_pass_done(struct rank *rank);
 
 /* workload_buckets.c */
-bool workload_has_buckets(const struct workload *w); /* DeepSpeed's */
 void workload_buckets_open(struct rank *rank);
 void workload_buckets_add(struct rank *rank, double elements); /* gradients that were just made */
 void workload_buckets_close(struct rank *rank); /* the pass is over */

@@ -220,7 +220,7 @@ void workload_update(struct rank *rank)
     int mark = rank->state_count;
     /* Float16OptimizerWithFloat16Params: masters need gradients in their own type. */
     bool casts = w->master_bytes && w->master_bytes != w->gradient_bytes;
-    if (workload_has_buckets(w))
+    if (workload_is_deepspeed(w))
         cast_partition(rank);
     else if (casts && w->library != WORKLOAD_LLMC)
         take_states(rank, RANK_STEP_CAST, w->master_bytes);

@@ -67,7 +67,7 @@ static void backward_input(struct rank *rank, int64_t chunk, struct pass *pass)
 static void backward(struct rank *rank, int64_t chunk, struct pass *pass, bool halved)
 {
     int64_t from = rank->first[chunk], to = rank->first[chunk + 1], head = rank->layers + 1;
-    if (rank->w->buckets_early && workload_has_buckets(rank->w))
+    if (rank->w->buckets_early && workload_is_deepspeed(rank->w))
         workload_buckets_open(rank);
     if (is_last(rank, chunk)) {
         workload_gather(rank, head, to > from ? to - 1 : -1);

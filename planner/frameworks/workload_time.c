@@ -25,7 +25,7 @@ enum { MOST_ITEMS = 1 << 26 };
 enum workload_attention workload_attention_run(const struct workload *w)
 {
     /* Megatron-LM fused_softmax.py, is_kernel_available(). */
-    bool megatron = w->library == WORKLOAD_MEGATRON || w->library == WORKLOAD_MEGATRON_LEGACY;
+    bool megatron = workload_is_megatron(w);
     bool takes = w->micro_batch * (w->model.heads / w->tp) % 4 == 0 && w->sequence % 4 == 0 &&
                  w->sequence > 16 && w->sequence <= 4096;
     return megatron && w->attention == WORKLOAD_FUSED_SOFTMAX && !takes ? WORKLOAD_EAGER : w->attention;
@@ -189,7 +189,7 @@ static struct chunk_time price_chunk(const struct pricing *p, struct layer_kinds
 {
     const struct workload *w = p->w;
     bool apart = w->pp > 1 && w->schedule == SCHEDULE_ZB_H1;
-    bool moves = states_time_gathers(w) || w->sharding == WORKLOAD_ZERO2;
+    bool moves = workload_gathers(w) || w->sharding == WORKLOAD_ZERO2;
     struct chunk_time chunk = moves ? walk_chunk(p, kinds, g, apart) : add_chunk(p, kinds, g, apart);
     hide_inputs(p, workload_chunk_layers(w, g % w->pp, g / w->pp), &chunk);
     double wait_s = w->pp > 1 ? p->habits->message_wait_s : 0;

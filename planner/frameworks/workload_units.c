@@ -13,11 +13,6 @@ bool workload_has_buffer(const struct workload *w)
            (w->sharding == WORKLOAD_REPLICATED || w->sharding == WORKLOAD_DISTRIBUTED_OPTIMIZER);
 }
 
-bool workload_gathers(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
-}
-
 /* Over how many ranks parameters, gradients and optimizer states are split. */
 static double shards_of(const struct workload *w, bool experts)
 {
@@ -426,6 +421,6 @@ void workload_pass_done(struct rank *rank)
             group_done(rank, u);
     for (int64_t u = 0; u < workload_unit_count(rank); u++)
         replay_drop(rank->r, &rank->units[u].reduced);
-    if (workload_has_buckets(rank->w))
+    if (workload_is_deepspeed(rank->w))
         workload_buckets_close(rank);
 }
