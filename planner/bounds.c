@@ -289,12 +289,6 @@ static double in_and_out_uneven(const struct bounds *b, const struct bounds_ques
     return ((double)b->model->layers + h.d) / h.c;
 }
 
-/* Without weight halves, which no other stage waits for. */
-static double round_seconds(const struct block_time *t)
-{
-    return t->forward + t->forward_exchange + t->backward + t->backward_exchange;
-}
-
 /* A micro-batch through all stages and back, by what it is made of. */
 struct round_trip {
     double layer_s, weight_s; /* of one layer, where it takes least; its weight half */
@@ -307,13 +301,13 @@ static struct round_trip round_trip_of(const struct bounds_question *q, double m
     const struct layout *l = q->layout;
     for (int i = 0; i < q->ground_count; i++) {
         const struct block_time *t = q->grounds[i].costs->times;
-        double receive = round_seconds(&t[COST_RECEIVE]), send = round_seconds(&t[COST_SEND]);
+        double receive = time_model_round(&t[COST_RECEIVE]), send = time_model_round(&t[COST_SEND]);
         const struct block_time *layer = &t[COST_LAYER];
-        r.layer_s = fmin(r.layer_s, round_seconds(layer));
+        r.layer_s = fmin(r.layer_s, time_model_round(layer));
         r.weight_s = fmin(r.weight_s, layer->weight);
         r.ends_s += (double)(q->grounds[i].stages * l->virtual_stages) * (receive + send);
-        r.ends_s += i ? 0 : round_seconds(&t[COST_EMBED]) - receive;
-        r.ends_s += i < q->ground_count - 1 ? 0 : round_seconds(&t[COST_HEAD]) - send;
+        r.ends_s += i ? 0 : time_model_round(&t[COST_EMBED]) - receive;
+        r.ends_s += i < q->ground_count - 1 ? 0 : time_model_round(&t[COST_HEAD]) - send;
     }
     r.messages_s = 2 * (double)(layout_chunks(l) - 1) * message_s;
     return r;

@@ -49,12 +49,6 @@ static double least_tail(struct composition *c)
     return tail_s;
 }
 
-/* Forward and back, without weight halves, which nobody waits for. */
-static double round_seconds(const struct block_time *t)
-{
-    return t->forward + t->forward_exchange + t->backward + t->backward_exchange;
-}
-
 static double forward_seconds(const struct block_time *t)
 {
     return t->forward + t->forward_exchange;
@@ -71,9 +65,9 @@ static void sum_behind(struct composition *c)
         const struct block_time *t = list[i].costs->times;
         c->behind_s[i] = sum_s;
         c->behind_layer_s[i] = isinf(layer_s) ? 0 : layer_s;
-        sum_s += round_seconds(&t[COST_RECEIVE]) + 2 * c->cells.message_s;
-        sum_s += i == c->pp - 1 ? round_seconds(&last[COST_HEAD]) : round_seconds(&t[COST_SEND]);
-        layer_s = fmin(layer_s, round_seconds(&t[COST_LAYER]));
+        sum_s += time_model_round(&t[COST_RECEIVE]) + 2 * c->cells.message_s;
+        sum_s += i == c->pp - 1 ? time_model_round(&last[COST_HEAD]) : time_model_round(&t[COST_SEND]);
+        layer_s = fmin(layer_s, time_model_round(&t[COST_LAYER]));
         least_forward_s = fmin(least_forward_s, forward_seconds(&t[COST_LAYER]));
         c->row_s += fmin(forward_seconds(&t[COST_RECEIVE]), i ? INFINITY : forward_seconds(&t[COST_EMBED])) +
                     forward_seconds(&t[COST_SEND]) + c->cells.message_s;

@@ -39,6 +39,12 @@ struct block_time {
     double recompute;                           /* exchanges made again included */
     double forward_exchange, backward_exchange; /* with other ranks, where computing waits for it */
 };
+/* Forward and back, without weight halves, which no other stage waits for. */
+static inline double time_model_round(const struct block_time *t)
+{
+    return t->forward + t->forward_exchange + t->backward + t->backward_exchange;
+}
+
 struct block_time time_model_block(const struct program *program, const struct block *block,
                                    const struct machine_speed *speed);
 

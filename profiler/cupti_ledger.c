@@ -302,6 +302,34 @@ static void referred(const CUpti_CallbackData *data, CUmemGenericAllocationHandl
 
 #define PARAMS(call) const call##_params *p = data->functionParams
 
+/* Physical memory has a handle of its own, and addresses that it is mapped at. */
+static void note_handle(CUpti_CallbackId id, const CUpti_CallbackData *data, const char *caller)
+{
+    switch (id) {
+    case CUPTI_DRIVER_TRACE_CBID_cuMemCreate:
+        created(data, data->functionParams, caller);
+        break;
+    case CUPTI_DRIVER_TRACE_CBID_cuMemRelease: {
+        PARAMS(cuMemRelease);
+        referred(data, p->handle, -1);
+        break;
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemRetainAllocationHandle: {
+        PARAMS(cuMemRetainAllocationHandle);
+        referred(data, *p->handle, 1);
+        break;
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemMap:
+        mapped(data->functionParams);
+        break;
+    case CUPTI_DRIVER_TRACE_CBID_cuMemUnmap:
+        unmapped(data, data->functionParams);
+        break;
+    default:
+        break;
+    }
+}
+
 static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data, const char *caller)
 {
     switch (id) {
@@ -343,26 +371,8 @@ static void note_locked(CUpti_CallbackId id, const CUpti_CallbackData *data, con
         taken_back(data, p->dptr);
         break;
     }
-    case CUPTI_DRIVER_TRACE_CBID_cuMemCreate:
-        created(data, data->functionParams, caller);
-        break;
-    case CUPTI_DRIVER_TRACE_CBID_cuMemRelease: {
-        PARAMS(cuMemRelease);
-        referred(data, p->handle, -1);
-        break;
-    }
-    case CUPTI_DRIVER_TRACE_CBID_cuMemRetainAllocationHandle: {
-        PARAMS(cuMemRetainAllocationHandle);
-        referred(data, *p->handle, 1);
-        break;
-    }
-    case CUPTI_DRIVER_TRACE_CBID_cuMemMap:
-        mapped(data->functionParams);
-        break;
-    case CUPTI_DRIVER_TRACE_CBID_cuMemUnmap:
-        unmapped(data, data->functionParams);
-        break;
     default:
+        note_handle(id, data, caller);
         break;
     }
 }
