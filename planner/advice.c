@@ -9,16 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Micro-batch, recomputation, both, sharding, more ranks, bf16, sequence. */
-enum { ADVICE_MAX = 7, SHORTEST_SEQUENCE = 16 };
+/* Micro-batch, recomputation, both, sharding, replicas that shard, more ranks, bf16, sequence. */
+enum { ADVICE_MAX = 8, SHORTEST_SEQUENCE = 16, LONG_SEQUENCE = 32768 };
 /* Tensor-parallel ranks exchange all the time, and want the links of one node. */
-enum { MOST_PARTS = 8, MOST_STAGES = 64 };
+enum { MOST_PARTS = 8, MOST_STAGES = 64, MOST_REPLICAS = 8 };
 
 struct adviser {
     const struct program *program; /* the first stage of what does not fit */
     int64_t *chunk_layers;
     const struct rank_device *device;
     const struct machine_speed *speed;
+    enum precision
+        precision; /* of more ranks: where the card has units for bf16, fp32 is no reason for them */
     struct advice_list *list;
     struct error *err;
 };
@@ -56,6 +58,16 @@ static void print_ranks(const struct layout *before, const struct layout *layout
         return;
     text_printf(out, "%s--pp %lld", out->length ? " " : "", (long long)layout->pp);
     print_global_batch(layout, out);
+}
+
+/* What more ranks come with. */
+static struct layout ranks_layout(const struct adviser *adviser, struct text *options)
+{
+    struct layout layout = adviser->program->layout;
+    if (layout.precision != adviser->precision)
+        text_printf(options, "--precision %s ", precision_name(adviser->precision));
+    layout.precision = adviser->precision;
+    return layout;
 }
 
 static int64_t worst_bytes(const struct pipeline *pipeline)
@@ -239,15 +251,42 @@ static int advise_zero(struct adviser *adviser)
     return add(adviser, found, &options);
 }
 
+/* The fewest replicas that fit where each keeps a share of the optimizer's states, with recomputation only where it takes it. */
+static int advise_replicas(struct adviser *adviser, fit_function *fit, bool recomputed)
+{
+    struct pipeline *found = NULL;
+    struct text options = {0};
+    struct layout layout = ranks_layout(adviser, &options);
+    const int64_t global_batch = layout.global_batch;
+    bool grows = adviser->program->micro_batches == layout.pp;
+    if (!adviser->device->card || layout.dp > 1) {
+        text_free(&options);
+        return 0;
+    }
+    layout.zero = 1;
+    for (layout.dp = 2; !found && layout.dp <= MOST_REPLICAS; layout.dp *= 2) {
+        layout.global_batch = grows ? layout.dp * global_batch : global_batch;
+        if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
+            return text_free(&options), -1;
+    }
+    if (found)
+        text_printf(&options, "--dp %lld --zero 1", (long long)found->stages[0]->layout.dp);
+    if (found && recomputed)
+        print_recompute(found->stages[0], &options);
+    return add(adviser, found, &options);
+}
+
 /* The fewest more that fit, tensor-parallel ranks before stages. Not on a CPU, whose ranks share its memory. */
 static int advise_ranks(struct adviser *adviser, fit_function *fit, bool recomputed)
 {
     const struct program *program = adviser->program;
-    struct layout layout = program->layout;
     struct pipeline *found = NULL;
     struct text options = {0};
-    if (!adviser->device->card)
+    struct layout layout = ranks_layout(adviser, &options);
+    if (!adviser->device->card) {
+        text_free(&options);
         return 0;
+    }
     for (; !found && layout.pp <= min_i64(program->model.layers, MOST_STAGES); layout.pp *= 2)
         for (layout.tp = program->layout.tp; !found && layout.tp <= MOST_PARTS; layout.tp++)
             if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
@@ -323,13 +362,29 @@ static int find_same_training(struct adviser *adviser)
     return 0;
 }
 
+typedef int advise_function(struct adviser *, fit_function *, bool recomputed);
+
+/* As it is, or else with recomputation. */
+static int advise_twice(struct adviser *adviser, advise_function *advise, fit_function *recomputed)
+{
+    int before = adviser->list->count;
+    if (advise(adviser, fit_layout, false))
+        return -1;
+    return adviser->list->count > before ? 0 : advise(adviser, recomputed, true);
+}
+
 static int find_all(struct adviser *adviser)
 {
-    if (find_least(adviser) || find_same_training(adviser) || advise_ranks(adviser, fit_layout, false))
+    if (find_least(adviser) || find_same_training(adviser))
         return -1;
-    if (!adviser->list->count && advise_ranks(adviser, fit_surely, true))
+    /* On a card with units for it bf16 is many times as fast, and comes before more ranks. */
+    bool bf16_first = adviser->precision != adviser->program->layout.precision;
+    if (bf16_first && advise_bf16(adviser))
         return -1;
-    return advise_bf16(adviser) || advise_sequence(adviser) ? -1 : 0;
+    if (advise_twice(adviser, advise_ranks, fit_surely) ||
+        advise_twice(adviser, advise_replicas, fit_recomputed))
+        return -1;
+    return (!bf16_first && advise_bf16(adviser)) || advise_sequence(adviser) ? -1 : 0;
 }
 
 static int64_t *list_chunk_layers(const struct pipeline *pipeline)
@@ -344,9 +399,16 @@ static int64_t *list_chunk_layers(const struct pipeline *pipeline)
 int advice_find(const struct pipeline *pipeline, const struct rank_device *device,
                 const struct machine_speed *speed, struct advice_list *out, struct error *err)
 {
+    const struct program *program = pipeline->stages[0];
+    const struct card *card = device->card;
+    bool bf16 = card && card->bf16_flops_per_s > card->fp32_flops_per_s &&
+                program->layout.precision == PRECISION_FP32;
     *out = (struct advice_list){.arena = arena_create()};
+    if (program->layout.seq_len >= LONG_SEQUENCE && program->layout.seq_len == program->model.max_seq_len)
+        out->longest = program->layout.seq_len;
     out->items = arena_array(out->arena, ADVICE_MAX, sizeof *out->items);
-    struct adviser adviser = {.program = pipeline->stages[0],
+    struct adviser adviser = {.program = program,
+                              .precision = bf16 ? PRECISION_BF16 : program->layout.precision,
                               .chunk_layers = list_chunk_layers(pipeline),
                               .device = device,
                               .speed = speed,
@@ -378,4 +440,7 @@ void advice_print(const struct advice_list *list, struct text *out)
     for (int i = 0; i < list->count && i < PRINTED; i++)
         text_printf(out, "%s%s (needs %s)", i ? " or " : "try ", list->items[i].options,
                     units_format_bytes(list->items[i].needed_bytes, bytes));
+    if (list->longest)
+        text_printf(out, "; sequences are as long as the model allows, %lld: --seq-len makes them shorter",
+                    (long long)list->longest);
 }

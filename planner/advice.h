@@ -1,7 +1,8 @@
 /* What to change when a layout does not fit: the nearest changes that do, each built and measured. Changes that leave the
  * training and its ranks as they were (smaller micro-batches of the same global batch, recomputation, sharding the
- * optimizer's states) come first, the fastest of them first; then more ranks, tensor-parallel ones before stages; then bf16,
- * which changes the arithmetic; then shorter sequences, which change the task.
+ * optimizer's states) come first, the fastest of them first; then more ranks: replicas that shard, and tensor-parallel ones before
+ * stages; then bf16, which changes the arithmetic; then shorter sequences, which change the task. On a card with units for bf16 that comes
+ * before more ranks, which then compute in it too.
  *
  * More data-parallel ranks alone never help: each rank holds as much of the model, and its micro-batch stays as large. */
 #ifndef MEMPLAN_PLANNER_ADVICE_H
@@ -29,6 +30,7 @@ struct advice_list {
     struct arena *arena; /* owns everything below */
     struct advice *items;
     int count;
+    int64_t longest;     /* tokens of a sequence, where they are many and as many as the model allows; else 0 */
     bool ranks_tried;    /* more tensor-parallel ranks and stages too */
     int64_t least_bytes; /* what a rank needs with micro-batches of 1 and all recomputation that helps */
 };

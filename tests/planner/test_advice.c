@@ -147,14 +147,47 @@ TEST(advice_of_more_ranks,
     struct pipeline *pipeline = sample_pipeline(&model, (struct layout){.micro_batch = 1, .seq_len = 1024});
     ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
     ASSERT(list.count > 0);
-    ASSERT_STR(list.items[0].options, "--tp 2");
+    ASSERT_STR(list.items[0].options, "--precision bf16 --tp 2");
+    ASSERT_STR(list.items[1].options, "--precision bf16 --dp 4 --zero 1");
     check_items(&model, &list, &card);
     advice_clear(&list);
     card.capacity_bytes = 15LL << 30; /* 8 ranks hold 16 GB each, and 8 x 2 half of that */
     ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
     ASSERT(list.count > 0);
-    ASSERT_STR(list.items[0].options, "--tp 8 --pp 2 --global-batch 1");
+    ASSERT_STR(list.items[0].options, "--precision bf16 --tp 8 --pp 2 --global-batch 1");
     check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+}
+
+/* 8.0 billion parameters x (2 + 4) bytes on each of four replicas, and a fourth of 12: 72 GB, and activations of 8,192 tokens. */
+TEST(advice_of_replicas, "replicas that share the optimizer's states are named, recomputed where it takes "
+                         "that; long sequences too")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama3-8b", 0);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct advice_list list;
+    struct text text = {0};
+    ASSERT_OK(cluster_read_device("h100-80g", 1, &card, &err));
+    machine_speed_from_card(card.card, PRECISION_BF16, &speed);
+    struct pipeline *pipeline =
+        sample_pipeline(&model, (struct layout){.micro_batch = 1, .precision = PRECISION_BF16});
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    ASSERT(list.count >= 2);
+    ASSERT_STR(list.items[0].options, "--tp 4");
+    ASSERT(!strncmp(list.items[1].options, "--dp 4 --zero 1 --recompute ", 28));
+    ASSERT(!list.longest);
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+    model.max_seq_len = 65536;
+    pipeline = sample_pipeline(&model, (struct layout){.micro_batch = 1, .precision = PRECISION_BF16});
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    advice_print(&list, &text);
+    ASSERT_HAS(text.data, "; sequences are as long as the model allows, 65536: --seq-len makes them shorter");
+    text_free(&text);
     advice_clear(&list);
     pipeline_free(pipeline);
 }
