@@ -197,8 +197,10 @@ static int judge(struct job_answer *answer, const struct jobs_request *request, 
     job_advice_find(
         &(struct job_advice_request){request, job, &verdict, &device, device.card ? speeds : NULL}, arena,
         &advice);
+    struct job_pace pace = job_pace_of(job, &verdict, &device, device.card ? speeds : NULL, advice.seconds);
     answer->verdict = &verdict;
     answer->advice = &advice;
+    answer->pace = &pace;
     answer->terms = o->explain ? &terms : NULL;
     return print_answer(answer, o, err) ? -1 : verdict.fits ? 0 : 1;
 }

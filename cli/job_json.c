@@ -85,7 +85,12 @@ static void add_advice(json_t *out, const struct job_answer *answer)
     json_t *list = json_array();
     for (int i = 0; i < advice->count; i++)
         json_array_append_new(list, advised_to_json(answer->job, &advice->list[i]));
+    bool timed = !isnan(advice->seconds);
     json_object_set_new(out, "step_seconds", real_or_null(advice->seconds));
+    json_object_set_new(out, "step_low_seconds", real_or_null(timed ? answer->pace->range.low_s : NAN));
+    json_object_set_new(out, "step_high_seconds", real_or_null(timed ? answer->pace->range.high_s : NAN));
+    json_object_set_new(out, "tokens_per_second", real_or_null(answer->pace->tokens_per_second));
+    json_object_set_new(out, "model_flops_utilization", real_or_null(answer->pace->utilization));
     if (answer->nodes->nodes > 1) {
         struct cluster cluster = cluster_of_group(answer->nodes);
         json_object_set_new(out, "networks", speed_networks_to_json(&cluster));

@@ -200,10 +200,27 @@ static const char *worst_ranks(const struct job_verdict *v, struct arena *arena)
                                         (long long)(v->first_rank + v->ranks - 1));
 }
 
+/* The step with what eight of ten such predictions came to, and what that is in tokens and of the cards' rate. */
+static void add_pace(struct report *page, const struct job_pace *pace, int64_t ranks)
+{
+    char step[UNITS_TEXT], low[UNITS_TEXT], high[UNITS_TEXT], all[UNITS_TEXT], each[UNITS_TEXT];
+    double rate = pace->tokens_per_second;
+    report_fact(page, "step", "%s; of ten jobs eight from %s to %s (%d steps)",
+                units_format_seconds(pace->seconds, step), units_format_seconds(pace->range.low_s, low),
+                units_format_seconds(pace->range.high_s, high), pace->range.steps);
+    units_format_count(llround(rate), all);
+    units_format_count(llround(rate / (double)(ranks > 0 ? ranks : 1)), each);
+    if (isnan(pace->utilization))
+        report_fact(page, "throughput", "%s tokens/s", all);
+    else
+        report_fact(page, "throughput", "%s tokens/s, %s on each card, %.1f%% MFU", all, each,
+                    100 * pace->utilization);
+}
+
 static void add_verdict(struct report *page, const struct job_answer *answer)
 {
     const struct job_verdict *v = answer->verdict;
-    char margin[UNITS_TEXT], step[UNITS_TEXT];
+    char margin[UNITS_TEXT];
     int64_t left = v->capacity_bytes - v->needed_bytes;
     report_capacity(page, "needed", v->needed_bytes, v->capacity_bytes);
     report_fact(page, "margin", "%s %s", units_format_bytes(left < 0 ? -left : left, margin),
@@ -217,7 +234,7 @@ static void add_verdict(struct report *page, const struct job_answer *answer)
     if (isnan(answer->advice->seconds))
         report_fact(page, "step", "not predicted: %s", answer->advice->untimed);
     else
-        report_fact(page, "step", "about %s", units_format_seconds(answer->advice->seconds, step));
+        add_pace(page, answer->pace, answer->job->launch.ranks);
 }
 
 static void add_figures(struct report *page, const struct job_verdict *v)
@@ -446,17 +463,23 @@ static void add_explanation(struct report *page, const struct job_answer *answer
 static const char *time_assumption(const struct job_answer *answer, struct arena *arena)
 {
     const struct node_group *n = answer->nodes;
+    const char *out = " Times are from the card's data sheet.";
     struct text net = {0};
     if (isnan(answer->advice->seconds))
         return "";
-    if (n->nodes == 1)
-        return " Times are from the card's data sheet.";
-    machine_speed_describe_net(n, "--net", &net);
-    const char *out = arena_printf(
-        arena, " Times are from the card's data sheet, for %lld nodes of %lld, whose network is %s.",
-        (long long)n->nodes, (long long)n->ranks_per_node, net.data);
-    text_free(&net);
-    return out;
+    if (n->nodes > 1) {
+        machine_speed_describe_net(n, "--net", &net);
+        out = arena_printf(
+            arena, " Times are from the card's data sheet, for %lld nodes of %lld, whose network is %s.",
+            (long long)n->nodes, (long long)n->ranks_per_node, net.data);
+        text_free(&net);
+    }
+    return answer->pace->range.own
+               ? out
+               : arena_printf(arena,
+                              "%s Their errors are those of Megatron-LM's steps, and of the few of "
+                              "other frameworks, which took longer.",
+                              out);
 }
 
 /* What is taken to be so and no launch says. */

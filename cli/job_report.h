@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/job_advice.h"
+#include "cli/job_pace.h"
 #include "planner/frameworks/workload_terms.h"
 #include "reports/report.h"
 
@@ -13,6 +14,7 @@ struct job_answer {
     const struct node_group *nodes;     /* how they are taken to be placed, for times; NULL with the device */
     const struct job_verdict *verdict;  /* NULL: none, because something is missing or no rule is about it */
     const struct job_advice *advice;    /* NULL with the verdict */
+    const struct job_pace *pace;        /* likewise */
     const struct workload_terms *terms; /* NULL: not asked for */
     bool explain;                       /* every setting with its source, too */
 };

@@ -25,6 +25,7 @@ struct report {
     const char *cases;
     struct text table;
     json_t *totals, *rows;
+    struct step_errors steps;
 };
 
 typedef int reader(const char *path, struct arena *arena, struct verdicts *out, struct error *err);
@@ -146,6 +147,7 @@ static void score_sweep(struct report *r)
     say_outcomes(r, "not fitted", verdicts_outcomes(&v, SHARE_NOT_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0.02, 0.1);
     say_errors(r, name, "time", verdicts_errors(&v, NULL, SHARE_ALL), 0);
+    odds_add_steps(&r->steps, &v, true); /* what was fitted to are outcomes */
 }
 
 static void score_steps(struct report *r, const char *name, double aim)
@@ -157,6 +159,7 @@ static void score_steps(struct report *r, const char *name, double aim)
     say_errors(r, name, "not fitted", verdicts_errors(&v, NULL, SHARE_NOT_FITTED), aim);
     say_errors(r, name, "fitted", verdicts_errors(&v, NULL, SHARE_FITTED), 0);
     say_choices(r, name, verdicts_choices(&v), 0, 0);
+    odds_add_steps(&r->steps, &v, false);
 }
 
 static void score_published(struct report *r)
@@ -176,6 +179,7 @@ static void score_published(struct report *r)
         say_errors(r, aims[i].table, "all", errors, 0);
         say(r, aims[i].table, "largest error", errors.most, aims[i].aim);
     }
+    odds_add_steps(&r->steps, &v, false);
     for (int i = 0; i < v.count; i++)
         text_printf(&r->table, "    %-22s %-6s %-9s %s %+6.1f%%\n", v.rows[i].problem, v.rows[i].model,
                     v.rows[i].job.recompute == WORKLOAD_FULL ? "full" : "",
@@ -216,6 +220,7 @@ static void score(struct report *r)
     score_steps(r, "step_times_multi_node", 0.14);
     score_published(r);
     score_cases(r);
+    odds_say_steps(&r->steps, &r->table);
 }
 
 int main(int argc, char **argv)
@@ -225,7 +230,11 @@ int main(int argc, char **argv)
     argv += fits;
     argc -= fits;
     struct report r = {
-        arena_create(), argc > 1 ? argv[1] : "../shared/cases", {0}, json_object(), json_object()};
+        .arena = arena_create(),
+        .cases = argc > 1 ? argv[1] : "../shared/cases",
+        .totals = json_object(),
+        .rows = json_object(),
+    };
     if (fits)
         fit(&r);
     else

@@ -98,3 +98,35 @@ void odds_say_errors(const json_t *rows, struct text *table)
                 text_printf(table, " %.3f%s", ratios[i], i + 1 < count ? "," : "\n");
         }
 }
+
+void odds_add_steps(struct step_errors *errors, const struct verdicts *verdicts, bool all)
+{
+    for (int i = 0; i < verdicts->count && errors->count < STEP_ERRORS_MOST; i++) {
+        const struct verdict *row = &verdicts->rows[i];
+        double ratio = row->measured_s / row->predicted_s;
+        if (ratio > 0 && (all || !row->fitted))
+            errors->ratios[errors->count++] = ratio;
+    }
+}
+
+static double place(const struct step_errors *errors, double share)
+{
+    return errors->ratios[(int)(share * (errors->count - 1) + 0.5)];
+}
+
+void odds_say_steps(struct step_errors *errors, struct text *table)
+{
+    const struct workload_step_errors *known = &workload_step_errors;
+    if (!errors->count)
+        return;
+    sort_reals(errors->ratios, (size_t)errors->count);
+    double low = place(errors, 0.1), median = place(errors, 0.5), high = place(errors, 0.9);
+    bool todays = errors->count == known->steps && fabs(low - known->low) < same &&
+                  fabs(median - known->median) < same && fabs(high - known->high) < same;
+    text_printf(table,
+                "%-26s steps (%d rows), measured / predicted, %s: a tenth below %.3f, half below %.3f, nine "
+                "tenths below %.3f\n",
+                "errors", errors->count,
+                todays ? "as workload_odds.c has them" : "NOT as workload_odds.c has them", low, median,
+                high);
+}

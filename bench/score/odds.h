@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "bench/score/score.h"
 #include "planner/frameworks/workload_odds.h"
 
 enum { ODDS_BINS = 10 };
@@ -23,5 +24,15 @@ void odds_say(const struct odds *odds, const char *what, struct text *table, jso
 
 /* Lines that begin with "errors": as workload_odds.c has them, of the rows that cases_score() made. */
 void odds_say_errors(const json_t *rows, struct text *table);
+
+/* Measured / predicted of steps, for the line of them. `all`: those that were fitted to too. */
+enum { STEP_ERRORS_MOST = 4096 };
+struct step_errors {
+    double ratios[STEP_ERRORS_MOST];
+    int count;
+};
+void odds_add_steps(struct step_errors *errors, const struct verdicts *verdicts, bool all);
+/* The tenths and the middle, and whether workload_odds.c has them. */
+void odds_say_steps(struct step_errors *errors, struct text *table);
 
 #endif

@@ -29,6 +29,21 @@ struct workload_interval {
 struct workload_interval workload_odds_interval(const struct workload *workload, enum workload_figure figure,
                                                 int64_t predicted_bytes);
 
+/* Of predicted seconds of a step, what holds for eight of ten. */
+struct workload_pace {
+    double low_s, high_s;
+    int steps; /* measured ones, whose errors it is made from */
+    bool own;  /* they were of this class of frameworks */
+};
+/* Measured / predicted of steps: the tenths between which eight of ten lie, the middle one, and of how many. `make score` prints it. */
+struct workload_step_errors {
+    double low, median, high;
+    int steps;
+};
+extern const struct workload_step_errors workload_step_errors;
+/* `card_doubt`: how far a step may be off for what is not known of the card, as a share; 0: those steps were measured on it. */
+struct workload_pace workload_odds_pace(const struct workload *workload, double seconds, double card_doubt);
+
 /* What a card must have for the job: tensors, context, NCCL, and what no rule accounts for; with the allocator's caches too
  * where it ran out without them. Within workload.capacity_bytes. */
 int64_t workload_odds_needed_bytes(const struct workload *workload, const struct workload_memory *memory);
