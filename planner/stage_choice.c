@@ -302,13 +302,15 @@ static bool tries_orders(const struct choosing *c)
     return c->fitting.stages->layout.schedule == SCHEDULE_ZB_H1;
 }
 
-/* Some milliseconds; where all orders are tried there is less to be had from trying more. */
+/* Some milliseconds. Where all orders are tried there is less to be had from trying more; and where an end has a set of its own all is
+ * tried anew with each. */
 static int most_partials(const struct choosing *c)
 {
-    const int64_t *effort = c->fitting.stages->effort;
+    const struct fitting *f = &c->fitting;
+    const int64_t *effort = f->stages->effort;
     if (effort && c->spent >= *effort)
         return 0;
-    return tries_orders(c) ? 1000 : has_apart(&c->fitting) && !c->fitting.first ? 500 : 4000;
+    return tries_orders(c) ? 1000 : has_apart(f) && !f->first ? 100 : 4000;
 }
 
 static void add_partial(struct choosing *c, struct partial p, int64_t left)
