@@ -1,5 +1,6 @@
 /* The rules of what layers keep, against bytes that PyTorch itself keeps (tests/torch/saved.csv, which check-torch holds
  * against autograd's saved-tensor hooks) and against bytes that others measured. */
+#include "tests/planner/workload_sample.h"
 #include "tests/test.h"
 
 #include "base/text.h"
@@ -197,17 +198,7 @@ TEST(layer_rules_galvatron, "a measured layer keeps what the rules say")
  * and the last product: 4 x 4,096 + 1,024 + 14,336 elements, and a number for each of 32 heads. */
 TEST(layer_rules_every_second, "torchtitan's per-operation policy keeps every second product")
 {
-    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
-    w.model = (struct workload_model){.layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .head_size = 128,
-                                      .ffn = 14336,
-                                      .vocab = 128256,
-                                      .gated = true,
-                                      .rms_norm = true};
-    w.sequence = 8192;
+    struct workload w = sample_titan();
     w.recompute = WORKLOAD_EVERY_SECOND;
     ASSERT_NEAR(layer_kept_bytes(&w, 0), 8192.0 * (2 * (4 * 4096 + 1024 + 14336) + 4 * 32), 0.5);
 }
@@ -215,16 +206,7 @@ TEST(layer_rules_every_second, "torchtitan's per-operation policy keeps every se
 /* Counted parameters of published models. */
 TEST(layer_rules_parameters, "parameters are what models have")
 {
-    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
-    w.model = (struct workload_model){.layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .head_size = 128,
-                                      .ffn = 14336,
-                                      .vocab = 128256,
-                                      .gated = true,
-                                      .rms_norm = true};
+    struct workload w = sample_titan();
     ASSERT_NEAR(workload_parameters(&w), 8030261248.0, 0.5);
     w.model.vocab = 32000; /* Mixtral 8x7B */
     w.model.experts = 8;

@@ -1,4 +1,5 @@
 /* Whole jobs of other frameworks: effects that people have measured, each by its formula, and a few published figures. */
+#include "tests/planner/workload_sample.h"
 #include "tests/test.h"
 
 #include "planner/frameworks/workload_memory.h"
@@ -7,26 +8,10 @@
 
 #define GIB (1024.0 * 1024 * 1024)
 
-static struct workload_model llama_8b(void)
-{
-    return (struct workload_model){.layers = 32,
-                                   .hidden = 4096,
-                                   .heads = 32,
-                                   .kv_heads = 8,
-                                   .head_size = 128,
-                                   .ffn = 14336,
-                                   .vocab = 128256,
-                                   .gated = true,
-                                   .rms_norm = true};
-}
-
-/* torchtitan's Llama 8B on 8 ranks, one sequence of 8,192 tokens each. */
+/* With torchtitan's own choice of what is made again. */
 static struct workload titan(void)
 {
-    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
-    w.model = llama_8b();
-    w.dp = 8;
-    w.sequence = 8192;
+    struct workload w = sample_titan();
     w.recompute = WORKLOAD_EVERY_SECOND;
     return w;
 }
@@ -79,7 +64,7 @@ TEST(workload_loss, "a fused loss saves what cross-entropy keeps of the logits")
 TEST(workload_zero_alone, "ZeRO shards nothing when there is one data-parallel rank")
 {
     struct workload w = workload_default(WORKLOAD_MEGATRON_LEGACY, WORKLOAD_ZERO2);
-    w.model = llama_8b();
+    w.model = sample_llama_8b();
     w.sequence = 128;
     double bytes = 2 + 12; /* weights, masters and moments: what backward made goes in the step */
     ASSERT_NEAR((double)answer(&w).states_bytes, bytes * workload_parameters(&w), 0.1 * GIB);
@@ -106,7 +91,7 @@ TEST(workload_no_sync, "accumulating without synchronization keeps whole gradien
 TEST(workload_foreach, "foreach AdamW needs a copy of all second moments")
 {
     struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_REPLICATED);
-    w.model = llama_8b();
+    w.model = sample_llama_8b();
     w.sequence = 128;
     w.weight_bytes = w.moment_bytes = 2;
     w.master_bytes = 0;
@@ -261,7 +246,7 @@ TEST(workload_capacity, "a job that is larger than its card runs out of memory, 
 TEST(workload_frozen, "frozen 4-bit weights have no gradients, nor states")
 {
     struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_REPLICATED);
-    w.model = llama_8b();
+    w.model = sample_llama_8b();
     w.sequence = 512;
     w.lora_rank = 8;
     w.lora_matrices = 2;

@@ -1,4 +1,5 @@
 /* Seconds of other frameworks' steps: what times must obey, whatever the constants are. */
+#include "tests/planner/workload_sample.h"
 #include "tests/test.h"
 
 #include "planner/frameworks/workload_time.h"
@@ -24,24 +25,6 @@ static struct workload megatron(void)
     w.sequence = 2048;
     w.attention = WORKLOAD_FUSED_SOFTMAX;
     w.hidden_dropout = w.attention_dropout = true;
-    return w;
-}
-
-/* Llama 8B as torchtitan trains it, one sequence of 8,192 tokens a rank. */
-static struct workload titan(void)
-{
-    struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
-    w.model = (struct workload_model){.layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .head_size = 128,
-                                      .ffn = 14336,
-                                      .vocab = 128256,
-                                      .gated = true,
-                                      .rms_norm = true};
-    w.dp = 8;
-    w.sequence = 8192;
     return w;
 }
 
@@ -173,7 +156,7 @@ TEST(workload_time_softmax,
 TEST(workload_time_gathers,
      "FSDP hides gathers behind layers while links are quick, and waits for links that are not")
 {
-    struct workload w = titan();
+    struct workload w = sample_titan();
     struct machine_speed quick = machine("1x8:h100-80g"), slow = machine("8x1:h100-80g,net=10Gb/s");
     struct workload alone = w;
     alone.dp = 1;
@@ -202,7 +185,7 @@ TEST(workload_time_gathers,
 TEST(workload_time_sync,
      "gradients that are not reduced with each micro-batch are reduced once, behind the last")
 {
-    struct workload w = titan();
+    struct workload w = sample_titan();
     struct machine_speed slow = machine("8x1:h100-80g,net=10Gb/s");
     w.micro_batches = 4;
     struct workload_time each = timed(&w, NULL, &slow);
@@ -217,7 +200,7 @@ TEST(workload_time_zero2, "ZeRO-2 reduces with each micro-batch, and gathers onc
 {
     struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_ZERO2);
     struct machine_speed slow = machine("8x1:h100-80g,net=10Gb/s");
-    w.model = titan().model;
+    w.model = sample_titan().model;
     w.dp = 8;
     w.sequence = 2048;
     double half_s = 2 * workload_parameters(&w) * 7 / 8 / slow.net_bytes_per_s.value;
@@ -232,7 +215,7 @@ TEST(workload_time_zero2, "ZeRO-2 reduces with each micro-batch, and gathers onc
 TEST(workload_time_hybrid, "hybrid shards are gathered within a node, and only sums of shards cross it")
 {
     struct machine_speed speed = machine("8x8:h100-80g,net=10Gb/s");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.dp = 64;
     double whole_s = timed(&w, NULL, &speed).passes_s;
     w.shard_ranks = 8;
@@ -250,7 +233,7 @@ TEST(workload_time_replicas, "DDP sums behind backward what backward does not hi
     struct machine_speed slow = machine("8x1:a100-80g,net=10Gb/s"),
                          quick = machine("8x1:a100-80g,net=3200Gb/s");
     struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
-    w.model = titan().model;
+    w.model = sample_titan().model;
     w.weight_bytes = 4;
     w.master_bytes = 0;
     w.dp = 8;
@@ -273,7 +256,7 @@ TEST(workload_time_experts,
      "two of eight experts cost what two do; tokens that go to other nodes cost their way")
 {
     struct machine_speed speed = machine("8x1:h100-80g,net=10Gb/s");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.sharding = WORKLOAD_DISTRIBUTED_OPTIMIZER;
     w.library = WORKLOAD_MEGATRON;
     double dense_s = timed(&w, NULL, &speed).passes_s;
@@ -297,7 +280,7 @@ TEST(workload_time_experts,
 TEST(workload_time_adapters, "frozen weights have no gradients, and 4 bits are widened at each use")
 {
     struct machine_speed speed = machine("1:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.dp = 1;
     double full_s = timed(&w, NULL, &speed).passes_s;
     w.lora_rank = 16;
@@ -315,7 +298,7 @@ TEST(workload_time_adapters, "frozen weights have no gradients, and 4 bits are w
 TEST(workload_time_fp8, "fp8 halves what products of layers take, and casts take some of it back")
 {
     struct machine_speed speed = machine("1:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.library = WORKLOAD_MEGATRON;
     w.dp = 1;
     double wide_s = timed(&w, NULL, &speed).passes_s;
@@ -329,7 +312,7 @@ TEST(workload_time_fp8, "fp8 halves what products of layers take, and casts take
 TEST(workload_time_context, "context-parallel ranks share a sequence")
 {
     struct machine_speed speed = machine("1x8:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.sharding = WORKLOAD_DISTRIBUTED_OPTIMIZER;
     w.dp = 1;
     w.sequence = 65536;
@@ -350,7 +333,7 @@ TEST(workload_time_host_optimizer,
 {
     struct machine_speed speed = machine("1x8:h100-80g");
     struct workload w = workload_default(WORKLOAD_TRANSFORMERS, WORKLOAD_ZERO2);
-    w.model = titan().model;
+    w.model = sample_titan().model;
     w.dp = 8;
     w.sequence = 8192;
     double parameters = workload_parameters(&w);
@@ -371,7 +354,7 @@ TEST(workload_time_host_optimizer,
 TEST(workload_time_host_megatron, "gradients that are summed once go to the host before its update")
 {
     struct machine_speed speed = machine("1x8:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.library = WORKLOAD_MEGATRON;
     w.sharding = WORKLOAD_DISTRIBUTED_OPTIMIZER;
     w.weight_bytes = 2;
@@ -387,7 +370,7 @@ TEST(workload_time_host_megatron, "gradients that are summed once go to the host
 TEST(workload_time_host_weights, "weights on the host are fetched for each gather")
 {
     struct machine_speed speed = machine("1x8:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.sequence = 16;
     struct workload_time near = timed(&w, NULL, &speed);
     w.offload_weights = w.offload_optimizer = true;
@@ -407,7 +390,7 @@ TEST(workload_time_host_weights, "weights on the host are fetched for each gathe
 TEST(workload_time_host_inputs, "inputs that wait on the host cost what computing does not hide")
 {
     struct machine_speed speed = machine("1x8:h100-80g");
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w.sharding = WORKLOAD_REPLICATED;
     w.recompute = WORKLOAD_FULL;
     double kept_s = timed(&w, NULL, &speed).passes_s;
@@ -429,7 +412,7 @@ TEST(workload_time_refusals, "what no rule prices is refused by name")
     struct error err = {0};
     struct machine_speed speed = machine("8:a100-80g");
     struct workload_time t;
-    struct workload w = titan();
+    struct workload w = sample_titan();
     w = megatron();
     w.v_shaped = true;
     ASSERT_INT(workload_time(&w, NULL, &speed, &t, &err), -1);

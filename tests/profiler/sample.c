@@ -3,6 +3,17 @@
 
 static struct error err;
 
+struct store *sample_begin(char folder[64], struct store_run *run)
+{
+    char path[128];
+    struct store *store;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, run, &err));
+    return store;
+}
+
 void sample_write(struct store *store, struct store_run *run)
 {
     ASSERT_OK(store_begin(store, &err));

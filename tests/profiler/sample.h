@@ -67,6 +67,8 @@ static const struct store_tensor sample_tensors[] = {
 };
 enum { SAMPLE_TENSORS = sizeof sample_tensors / sizeof *sample_tensors };
 
+/* A new run.db in a new folder, with a run and a batch that is open for its rows. */
+struct store *sample_begin(char folder[64], struct store_run *run);
 void sample_write(struct store *store, struct store_run *run);
 /* A file with one finished run of the sample. */
 void sample_file(const char *path);

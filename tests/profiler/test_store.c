@@ -169,16 +169,12 @@ static void stage_check(struct store *store, int rank)
 TEST(store_stages,
      "ranks whose programs differ share ids and nothing else; micro-batches on their way stay apart")
 {
-    char folder[64], path[128];
-    struct store *store;
+    char folder[64];
     struct store_run run = {.model = "tiny", .ranks = 2};
     struct store_cost *costs;
     struct arena *arena = arena_create();
     int64_t count;
-    scratch_open(folder);
-    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
-    ASSERT_OK(store_begin(store, &err));
-    ASSERT_OK(store_run_add(store, &run, &err));
+    struct store *store = sample_begin(folder, &run);
     for (int rank = 0; rank < 2; rank++)
         stage_write(store, run.run_id, rank);
     ASSERT_OK(store_commit(store, &err));
@@ -300,16 +296,12 @@ TEST(store_frozen, "a frozen reader goes on seeing the file as it was; a new one
 
 TEST(store_steps, "step figures come back in order of step, and what is unknown stays unknown")
 {
-    char folder[64], path[128];
-    struct store *store;
+    char folder[64];
     struct arena *arena = arena_create();
     struct store_step *steps;
     int64_t count;
     struct store_run run = {.ranks = 2};
-    scratch_open(folder);
-    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
-    ASSERT_OK(store_begin(store, &err));
-    ASSERT_OK(store_run_add(store, &run, &err));
+    struct store *store = sample_begin(folder, &run);
     for (int rank = 1; rank >= 0; rank--)
         for (int step = 0; step < 2; step++) {
             struct store_step row = {.rank = rank,

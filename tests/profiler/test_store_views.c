@@ -89,18 +89,14 @@ TEST(store_timeline, "nine events in at most three points keep the highest momen
 
 TEST(store_differences, "predicted minus measured, for every rank and role")
 {
-    char folder[64], path[128];
-    struct store *store;
+    char folder[64];
     struct arena *arena = arena_create();
     struct views_role *rows;
     struct store_prediction *predictions;
     struct store_rank *ranks;
     int64_t count;
     struct store_run run = {.ranks = 2};
-    scratch_open(folder);
-    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
-    ASSERT_OK(store_begin(store, &err));
-    ASSERT_OK(store_run_add(store, &run, &err));
+    struct store *store = sample_begin(folder, &run);
     struct store_prediction foretold = {.rank = 1,
                                         .at_peak = {[ROLE_PARAMETER] = 90, [ROLE_INPUT] = 8},
                                         .arena_bytes = 128,
@@ -142,8 +138,7 @@ TEST(store_differences, "predicted minus measured, for every rank and role")
 
 TEST(store_costs, "equal operations share a median, and kernels carry their operation")
 {
-    char folder[64], path[128];
-    struct store *store;
+    char folder[64];
     struct arena *arena = arena_create();
     struct store_cost *costs;
     struct views_span *spans;
@@ -160,10 +155,7 @@ TEST(store_costs, "equal operations share a median, and kernels carry their oper
         {0, 10, 1000, 1010, 0}, {1, 11, 1010, 1040, 0}, {2, 12, 1040, 1047, 0},
         {3, 99, 1047, 1050, 0}, {4, 10, 2000, 2020, 1}, {5, 11, 2020, 2120, 1},
     };
-    scratch_open(folder);
-    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
-    ASSERT_OK(store_begin(store, &err));
-    ASSERT_OK(store_run_add(store, &run, &err));
+    struct store *store = sample_begin(folder, &run);
     for (int i = 0; i < 3; i++)
         ASSERT_OK(store_operation_add(store, 1, 0, &matmuls[i], &err));
     for (int i = 0; i < 6; i++)
@@ -222,17 +214,13 @@ static void write_million_events(struct store *store)
 TEST(store_million, "the peak of a million events is found in less than a second")
 {
     char folder[64], path[128];
-    struct store *store;
     struct store_run run = {.ranks = 1};
     int64_t bytes[ROLE_COUNT];
-    scratch_open(folder);
-    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
-    ASSERT_OK(store_begin(store, &err));
-    ASSERT_OK(store_run_add(store, &run, &err));
+    struct store *store = sample_begin(folder, &run);
     write_million_events(store);
     ASSERT_OK(store_commit(store, &err));
     store_close(store);
-    ASSERT_OK(store_open_read(path, &store, &err));
+    ASSERT_OK(store_open_read(scratch_path(folder, "run.db", path), &store, &err));
     double best = 1e9; /* of three: the machine may be busy */
     for (int i = 0; i < 3; i++) {
         double start = thread_seconds();
