@@ -111,9 +111,8 @@ void job_require(struct training_job *job, int64_t value, const char *option, co
     const struct fact *near = find_misspelled(job, option);
     if (value || job_was_given(job, option))
         return;
-    const char *said = near
-                           ? arena_printf(arena, "is it meant by %s, which is unknown?", near->name)
-                           : "nothing says it";
+    const char *said =
+        near ? arena_printf(arena, "is it meant by %s, which is unknown?", near->name) : "nothing says it";
     job_note(job, FACT_MISSING, option, "?",
              arena_printf(arena, "%s; give --with='%s %s'", said, option, example));
 }
