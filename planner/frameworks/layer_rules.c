@@ -475,12 +475,11 @@ static bool norms_latent(const struct workload *w)
     return w->model.qk_norm || !workload_is_megatron(w);
 }
 
-static double width_of(const struct workload *w, enum layer_width width)
+/* Queries, keys, values and what becomes of them; any other width is the hidden size. */
+static double attention_width(const struct workload *w, enum layer_width width)
 {
     const struct workload_model *m = &w->model;
-    const struct workload_traits *traits = &m->traits;
     double heads = (double)m->heads, head = (double)m->head_size, kv = (double)(m->kv_heads * m->head_size);
-    double active = (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
     int64_t padded = w->pads_heads_to ? round_up(m->head_size, w->pads_heads_to) : m->head_size;
     switch (width) {
     case WIDTH_QUERIES:
@@ -488,19 +487,56 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_KEYS:
         return m->kv_rank ? heads * (double)(m->nope_size + m->rope_size) : kv;
     case WIDTH_QUERIES_KEYS:
-        return m->qk_norm && !m->kv_rank ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
+        return m->qk_norm && !m->kv_rank ? attention_width(w, WIDTH_QUERIES) + attention_width(w, WIDTH_KEYS)
+                                         : 0;
     case WIDTH_KEYS_USED:
         return m->kv_rank         ? heads * (double)(m->nope_size + m->rope_size)
                : w->keys_expanded ? heads * head
                                   : kv;
     case WIDTH_VIEWED:
-        return keeps_view(w) ? width_of(w, WIDTH_QUERIES) + width_of(w, WIDTH_KEYS) : 0;
+        return keeps_view(w) ? attention_width(w, WIDTH_QUERIES) + attention_width(w, WIDTH_KEYS) : 0;
     case WIDTH_PADDED:
         return m->kv_rank ? 0
                : padded == m->head_size
                    ? 0
                    : (double)(padded - m->head_size) * (heads + 2 * (double)m->kv_heads) +
                          (double)padded * heads;
+    case WIDTH_SCORES:
+        return heads * (double)w->sequence;
+    case WIDTH_CAPPED_SCORES:
+        return m->traits.scores_capped ? heads * (double)w->sequence : 0;
+    case WIDTH_HEADS:
+        return heads;
+    case WIDTH_HEADS_STATISTICS:
+        return m->qk_norm && !m->kv_rank ? heads + (double)m->kv_heads : 0;
+    case WIDTH_FP8_COPY:
+        return w->fp8 ? attention_width(w, WIDTH_QUERIES) : 0;
+    /* Context parallelism of DeepSpeed and Megatron-DeepSpeed exchanges heads for tokens (Ulysses); that of others sends keys
+     * and values round. */
+    case WIDTH_RING:
+        return w->cp > 1 && !workload_is_deepspeed(w) ? 2 * (double)w->cp * attention_width(w, WIDTH_KEYS)
+                                                      : 0;
+    case WIDTH_EXCHANGED:
+        return w->cp > 1 && workload_is_deepspeed(w) ? attention_width(w, WIDTH_QUERIES) : 0;
+    case WIDTH_LATENT_Q:
+        return (double)m->q_rank;
+    case WIDTH_LATENT_KV:
+        return (double)(m->kv_rank + m->rope_size);
+    case WIDTH_LATENT_Q_NORMED:
+        return norms_latent(w) ? (double)m->q_rank : 0;
+    case WIDTH_LATENT_KV_NORMED:
+        return norms_latent(w) ? (double)m->kv_rank : 0;
+    default:
+        return (double)m->hidden;
+    }
+}
+
+static double width_of(const struct workload *w, enum layer_width width)
+{
+    const struct workload_model *m = &w->model;
+    const struct workload_traits *traits = &m->traits;
+    double active = (double)m->active_experts * (w->expert_capacity > 0 ? w->expert_capacity : 1);
+    switch (width) {
     case WIDTH_FFN:
         return (double)m->ffn;
     case WIDTH_BIASED:
@@ -514,26 +550,18 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_QUICK:
     case WIDTH_CLIPPED:
         return activation_width(w, width);
-    case WIDTH_SCORES:
-        return heads * (double)w->sequence;
-    case WIDTH_CAPPED_SCORES:
-        return traits->scores_capped ? heads * (double)w->sequence : 0;
     case WIDTH_BETWEEN:
         return traits->residual == WORKLOAD_IN_TURN ? (double)m->hidden : 0;
     case WIDTH_SECOND:
         return traits->residual == WORKLOAD_BESIDE_ONE_NORM ? 0 : (double)m->hidden;
     case WIDTH_POST:
         return traits->post_norms ? (double)m->hidden : 0;
-    case WIDTH_HEADS:
-        return heads;
     case WIDTH_STATISTICS:
         return m->rms_norm ? 1 : 2;
     case WIDTH_SECOND_STATISTICS:
         return traits->residual == WORKLOAD_BESIDE_ONE_NORM ? 0 : width_of(w, WIDTH_STATISTICS);
     case WIDTH_POST_STATISTICS:
         return traits->post_norms ? width_of(w, WIDTH_STATISTICS) : 0;
-    case WIDTH_HEADS_STATISTICS:
-        return m->qk_norm && !m->kv_rank ? heads + (double)m->kv_heads : 0;
     case WIDTH_SENT:
         return active * (double)m->hidden;
     case WIDTH_EXPERT:
@@ -550,22 +578,6 @@ static double width_of(const struct workload *w, enum layer_width width)
         return up_casts(w) * (double)m->hidden;
     case WIDTH_ADAPTER_CASTS:
         return adapter_casts(w);
-    case WIDTH_FP8_COPY:
-        return w->fp8 ? width_of(w, WIDTH_QUERIES) : 0;
-    /* Context parallelism of DeepSpeed and Megatron-DeepSpeed exchanges heads for tokens (Ulysses); that of others sends keys
-     * and values round. */
-    case WIDTH_RING:
-        return w->cp > 1 && !workload_is_deepspeed(w) ? 2 * (double)w->cp * width_of(w, WIDTH_KEYS) : 0;
-    case WIDTH_EXCHANGED:
-        return w->cp > 1 && workload_is_deepspeed(w) ? width_of(w, WIDTH_QUERIES) : 0;
-    case WIDTH_LATENT_Q:
-        return (double)m->q_rank;
-    case WIDTH_LATENT_KV:
-        return (double)(m->kv_rank + m->rope_size);
-    case WIDTH_LATENT_Q_NORMED:
-        return norms_latent(w) ? (double)m->q_rank : 0;
-    case WIDTH_LATENT_KV_NORMED:
-        return norms_latent(w) ? (double)m->kv_rank : 0;
     case WIDTH_CAPPED_VOCAB:
         return traits->logits_capped ? (double)m->vocab : 0;
     case WIDTH_VOCAB_PART:
@@ -574,7 +586,7 @@ static double width_of(const struct workload *w, enum layer_width width)
     case WIDTH_CHUNK:
         return (double)m->vocab / (double)w->loss_chunks;
     default:
-        return (double)m->hidden;
+        return attention_width(w, width);
     }
 }
 
