@@ -33,7 +33,8 @@ static const struct option_spec options[] = {
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct check_options, quiet)},
     {.kind = OPTION_HEADING, .help = "What the launch does not say"},
     {"net", 0, OPTION_TEXT, "RATE", NULL,
-     "of a node to others, such as 400Gb/s: for times; default what nodes with such cards have",
+     "of a whole node to others, all its ports together, such as 3200Gb/s: for times; default what nodes "
+     "with such cards have",
      offsetof(struct check_options, net)},
     {"set", 0, OPTION_TEXT, "NAME=VALUE,...", NULL,
      "variables of the script, set outside of it: NODES=4,GPUS=8", offsetof(struct check_options, set)},

@@ -31,7 +31,8 @@ static const struct option_spec options[] = {
      "what each rank has; default all of the card, or its share of the machine",
      offsetof(struct predict_options, memory)},
     {"net", 0, OPTION_TEXT, "RATE", NULL,
-     "of a node to others, such as 400Gb/s; default the plan's, or what nodes with such cards have",
+     "of a whole node to others, all its ports together, such as 3200Gb/s; default the plan's, or what nodes "
+     "with such cards have",
      offsetof(struct predict_options, net)},
     {"calibration", 0, OPTION_TEXT, "FILE", NULL,
      "calibration.json or run.db: measured times instead of nominal ones",
