@@ -395,7 +395,8 @@ static void add_rates(struct report *report, const struct plan_answer *a)
         else
             report_fact(report, "rates", "%s", speed.data);
         if (device->card && !a->speed.groups[g].calibration)
-            report_fact(report, "evidence", "speed of %s: %s", device->name,
+            report_fact(report, "evidence", "speed of %s in %s: %s", device->name,
+                        precision_name(a->plan.layout.precision),
                         cards_evidence_text(a->speed.groups[g].evidence));
         text_free(&speed);
     }
