@@ -245,7 +245,8 @@ static void add_figures(struct report *page, const struct job_verdict *v)
         v->fits ? "What tools will show; of ten such jobs, eight from here to there"
                 : "What tools would show, with room; of ten such jobs, eight from here to there";
     struct table *table = report_table(page, heading, columns, 4);
-    for (int i = 0; i < WORKLOAD_FIGURES; i++)
+    bool torch = v->workload.library != WORKLOAD_LLMC; /* which counts nothing itself */
+    for (int i = torch ? 0 : WORKLOAD_DEVICE; i < WORKLOAD_FIGURES; i++)
         table_add(table, (struct table_cell[]){
                              cell_text(workload_figure_name((enum workload_figure)i)),
                              cell_whole(workload_figure_bytes(&v->memory, (enum workload_figure)i)),

@@ -3,7 +3,9 @@
 #include "jobs/deepspeed_chat.h"
 #include "jobs/hf.h"
 #include "jobs/llamafactory.h"
+#include "jobs/llmc.h"
 #include "jobs/megatron.h"
+#include "jobs/plain.h"
 #include "jobs/titan.h"
 
 #include <string.h>
@@ -14,6 +16,8 @@ const struct framework *const frameworks[] = {&titan_framework,
                                               &llamafactory_framework,
                                               &deepspeed_chat_framework,
                                               &hf_framework,
+                                              &llmc_framework,
+                                              &plain_framework,
                                               NULL};
 
 const struct framework *frameworks_find(const struct launch *launch)
@@ -66,6 +70,14 @@ bool frameworks_have_program(const char *name)
         if ((*f)->programs && lists((*f)->programs, name))
             return true;
     return lists(own_programs, name);
+}
+
+bool frameworks_have_binary(const char *name)
+{
+    for (const struct framework *const *f = frameworks; *f; f++)
+        if ((*f)->binaries && lists((*f)->binaries, name))
+            return true;
+    return false;
 }
 
 const char *frameworks_list(struct arena *arena)

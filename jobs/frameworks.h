@@ -21,6 +21,7 @@ struct framework {
     const char *version; /* whose defaults are taken: "Megatron-LM core 0.12"; README.md says which files have them */
     const char *programs; /* names of programs that train with it, blanks between; "run_*" is a beginning. They tell a launch
                            * from what a script starts besides. NULL: none of its own */
+    const char *binaries; /* programs of its own that no Python runs, blanks between; NULL: none */
     bool (*is)(const struct launch *launch);
     /* Fills a job whose launch is known: what its options and files say, what the framework takes by default, what is missing. */
     int (*read)(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
@@ -42,6 +43,8 @@ extern const struct framework *const frameworks[];
 const struct framework *frameworks_find(const struct launch *launch);
 /* Whether a program goes by a name that trains. */
 bool frameworks_have_program(const char *name);
+/* Whether it is one of a framework's own that no Python runs. */
+bool frameworks_have_binary(const char *name);
 /* Their versions, commas between. */
 const char *frameworks_list(struct arena *arena);
 

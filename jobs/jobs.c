@@ -116,11 +116,14 @@ static int read_framework(struct training_job *job, const struct launch *launch,
     job->framework = frameworks_find(launch);
     if (job->framework)
         return job->framework->read(job, launch, files, err);
-    return error_set(
-        err,
-        "%s: %.80s has options of none of the frameworks that are read (%s); give its whole launch "
-        "line",
-        job_origin(job, &launch->where), launch->program, frameworks_list(job->facts.arena));
+    return error_set(err,
+                     "%s: %.80s is a script of none of the frameworks that are read (%s), so what it trains "
+                     "is not known; say "
+                     "it: --model gpt2-124m --with='--micro-batch 4 --seq-len 1024' takes it for plain DDP; "
+                     "memplan predict "
+                     "gpt2-124m --dp %lld asks it of memplan's own loop",
+                     job_origin(job, &launch->where), launch->program, frameworks_list(job->facts.arena),
+                     (long long)(job->launch.ranks ? job->launch.ranks : 8));
 }
 
 static void note_parameters(struct training_job *job)
@@ -162,6 +165,7 @@ static int read_job(const struct jobs_request *request, const struct words *batc
         job->launch.ranks = request->ranks;
         job->launch.nodes = job->launch.processes_per_node = 0;
     }
+    launch.model_said = request->model != NULL;
     add_with(&launch, request, job->facts.arena);
     job_edit_words(&request->edits, &launch.arguments, job->facts.arena);
     note_allocator(job, files);

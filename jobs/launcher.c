@@ -20,12 +20,19 @@ static bool is_called(const struct launcher *launcher, const struct words *comma
            (at + 1 < command->count && launchers_has_command(launcher, command->list[at + 1].text));
 }
 
+static bool is_binary(const char *text)
+{
+    return frameworks_have_binary(text_base_name(text));
+}
+
 bool launcher_is_launch(const struct words *command)
 {
     bool starts = false;
     for (int i = 0; i < command->count; i++) {
         const char *text = command->list[i].text;
         const struct launcher *launcher = launchers_find(text);
+        if ((!i || starts) && is_binary(text))
+            return true;
         if (launcher && launcher->trains)
             return is_called(launcher, command, i);
         starts = starts || launcher;
@@ -176,7 +183,8 @@ static int read_option(struct training_job *job, const struct launcher *launcher
         value.text = attached;
     bool has_value = attached;
     if (!attached && meaning != LAUNCHER_SWITCH && next < c->count && c->list[next].text[0] != '-' &&
-        (known || !(text_ends_with(c->list[next].text, ".py") || launchers_find(c->list[next].text)))) {
+        (known || !(text_ends_with(c->list[next].text, ".py") || is_binary(c->list[next].text) ||
+                    launchers_find(c->list[next].text)))) {
         value = c->list[next++];
         has_value = true;
     }
@@ -245,7 +253,8 @@ int launcher_read(struct training_job *job, const struct words *command, const s
                 return 0;
             }
             at += launcher->commands && is_called(launcher, command, at - 1);
-        } else if (text_ends_with(word->text, ".py") || (module && word->text[0] != '-')) {
+        } else if (text_ends_with(word->text, ".py") || (module && word->text[0] != '-') ||
+                   is_binary(word->text)) {
             set_program(job, command, at, out);
             return 0;
         } else if (!strcmp(word->text, "--")) {

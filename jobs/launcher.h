@@ -14,6 +14,7 @@ struct launch {
     struct words arguments; /* the program's */
     const struct launcher *met[LAUNCHER_MOST_MET]; /* from the outermost on */
     int met_count;
+    bool model_said; /* by the user, besides what the launch says */
     struct word hosts; /* the file of them that a launcher is given; no text: none */
     struct words kept; /* options of launchers that keep those that count no processes */
 };

@@ -79,8 +79,10 @@ int workload_stage_memory(const struct workload *w, int64_t stage, struct worklo
     out->context_bytes = w->context_bytes;
     out->nccl_bytes =
         w->library == WORKLOAD_LLMC ? 0 : nccl_bytes(w); /* it is in the reading of its context */
+    /* What llm.c takes once leaves no fragments. */
+    double unseen = w->library == WORKLOAD_LLMC ? 0 : unseen_share;
     out->doubt_bytes =
-        (int64_t)(unseen_share * (double)out->peak.by_role[ROLE_ACTIVATION]) + w->capacity_bytes / 100;
+        (int64_t)(unseen * (double)out->peak.by_role[ROLE_ACTIVATION]) + w->capacity_bytes / 100;
     if (hold_against_card(w, out, err))
         return -1;
     out->device_bytes = out->reserved_bytes + out->context_bytes + out->nccl_bytes;

@@ -3,6 +3,7 @@
 #include "jobs/job_changes.h"
 #include "jobs/job_workload.h"
 #include "jobs/jobs.h"
+#include "jobs/not_a_script.h"
 #include "jobs/weights_header.h"
 
 #include <stdio.h>
@@ -61,6 +62,10 @@ int fuzz_script(const uint8_t *bytes, size_t count)
     const char *const arguments[] = {"first", "second"};
     const struct shell_variable set[] = {{"NODES", "2"}};
     struct jobs_request request = {.command = arguments, .command_count = 2, .set = set, .set_count = 1};
+    char *text = arena_alloc(arena, count + 1);
+    memcpy(text, bytes, count);
+    text[count] = 0;
+    not_a_script_refuse(count % 2 ? "fuzzed" : "fuzzed.yaml", text, count, &err);
     if (!jobs_read_text(&request, "fuzzed.sh", (const char *)bytes, count, arena, &job, &err))
         read_on(&job);
     arena_free(arena);
@@ -75,7 +80,7 @@ static void read_words(const char *launch, const uint8_t *bytes, size_t count)
     struct training_job job;
     struct error err = {0};
     const char **words = arena_array(arena, MOST, sizeof *words);
-    struct jobs_request request = {.command = words};
+    struct jobs_request request = {.command = words, .model = count % 2 ? "gpt2-124m" : NULL};
     char *text = arena_printf(arena, "%s %.*s", launch, (int)count, (const char *)bytes), *state = NULL;
     for (char *word = strtok_r(text, "\n ", &state); word && request.command_count < MOST;
          word = strtok_r(NULL, "\n ", &state))

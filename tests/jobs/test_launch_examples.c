@@ -375,7 +375,7 @@ TEST(launch_refusals, "launches that no framework would start are refused in one
                    "--num-layers is \"two\"; it must be a whole number");
     assert_refused("torchrun " TINY " --hidden-size", "--hidden-size has no value");
     assert_refused("torchrun --nproc_per_node 8", "no Python program in this launch");
-    assert_refused("torchrun serve.py --port 1", "options of none of the frameworks");
+    assert_refused("torchrun serve.py --port 1", "is a script of none of the frameworks");
 }
 
 TEST(launch_script_choices, "of several launches in a script one is chosen by its line")

@@ -1,0 +1,1 @@
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 48 --micro-batch-size 1 --vocab-size 100 --bf16 --num-experts 4 --moe-grouped-gemm --recompute-granularity selective --recompute-modules core_attn mlp layernorm moe_act shared_experts
