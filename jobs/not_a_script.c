@@ -82,12 +82,19 @@ static bool has_key(const struct kind *kind, const json_t *object)
     return !kind->keys[0];
 }
 
+/* NULL: there is none behind it. */
+static const char *next_line(const char *line)
+{
+    const char *end = strchr(line, '\n');
+    return end ? end + 1 : NULL;
+}
+
 /* Whether a line of YAML's outermost level begins with it. */
 static bool has_line(const struct kind *kind, const char *text)
 {
     for (int i = 0; i < KEYS && kind->keys[i]; i++) {
         size_t size = strlen(kind->keys[i]);
-        for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL)
+        for (const char *line = text; line; line = next_line(line))
             if (!strncmp(line, kind->keys[i], size) && line[size] == ':')
                 return true;
     }
