@@ -5,6 +5,9 @@
 const struct rank_rule_row rank_rules[RANK_RULES] = {
     [RANK_WEIGHT] = {"weights", ROLE_PARAMETER, "weight_bytes x parameters / shards",
                      "shards: FSDP and ZeRO-3 alone split weights (Rajbhandari et al. 2020, section 5)"},
+    [RANK_ADAPTER] =
+        {"adapters", ROLE_PARAMETER, "4 or weight_bytes x parameters of adapters / shards",
+         "PEFT tuners/tuners_utils.py, cast_adapter_dtype(): in fp32 where the model is in 16 bits"},
     [RANK_FROZEN] = {"frozen weights", ROLE_PARAMETER, "frozen_bits / 8 x parameters / shards",
                      "Dettmers et al. 2023, section 3: NF4 with scales that are quantized, 4.127 bits"},
     [RANK_CUBLAS] = {"cuBLAS workspace", ROLE_WORKSPACE, "8.125 MiB, on Hopper 32 MiB",

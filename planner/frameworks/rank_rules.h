@@ -9,6 +9,7 @@
 enum rank_rule {
     RANK_WEIGHT,
     RANK_FROZEN,
+    RANK_ADAPTER,
     RANK_CUBLAS,
     RANK_MEMORY_BUFFER,
     RANK_GRADIENT_BUFFER,

@@ -98,6 +98,19 @@ static void take_states(struct rank *rank, enum rank_rule rule, double bytes)
                                                  REPLAY_COMPUTE));
 }
 
+/* Beside the frozen weights. */
+static void take_adapters(struct rank *rank)
+{
+    const struct workload *w = rank->w;
+    for (int64_t u = 0; !workload_trains(w) && u < rank->layers; u++)
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            keep_tensor(rank, workload_unit_take(rank, &rank->units[u], t, RANK_ADAPTER,
+                                                 workload_trained_bytes(w) *
+                                                     workload_trained(rank, &rank->units[u], t) /
+                                                     (workload_gathers(w) ? workload_shard_of(rank, t) : 1),
+                                                 REPLAY_COMPUTE));
+}
+
 static void take_moments(struct rank *rank)
 {
     const struct workload *w = rank->w;
@@ -154,6 +167,7 @@ void workload_start(struct rank *rank)
 {
     const struct workload *w = rank->w;
     take_weights(rank);
+    take_adapters(rank);
     keep(rank, RANK_CUBLAS, (double)w->cublas_bytes);
     keep(rank, RANK_MEMORY_BUFFER, memory_buffer_bytes(w));
     if (workload_has_buffer(w))
@@ -169,7 +183,7 @@ void workload_start(struct rank *rank)
     case WORKLOAD_REPLICATED:
         /* DDP's reducer. */
         if (w->in_buckets && w->dp > 1)
-            keep(rank, RANK_DDP_BUCKETS, w->weight_bytes * workload_all_trained(rank));
+            keep(rank, RANK_DDP_BUCKETS, workload_trained_bytes(w) * workload_all_trained(rank));
         break;
     case WORKLOAD_ZERO1:
     case WORKLOAD_ZERO2: /* stage_1_and_2.py: what a gradient goes through on its way to the host */
@@ -191,7 +205,7 @@ void workload_start(struct rank *rank)
 /* Masters, or weights where there are none. */
 static double update_bytes(const struct workload *w)
 {
-    return w->master_bytes ? w->master_bytes : w->weight_bytes;
+    return w->master_bytes ? w->master_bytes : workload_trained_bytes(w);
 }
 
 /* DeepSpeed: gradients of the partition are put side by side, then cast; stage3.py does it for a sub-group of 1e9 elements at a

@@ -30,6 +30,13 @@ bool workload_trains(const struct workload *w)
     return !w->lora_rank;
 }
 
+/* Of an element that is trained. PEFT has adapters in fp32 (autocast_adapter_dtype), which DeepSpeed and FSDP cast with the rest. */
+int workload_trained_bytes(const struct workload *w)
+{
+    bool peft = w->lora_rank && w->library == WORKLOAD_TRANSFORMERS && w->sharding == WORKLOAD_REPLICATED;
+    return peft ? 4 : w->weight_bytes;
+}
+
 double workload_trained(const struct rank *rank, const struct unit *unit, int t)
 {
     const struct workload *w = rank->w;
@@ -82,11 +89,10 @@ static void end_units(struct rank *rank)
     unit_clear(head, OF_HEAD);
     embed->tensors[MATRIX_UP] = first ? table : 0;
     embed->tensors[MATRIX_NONE] = first ? (double)(m->positions + m->token_types) * h : 0;
-    head->tensors[MATRIX_UP] = !last              ? 0
-                               : m->classes       ? (double)m->classes * h + (m->pooler ? h * h : 0)
-                               : m->tied && first ? 0
-                                                  : table;
-    head->tensors[MATRIX_NONE] = last ? h : 0;
+    double outputs = m->classes ? (double)m->classes * h : m->tied && first ? 0 : table;
+    head->tensors[MATRIX_UP] = last ? outputs + (m->pooler ? h * h : 0) : 0;
+    head->tensors[MATRIX_NONE] =
+        last ? h * (m->pooler ? 2 : 1) : 0; /* the last norm, and the pooler's bias */
 }
 
 /* Where the count is not what the model has, all matrices are scaled to what is stated. */
@@ -332,7 +338,7 @@ void workload_weight_gradient(struct rank *rank, int64_t u, int t)
     }
     int bytes = workload_gathers(w)             ? w->compute_bytes
                 : w->sharding == WORKLOAD_ZERO1 ? w->gradient_bytes /* grad_accum */
-                                                : w->weight_bytes;
+                                                : workload_trained_bytes(w);
     add_gradient(rank, unit, t, bytes * elements);
     if (w->sharding == WORKLOAD_ZERO1)
         workload_buckets_add(rank, elements);

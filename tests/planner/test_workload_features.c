@@ -210,3 +210,44 @@ TEST(workload_logits_held, "logits that the caller holds have the size that they
         ASSERT_NEAR((double)(held - answer(&w).peak.bytes), bytes * 512.0 * 200000, 1 << 20);
     }
 }
+
+/* Of four layers, in 16 bits, with adapters of rank 8 beside all seven matrices. */
+TEST(workload_adapter_bytes,
+     "PEFT's adapters, their gradients and their states are in fp32 beside 16-bit weights")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.dp = 1;
+    w.master_bytes = 0;
+    w.step = WORKLOAD_STEP_FUSED;
+    w.lora_matrices = 7;
+    w.lora_rank = 8;
+    struct workload_memory few = answer(&w);
+    w.lora_rank = 16;
+    struct workload_memory many = answer(&w);
+    /* each matrix has rank x (inputs + outputs): 2 x 2,048 of queries and the projection, 2 x 1,280, 3 x 5,120 */
+    double more = 4 * 8.0 * (2 * 2048 + 2 * 1280 + 3 * 5120), rounding = 4 * 7 * 512;
+    ASSERT_NEAR((double)(many.peak.by_role[ROLE_PARAMETER] - few.peak.by_role[ROLE_PARAMETER]), 4 * more,
+                rounding);
+    ASSERT_NEAR((double)(many.peak.by_role[ROLE_OPTIMIZER] - few.peak.by_role[ROLE_OPTIMIZER]), 8 * more,
+                2 * rounding);
+    w.sharding = WORKLOAD_FSDP2; /* which casts them */
+    w.weight_bytes = 2;
+    double sharded = (double)answer(&w).peak.by_role[ROLE_PARAMETER];
+    w.lora_rank = 8;
+    ASSERT_NEAR(sharded - (double)answer(&w).peak.by_role[ROLE_PARAMETER], 2 * more, rounding);
+}
+
+TEST(workload_pooler, "a pooler has its h x h weights and states whatever the head is")
+{
+    for (int classes = 0; classes < 3; classes += 2) {
+        struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+        w.dp = 1;
+        w.master_bytes = 0;
+        w.model.encoder = true;
+        w.model.classes = classes;
+        double without = (double)answer(&w).peak.by_role[ROLE_PARAMETER];
+        w.model.pooler = true;
+        double pooler = 1024.0 * 1024 + 1024;
+        ASSERT_NEAR((double)answer(&w).peak.by_role[ROLE_PARAMETER] - without, 2 * pooler, 1024);
+    }
+}
