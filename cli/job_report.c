@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "jobs/frameworks.h"
 #include "planner/frameworks/layer_rules.h"
 #include "reports/role_table.h"
 
@@ -171,7 +172,9 @@ static void add_understood(struct report *page, const struct job_answer *answer)
     const struct job_launch *l = &job->launch;
     char parameters[UNITS_TEXT];
     report_fact(page, "launch", "%s: %s, started by %s", job_framework_name(job->framework), l->program,
-                l->launchers ? l->launchers : "python");
+                l->launchers               ? l->launchers
+                : job->framework->binaries ? "itself"
+                                           : "python");
     if (job->model_known)
         report_fact(page, "model", "%s, %s parameters", job->model.name,
                     units_format_count(job_model_parameters(&job->model), parameters));
