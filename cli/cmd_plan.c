@@ -21,7 +21,7 @@
 
 struct plan_options {
     struct configuration_options configuration;
-    const char *cluster, *runs_on, *calibration, *output;
+    const char *cluster, *headroom, *runs_on, *calibration, *output;
     bool json, quiet;
 };
 
@@ -31,6 +31,10 @@ static const struct option_spec options[] = {
      "together; or a node of dgx-a100-40g, dgx-a100, dgx-h100, dgx-h200, dgx-b200 (4xdgx-h100: four); or a "
      "file",
      offsetof(struct plan_options, cluster)},
+    {"headroom", 0, OPTION_TEXT, "BYTES", NULL,
+     "of each rank's memory, stays free; default: as much as is not known of a card's context and libraries, "
+     "where a plan can",
+     offsetof(struct plan_options, headroom)},
     {"global-batch", 0, OPTION_POSITIVE, "N", NULL, "sequences per step over all ranks",
      offsetof(struct plan_options, configuration.global_batch)},
     {"dp", 0, OPTION_POSITIVE, "N", NULL, "only plans with so many data-parallel ranks",
@@ -106,11 +110,48 @@ static int search_for(struct plan_answer *a, const struct plan_options *o, const
                : plan_for_search(a, target, named ? model : NULL, err);
 }
 
+/* What was asked for; else, where no other system's rules have a say, what is not known of contexts and libraries. */
+static int set_headroom(struct plan_answer *a, const struct plan_options *o, struct error *err)
+{
+    int64_t ranks = cluster_ranks(&a->cluster), asked = 0;
+    char has[UNITS_TEXT];
+    if (o->headroom && units_parse_bytes(o->headroom, "--headroom", &asked, err))
+        return -1;
+    for (int g = 0; g < a->cluster.group_count; g++) {
+        struct rank_device *device = &a->cluster.groups[g].device;
+        int64_t unknown = o->runs_on ? 0 : prediction_runtime(device, ranks).error_bytes;
+        device->headroom_bytes = o->headroom ? asked : unknown;
+        if (asked >= device->capacity_bytes)
+            return error_set(err, "--headroom %s leaves nothing of the %s of a rank; give less", o->headroom,
+                             units_format_bytes(device->capacity_bytes, has));
+    }
+    return 0;
+}
+
+/* Where no plan leaves as much free as it should unasked, one that leaves less is still a plan. */
+static int search_with_room(struct plan_answer *a, const struct plan_options *o, struct error *err)
+{
+    if (search_run(&a->request, &a->result, err))
+        return -1;
+    if (a->result.alternative_count || o->headroom)
+        return 0;
+    for (int g = 0; g < a->cluster.group_count; g++) {
+        a->crowded |= a->cluster.groups[g].device.headroom_bytes > 0;
+        a->cluster.groups[g].device.headroom_bytes = 0;
+    }
+    if (!a->crowded)
+        return 0;
+    search_clear(&a->result);
+    return search_run(&a->request, &a->result, err);
+}
+
 static int search(struct plan_answer *a, const struct plan_options *o, const char *model, struct error *err)
 {
     const struct configuration_options *c = &o->configuration;
     enum precision precision = PRECISION_FP32;
     if (c->precision && precision_find(c->precision, &precision, err))
+        return -1;
+    if (set_headroom(a, o, err))
         return -1;
     if (speed_open(&a->cluster, precision, o->calibration, true, &a->speed, err))
         return -1;
@@ -139,7 +180,7 @@ static int search(struct plan_answer *a, const struct plan_options *o, const cha
     if (c->recompute && read_sets(a, c->recompute, err))
         return -1;
     a->request.memory = search_memory_open(&a->request);
-    return o->runs_on ? search_for(a, o, model, err) : search_run(&a->request, &a->result, err);
+    return o->runs_on ? search_for(a, o, model, err) : search_with_room(a, o, err);
 }
 
 /* Of nodes that are alike. How many ranks one machine's CPU is shared out to is no part of the machine. */

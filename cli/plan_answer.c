@@ -88,13 +88,10 @@ static struct runtime_term runtime_of_best(const struct plan_answer *a)
     return prediction_runtime(&a->cluster.groups[best->group].device, layout_ranks(&best->layout));
 }
 
-/* What the card has, even if less of it was to be planned for. */
 static int64_t bytes_left(const struct plan_answer *a)
 {
     const struct search_row *best = &a->result.alternatives[0];
-    const struct rank_device *device = &a->cluster.groups[best->group].device;
-    int64_t all = device->card ? device->card->usable_bytes : 0;
-    return max_i64(device->capacity_bytes, all) - best->needed_bytes;
+    return a->cluster.groups[best->group].device.capacity_bytes - best->needed_bytes;
 }
 
 static bool is_in_doubt(const struct plan_answer *a)
@@ -430,16 +427,15 @@ static void add_throughput(struct report *report, const struct plan_answer *a)
 /* What tensors take is exact; what a context and libraries take is not. */
 static void add_caution(struct report *report, const struct plan_answer *a)
 {
-    const struct rank_device *device = &a->cluster.groups[a->result.alternatives[0].group].device;
     int64_t error_bytes = runtime_of_best(a).error_bytes;
     char left[UNITS_TEXT], error[UNITS_TEXT];
     if (!is_in_doubt(a))
         return;
     report_fact(report, "caution",
                 "%s to spare, and what context and libraries take is known to within %s: it may not fit; "
-                "%s(%lldMiB) in --cluster leaves room for that",
-                units_format_bytes(bytes_left(a), left), units_format_bytes(error_bytes, error), device->name,
-                (long long)((device->capacity_bytes - error_bytes) >> 20));
+                "%s",
+                units_format_bytes(bytes_left(a), left), units_format_bytes(error_bytes, error),
+                a->crowded ? "no plan leaves as much free" : "a larger --headroom leaves room for that");
 }
 
 /* What joins the nodes, and how much depends on it. */

@@ -17,6 +17,7 @@ struct plan_answer {
     uint32_t *sets;              /* likewise, what layers may recompute; owned */
     struct search_for within;    /* what another system runs, where the plan is for one */
     struct cluster narrowed;     /* likewise: with as much memory as that leaves */
+    bool crowded;                /* no plan leaves free what is not known of contexts and libraries */
     struct search_result result;
     struct plan plan;                   /* borrows its masks and layers from the result */
     struct pipeline *pipeline;          /* of the plan; NULL: nothing fits */

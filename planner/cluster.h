@@ -27,7 +27,14 @@ struct rank_device {
     /* What our kernels take of it, on a GPU of this machine whose capacity is what its driver has left: there the context is
      * already out of it. Else 0. */
     int64_t kernel_bytes;
+    int64_t headroom_bytes; /* of it, that no plan may fill; 0: plans may fill it to the last byte */
 };
+
+/* What plans may fill, context and libraries included. */
+static inline int64_t rank_device_plannable(const struct rank_device *device)
+{
+    return device->capacity_bytes - device->headroom_bytes;
+}
 
 /* Nodes that are alike. */
 struct node_group {

@@ -45,7 +45,8 @@ static void print_bytes(const struct search_row *row, const struct cluster *clus
     if (cluster->group_count > 1)
         text_printf(out, " on %s", device->name);
     text_printf(out, " needs %s of %s: states %s", units_format_bytes(row->needed_bytes, need),
-                units_format_bytes(device->capacity_bytes, have), units_format_bytes(b->states, states));
+                units_format_bytes(rank_device_plannable(device), have),
+                units_format_bytes(b->states, states));
     if (b->kept)
         text_printf(out, ", activations of %lld %s %s", (long long)b->kept_micro_batches,
                     units_plural(b->kept_micro_batches, "micro-batch", "micro-batches"),

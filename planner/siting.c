@@ -151,7 +151,7 @@ int siting_runs(const struct cluster *cluster, const struct layout *layout, cons
 
 static int64_t room_of(const struct rank_device *device, int64_t ranks)
 {
-    return device->capacity_bytes - prediction_runtime(device, ranks).bytes;
+    return rank_device_plannable(device) - prediction_runtime(device, ranks).bytes;
 }
 
 int siting_scarcest(const struct cluster *cluster, uint32_t groups, int64_t ranks)

@@ -50,7 +50,7 @@ int ways_out_faster(const struct search_request *request, const struct search_re
 /* How much more every rank must have for this row of a cluster with `more_bytes` more. */
 static int64_t bytes_missing(const struct cluster *cluster, const struct search_row *row)
 {
-    return row->needed_bytes - cluster->groups[row->group].device.capacity_bytes;
+    return row->needed_bytes - rank_device_plannable(&cluster->groups[row->group].device);
 }
 
 /* The fewest bytes more on every rank with which there is a plan, to the byte where searches spend little: at most what the row
@@ -160,6 +160,8 @@ static void print_capacities(const struct cluster *cluster, struct text *out)
         text_printf(out, "%s%s", g ? " and " : "", units_format_bytes(device->capacity_bytes, capacity));
         if (cluster->group_count > 1)
             text_printf(out, " (%s)", device->name);
+        if (device->headroom_bytes)
+            text_printf(out, " less a headroom of %s", units_format_bytes(device->headroom_bytes, capacity));
     }
     text_add(out, " per rank");
 }
