@@ -52,19 +52,25 @@ void cells_close(struct cells *c)
 
 /* ------------------------------------------------------------------------------------------------------------ splits */
 
-int64_t cells_fewest(const struct cells *c, int64_t stage)
+/* May its chunk with the embedding or the head have no layers? */
+static bool may_be_bare(const struct cells *c, int64_t stage)
 {
-    bool bare = c->stages->list[stage].apart && !stages_are_alike(c->stages->model);
-    return c->stages->layout.virtual_stages - bare;
+    return c->pp > 1 && (stage == 0 || stage == c->pp - 1) && !stages_are_alike(c->stages->model);
 }
 
-/* Chunks of a stage have as many layers, but an end may have one or two fewer than others, or none. (Others that differ make the stages
+int64_t cells_fewest(const struct cells *c, int64_t stage)
+{
+    return c->stages->layout.virtual_stages - may_be_bare(c, stage);
+}
+
+/* Chunks of a stage have as many layers, but an end may have one or two fewer than others, or none. (Others that differ make stages
  * wait for each other in turn, which costs more than it spreads; and no bound that is quick tells how much.) */
 static bool is_wanted(const struct cells *c, int64_t stage, const struct stage_form *form)
 {
     enum { SHORTER = 2 };
     int64_t height = form->heights[CHUNK_EVEN], end = form->split.end;
-    if (height < 1 || form->counts[CHUNK_LARGER])
+    bool single = c->stages->layout.virtual_stages == 1;
+    if (height < 1 - (single && may_be_bare(c, stage)) || form->counts[CHUNK_LARGER])
         return false;
     if (!c->stages->list[stage].apart || end == height)
         return true;
@@ -139,7 +145,7 @@ static void weigh_cell(const struct cells *c, const struct cell *cell, const dou
     bool halves = c->stages->layout.schedule == SCHEDULE_ZB_H1 && c->pp > 1;
     double late = halves ? (double)min_i64(micro_batches, cell->stage + 1) : 0;
     *work_s = (double)micro_batches * (all.forward_s + all.input_s + all.weight_s) - late * all.weight_s;
-    /* Stage 0 ends with a weight half of a layer at least. */
+    /* Stage 0 ends with a weight half, of which the composition knows the least. */
     *before_s = first.forward_s + first.input_s + (halves ? 0 : first.weight_s) + 2 * c->message_s;
 }
 

@@ -105,10 +105,12 @@ struct composition *composition_open(const struct stages *stages)
     c->tail_s = least_tail(c);
     sum_behind(c);
     sum_fewest(c);
-    /* Of a layer at least. */
+    /* Of as many layers as it has at least. */
     if (l->schedule == SCHEDULE_ZB_H1 && c->pp > 1)
         c->last_half_s =
-            stages_passes(stages, 0, &(struct stage_form){.heights = {1}}, CHUNK_EVEN, 0).weight_s;
+            stages_passes(stages, 0, &(struct stage_form){.heights = {cells_fewest(&c->cells, 0)}},
+                          CHUNK_EVEN, 0)
+                .weight_s;
     return c;
 }
 
@@ -432,7 +434,8 @@ static struct cell *next_cell(struct composition *c, int64_t stage, int64_t left
     double best = -1, excess = limit_s - (c->limit_s - c->tail_s - c->last_half_s);
     int64_t at = 0, found = 0;
     struct cell *next = NULL;
-    for (int64_t layers = 1; layers <= left - c->fewest[stage + 1]; layers++) {
+    for (int64_t layers = c->fewest[stage] - c->fewest[stage + 1]; layers <= left - c->fewest[stage + 1];
+         layers++) {
         const struct cell_row *row = &c->cells.rows[stage * (c->layers + 1) + layers];
         for (int k = 0; k < row->count; k++) {
             at++;

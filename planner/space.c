@@ -74,7 +74,8 @@ static void visit_replicas(struct walk *w, int64_t ranks)
 
 static void visit_stages(struct walk *w, int64_t ranks)
 {
-    int64_t most = min_i64(min_i64(ranks, w->request->model->layers), LAYOUT_PP_MAX);
+    int64_t bare = stages_are_alike(w->request->model) ? 0 : 2; /* ends without layers */
+    int64_t most = min_i64(min_i64(ranks, w->request->model->layers + bare), LAYOUT_PP_MAX);
     for (int64_t pp = 1; pp <= most; pp++)
         if (wanted(w->request->pp, pp)) {
             w->shape.pp = pp;

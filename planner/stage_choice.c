@@ -393,7 +393,7 @@ static void take_choice(const struct choosing *c, int apart, double apart_s, str
 {
     const struct fitting *f = &c->fitting;
     free(out->options);
-    out->options = host_alloc((size_t)f->form->heights[CHUNK_EVEN] * sizeof *out->options);
+    out->options = host_alloc((size_t)max_i64(f->form->heights[CHUNK_EVEN], 1) * sizeof *out->options);
     out->options[0] = out->odd = apart;
     memcpy(out->options + f->first, c->best, (size_t)free_layers(f) * sizeof *c->best);
     out->total_s = apart_s + f->even_chunks * c->best_s;

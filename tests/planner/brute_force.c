@@ -351,7 +351,7 @@ struct fastest brute_force_fastest(const struct problem *p)
     struct fastest out = {INFINITY, INFINITY, 0};
     const struct search_request *r = &p->request;
     int64_t ranks = cluster_ranks(&p->cluster);
-    for (int64_t pp = 1; pp * r->tp <= ranks && pp <= p->model.layers; pp++)
+    for (int64_t pp = 1; pp * r->tp <= ranks && pp <= p->model.layers + 2; pp++)
         for (int64_t dp = 1; dp * pp * r->tp <= ranks; dp++)
             for (int64_t b = 1; b <= r->global_batch / dp; b++)
                 for (int sp = 0; sp <= (r->tp > 1 && r->sequence_parallel == SEARCH_ANY); sp++)

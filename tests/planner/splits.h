@@ -1,6 +1,6 @@
 /* Every way in which the chunks of a stage may share its layers, listed from the words of docs/time-model.md section 9 and not from
  * the planner: all have as many, but the first chunk of the pipeline and the last may have one or two fewer than the others of their
- * stage, or none. */
+ * stage, or none; and with one chunk a stage they may have none. */
 #ifndef MEMPLAN_TESTS_PLANNER_SPLITS_H
 #define MEMPLAN_TESTS_PLANNER_SPLITS_H
 
@@ -13,14 +13,17 @@ struct stage_splits {
     int64_t stage, layers;
     int64_t end, most; /* layers of the end that come next, and at last; -1: the stage has no end apart */
     bool alike;        /* all chunks must have as many layers */
+    bool bare;         /* its only chunk may have none */
 };
 
 static inline void splits_begin(struct stage_splits *s, const struct model *model, const struct layout *layout,
                                 int64_t stage, int64_t layers)
 {
-    bool end = layout->virtual_stages > 1 && (stage == 0 || stage == layout->pp - 1);
+    bool outer = layout->pp > 1 && (stage == 0 || stage == layout->pp - 1);
+    bool end = layout->virtual_stages > 1 && outer, encoder = model->family == MODEL_ENCODER;
     *s = (struct stage_splits){layout, stage, layers, end ? 0 : -1, end ? layers : -1,
-                               layout->virtual_stages > 1 && model->family == MODEL_ENCODER};
+                               layout->virtual_stages > 1 && encoder,
+                               layout->virtual_stages == 1 && outer && !encoder};
 }
 
 /* One more layer for each chunk in turn, from the last one back, until none is left: *least and *largest of the others. */
@@ -58,7 +61,7 @@ static inline bool splits_next(struct stage_splits *s, int64_t *chunk_layers)
             chunk_layers[skipped * pp + s->stage] = end;
         splits_share(s, apart ? skipped : -1, s->layers - (apart ? end : 0), chunk_layers, &least, &largest);
         bool shorter = apart && end < least && (end == 0 || end + 2 >= least);
-        bool fits = least >= 1 && least == largest && (!apart || end == least || shorter);
+        bool fits = (least >= 1 || s->bare) && least == largest && (!apart || end == least || shorter);
         if (s->alike)
             fits = fits && least == largest && (!apart || end == least);
         if (fits)
