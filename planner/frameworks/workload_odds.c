@@ -77,14 +77,25 @@ static void add_errors(struct spread *spread, struct workload_errors errors)
         spread->errors[spread->count++] = log(errors.ratios[i]);
 }
 
+/* What the driver counts is what PyTorch reserves and a context beside it: who measured one, measured the other. */
+static void add_class(struct spread *spread, enum workload_class class, enum workload_figure figure)
+{
+    if (figure == WORKLOAD_ALLOCATED) {
+        add_errors(spread, table[class][WORKLOAD_ALLOCATED]);
+        return;
+    }
+    add_errors(spread, table[class][WORKLOAD_RESERVED]);
+    add_errors(spread, table[class][WORKLOAD_DEVICE]);
+}
+
 /* Of the workload's own class, or of all where that has too few. */
 static struct spread spread_of(const struct workload *w, enum workload_figure figure)
 {
     bool megatron = workload_is_megatron(w);
     struct spread spread = {.count = 0};
-    add_errors(&spread, table[megatron ? WORKLOAD_CLASS_MEGATRON : WORKLOAD_CLASS_TORCH][figure]);
+    add_class(&spread, megatron ? WORKLOAD_CLASS_MEGATRON : WORKLOAD_CLASS_TORCH, figure);
     if (spread.count < LEAST_JOBS)
-        add_errors(&spread, table[megatron ? WORKLOAD_CLASS_TORCH : WORKLOAD_CLASS_MEGATRON][figure]);
+        add_class(&spread, megatron ? WORKLOAD_CLASS_TORCH : WORKLOAD_CLASS_MEGATRON, figure);
     sort_reals(spread.errors, (size_t)spread.count);
     return spread;
 }

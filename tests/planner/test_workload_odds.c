@@ -52,29 +52,46 @@ TEST(odds_of_tail, "beyond the largest error the last gap shrinks with the squar
     ASSERT(odds(10) > 0.99 && odds(0.1) < 0.01);
 }
 
-TEST(odds_of_interval, "an interval leaves a tenth of the errors on either side")
+TEST(odds_of_interval, "an interval leaves a tenth of the errors of what was reserved on either side")
 {
     struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_FSDP2);
-    struct workload_errors e = workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_RESERVED);
+    struct workload_errors lists[] = {workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_RESERVED),
+                                      workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_DEVICE)};
     struct workload_interval i = workload_odds_interval(&w, WORKLOAD_RESERVED, 100 * gib);
-    int below = 0, above = 0;
-    ASSERT_INT(i.jobs, e.count);
-    for (int k = 0; k < e.count; k++) {
-        below += e.ratios[k] * 100 * (double)gib <= (double)i.low_bytes * (1 + 1e-9);
-        above += e.ratios[k] * 100 * (double)gib >= (double)i.high_bytes * (1 - 1e-9);
-    }
+    int below = 0, above = 0, count = lists[0].count + lists[1].count;
+    ASSERT_INT(i.jobs, count);
+    for (int l = 0; l < 2; l++)
+        for (int k = 0; k < lists[l].count; k++) {
+            below += lists[l].ratios[k] * 100 * (double)gib <= (double)i.low_bytes * (1 + 1e-9);
+            above += lists[l].ratios[k] * 100 * (double)gib >= (double)i.high_bytes * (1 - 1e-9);
+        }
     /* A place k of n + 1 gaps, at a tenth: (n + 1) / 10 of the errors lie below or there, rounded down. */
-    ASSERT_INT(below, (e.count + 1) / 10);
-    ASSERT_INT(above, (e.count + 1) / 10);
+    ASSERT_INT(below, (count + 1) / 10);
+    ASSERT_INT(above, (count + 1) / 10);
+}
+
+/* Of what was reserved, with a context or without. */
+static int count_of(enum workload_class class)
+{
+    return workload_odds_errors(class, WORKLOAD_RESERVED).count +
+           workload_odds_errors(class, WORKLOAD_DEVICE).count;
 }
 
 TEST(odds_of_pooled, "where a class has too few measured jobs, all classes count")
 {
     struct workload w = megatron(80 * gib);
-    int own = workload_odds_errors(WORKLOAD_CLASS_MEGATRON, WORKLOAD_DEVICE).count;
-    int others = workload_odds_errors(WORKLOAD_CLASS_TORCH, WORKLOAD_DEVICE).count;
+    int own = count_of(WORKLOAD_CLASS_MEGATRON), others = count_of(WORKLOAD_CLASS_TORCH);
     ASSERT(own < 8);
     ASSERT_INT(workload_odds_interval(&w, WORKLOAD_DEVICE, gib).jobs, own + others);
+}
+
+TEST(odds_of_device, "what the driver counts lies no lower than what of it was reserved, at both ends")
+{
+    struct workload w = megatron(80 * gib);
+    struct workload_interval reserved = workload_odds_interval(&w, WORKLOAD_RESERVED, 60 * gib);
+    struct workload_interval device = workload_odds_interval(&w, WORKLOAD_DEVICE, 61 * gib);
+    ASSERT(device.low_bytes > reserved.low_bytes);
+    ASSERT(device.high_bytes > reserved.high_bytes);
 }
 
 TEST(odds_of_needed, "what is needed has the allocator's caches in it only where it ran out without them")
