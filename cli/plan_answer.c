@@ -404,7 +404,7 @@ static void add_step(struct report *report, const struct plan_answer *a)
 {
     const struct search_result *r = &a->result;
     double step_s = r->alternatives[0].time.total, gain = 1 - r->bound_s / step_s;
-    char time[UNITS_TEXT], what[80] = "proved the fastest in this model";
+    char time[UNITS_TEXT], what[80] = "proved the fastest of all searched";
     if (gain > 5e-5)
         snprintf(what, sizeof what, "at most %.1f%% could be gained", ceil(1000 * gain) / 10);
     report_fact(report, "step", "%s, give or take %.0f%%; %s", units_format_seconds(step_s, time),
