@@ -125,6 +125,8 @@ static json_t *to_json(const struct question *q)
         "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
         "step_error_seconds", step->total * machine_speed_doubt(q->standing.pace), "step_parts", time,
         "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
+    if (q->plan.step_seconds > 0)
+        json_object_set_new(out, "planned_step_seconds", json_real(q->plan.step_seconds));
     if (spans_nodes(q))
         json_object_set_new(out, "networks", speed_networks_to_json(&q->standing.cluster));
     return out;

@@ -58,7 +58,7 @@ def numbers_of(document):
 
 STATES = ("parameter", "gradient", "optimizer")
 OTHERS = ("workspace", "communication", "input", "runtime")
-GROUPS = (("rank",), ("stage",), ("role",), ("layer",), ("stage", "layer"), ("stage", "role"), ("stage", "layer", "role"))
+GROUPS = (("rank",), ("stage",), ("role",), ("layer",), ("name",), ("stage", "layer"), ("stage", "role"), ("stage", "layer", "role"))
 
 
 def is_whole(value):
@@ -67,7 +67,7 @@ def is_whole(value):
 
 def derived_of(document):
     """What a text may work out: differences of two figures of one object, sums of its roles, sums over a list by rank, stage,
-    layer or role."""
+    layer, role or name."""
     if isinstance(document, dict):
         wholes = {key: value for key, value in document.items() if is_whole(value)}
         yield from (abs(a - b) for a in wholes.values() for b in wholes.values())
@@ -99,10 +99,20 @@ def layers_of(document):
     return set().union(*map(layers_of, document)) if isinstance(document, list) else set()
 
 
+def sentences_of(document):
+    """The texts of a JSON document."""
+    if isinstance(document, str):
+        yield " ".join(document.split())
+    elif isinstance(document, (dict, list)):
+        for value in document.values() if isinstance(document, dict) else document:
+            yield from sentences_of(value)
+
+
 class Known:
     """What a JSON document says."""
 
     def __init__(self, *documents):
+        self.sentences = {text for document in documents for text in sentences_of(document) if " " in text}
         self.numbers = {abs(number) for document in documents for number in numbers_of(document)}
         self.sizes = self.numbers | {number for document in documents for number in derived_of(document)}
         # Equal layers are one row, with what they are in all; what is free is what the peak leaves.
@@ -128,8 +138,10 @@ class Known:
 
 
 def strangers(text, known):
-    """The figures of a text that the JSON document does not have."""
+    """The figures of a text that the JSON document does not have, neither as numbers nor in the very same sentence."""
     text = " ".join(text.split())
+    for sentence in known.sentences:
+        text = text.replace(sentence, "")
     found = [f"{sign}{digits} {unit}" for sign, digits, unit in BYTES.findall(text) if not known.knows_bytes(digits, unit)]
     return found + [f"{digits} {unit}" for digits, unit in SECONDS.findall(text) if not known.knows_seconds(digits, unit)]
 
@@ -193,7 +205,7 @@ def make_files():
     with open("corpus.txt", "w", encoding="ascii") as corpus:
         corpus.writelines(f"line {i} of the corpus: the quick brown fox jumps.\n" for i in range(400))
     memplan("profile", "gpt2-tiny", *SMALL, "-o", "run.db")
-    memplan(*"plan gpt2-tiny --cluster 1x2:cpu(8MiB) --global-batch 8 --pp 2 --micro-batch 2 -q -o plan.json".split())
+    memplan(*"plan gpt2-tiny --cluster 1x2:cpu(8MiB) --global-batch 8 --pp 2 --virtual-stages 2 --micro-batch 2 -q -o plan.json".split())
     memplan("profile", "plan.json", *SMALL, "-o", "pipeline.db")
 
 
