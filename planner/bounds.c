@@ -176,10 +176,33 @@ static double spread_work(struct bounds *b, const struct bounds_question *q)
     return (double)layout_micro_batches(q->layout) * layers / rate;
 }
 
+/* A stage has whole layers: none has more work than T / m, so T is where all stages have time for so many, each rounded down. From
+ * `seconds`, which is no more than T, to the next T at which some ground's stages have time for a layer more. */
+static double whole_layers(struct bounds *b, const struct bounds_question *q, double seconds)
+{
+    double m = (double)layout_micro_batches(q->layout);
+    int64_t layers = equal_layers(b, q->grounds[0].costs);
+    for (;;) {
+        double next_s = INFINITY;
+        int64_t held = 0;
+        for (int i = 0; i < q->ground_count; i++) {
+            double layer_s = m * bounds_layer_seconds(&q->grounds[i]);
+            double most = floor(seconds / layer_s * (1 + 1e-12));
+            held += q->grounds[i].stages * (int64_t)fmin(most, (double)layers);
+            next_s = fmin(next_s, (most + 1) * layer_s);
+        }
+        if (held >= layers)
+            return seconds;
+        seconds = next_s;
+    }
+}
+
 /* Where stages share cores, these do no more than so many stages' work at a time. */
 double bounds_of_work(struct bounds *b, const struct bounds_question *q)
 {
     double seconds = spread_work(b, q);
+    if (q->ground_count > 1)
+        seconds = whole_layers(b, q, seconds);
     if (q->ground_count == 1 && q->grounds[0].speed->cores)
         seconds *= (double)q->layout->pp / machine_speed_stages_at_once(q->grounds[0].speed, q->layout);
     return seconds;

@@ -243,6 +243,15 @@ void cells_hope(struct cells *c, struct cell *cell)
     cell->sum_s = 0;
 }
 
+/* What all chunks together recompute at least, beyond the least of each kind. */
+static double recompute_beyond(const struct cells *c, const struct cell *cell)
+{
+    double beyond_s = cell->choice.least_total_s;
+    for (int kind = 0; kind < cell->form.kinds; kind++)
+        beyond_s -= (double)cell->form.counts[kind] * cell->choice.least_s[kind];
+    return (double)layout_micro_batches(&c->stages->layout) * fmax(beyond_s, 0);
+}
+
 struct cell *cells_find(struct cells *c, struct cell *cell)
 {
     if (cell->state != CELL_UNKNOWN)
@@ -254,11 +263,12 @@ struct cell *cells_find(struct cells *c, struct cell *cell)
     cell->state = CELL_KNOWN;
     weigh_cell(c, cell, least_s, &cell->work_s, &cell->before_s);
     list_chains(c, least_s, cell);
-    for (int kind = 0; kind < cell->form.kinds; kind++)
-        c->cut |= least_s[kind] < cell->choice.recompute_s[kind];
     /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
     cell->sum_s = stage_sketch_tail(cells_sketch(c, cell), cell->choice.recompute_s).before_s;
     cell->all_s = all_seconds(c, cell, least_s);
+    double more_s = recompute_beyond(c, cell);
+    cell->work_s += more_s;
+    cell->all_s += more_s;
     return cell;
 }
 

@@ -46,7 +46,6 @@ struct cells {
     struct cell_row *rows; /* [stage * (layers + 1) + layers] */
     int64_t *likes;        /* of each stage: the first one whose sketches are its own */
     double *forward_s, *backward_s; /* of each chunk, while a cell is weighed */
-    bool cut;                       /* of some stage, not all choices have been tried */
 };
 
 /* `stages` is borrowed. */

@@ -366,8 +366,11 @@ static int open_timeline(struct composition *c, struct error *err)
     return c->pp > 1 && !c->timeline ? timeline_create(&shape, &c->timeline, err) : 0;
 }
 
+/* What its choice recomputes, or what any must, where not all were tried. */
+enum recomputed { AS_CHOSEN, AT_LEAST };
+
 /* Replays the schedule with these cells; `ends_s` and `tails` have room for all stages. */
-static double step_of(struct composition *c, struct cell *const *cells, double *ends_s,
+static double step_of(struct composition *c, struct cell *const *cells, enum recomputed which, double *ends_s,
                       struct stage_tail *tails)
 {
     const struct layout *l = &c->stages->layout;
@@ -376,11 +379,11 @@ static double step_of(struct composition *c, struct cell *const *cells, double *
     struct schedule_times times = {seconds, seconds + chunks, seconds + 2 * chunks, c->cells.message_s};
     for (int64_t i = 0; i < c->pp; i++) {
         const struct stage_choice *choice = &cells[i]->choice;
+        const double *recompute_s = which == AT_LEAST ? choice->least_s : choice->recompute_s;
         tails[i] = stage_sketch_tail(cells_sketch(&c->cells, cells[i]), choice->recompute_s);
         for (int64_t chunk = 0; chunk < l->virtual_stages; chunk++) {
             int kind = (int)stages_kind(c->stages, i, &choice->form, chunk);
-            struct stage_passes p =
-                stages_passes(c->stages, i, &choice->form, kind, choice->recompute_s[kind]);
+            struct stage_passes p = stages_passes(c->stages, i, &choice->form, kind, recompute_s[kind]);
             seconds[chunk * c->pp + i] = p.forward_s;
             seconds[(int64_t)chunks + chunk * c->pp + i] = p.input_s;
             seconds[2 * (int64_t)chunks + chunk * c->pp + i] = p.weight_s;
@@ -406,6 +409,19 @@ static bool cores_are_too_slow(struct composition *c)
     return work_s / c->at_once + c->tail_s >= fmin(c->best->step_s, c->most_s);
 }
 
+/* The best so far may not be the fastest where stages of these cells might recompute less: no step with them is shorter than this. (The
+ * less is recomputed, the less hides sums of gradients; so these are as with the choices.) */
+static double least_step(struct composition *c, double *ends_s, struct stage_tail *tails)
+{
+    bool cut = false;
+    for (int64_t i = 0; i < c->pp; i++)
+        cut |= c->chosen[i]->choice.least_total_s < c->chosen[i]->choice.total_s;
+    if (!cut)
+        return INFINITY;
+    *c->budget -= c->timeline ? timeline_items(c->timeline) : 1;
+    return step_of(c, c->chosen, AT_LEAST, ends_s, tails);
+}
+
 static void try_chosen(struct composition *c)
 {
     if (c->at_once < (double)c->pp && cores_are_too_slow(c)) {
@@ -414,7 +430,8 @@ static void try_chosen(struct composition *c)
     }
     double *ends_s = host_alloc((size_t)c->pp * sizeof *ends_s);
     struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
-    double step_s = step_of(c, c->chosen, ends_s, tails);
+    double step_s = step_of(c, c->chosen, AS_CHOSEN, ends_s, tails);
+    c->best->bound_s = fmin(c->best->bound_s, least_step(c, ends_s, tails));
     *c->budget -= c->timeline ? timeline_items(c->timeline) : 1;
     if (step_s < c->best->step_s && step_s < c->most_s) {
         c->best->step_s = step_s;
@@ -472,14 +489,14 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
         c->chosen[stage] = next;
         choose_from(c, stage + 1, left - next->form.split.layers, before_s + next->before_s, limit_s);
     }
-    c->best->proved = false;
+    c->best->bound_s = c->bound_s;
 }
 
 int composition_search(struct composition *c, double limit_s, int64_t *budget, struct composition_best *out,
                        struct error *err)
 {
     *out = (struct composition_best){
-        .step_s = INFINITY, .proved = true, .splits = host_alloc((size_t)c->pp * sizeof *out->splits)};
+        .step_s = INFINITY, .bound_s = INFINITY, .splits = host_alloc((size_t)c->pp * sizeof *out->splits)};
     if (open_timeline(c, err))
         return -1;
     c->best = out;
@@ -494,7 +511,9 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
         if (fill_table(c, near_s))
             choose_from(c, 0, c->layers, 0, near_s - c->tail_s - c->last_half_s);
     }
-    out->proved = out->proved && !c->cells.cut && near_s >= fmin(limit_s, out->step_s);
+    if (near_s < fmin(limit_s, out->step_s))
+        out->bound_s = c->bound_s;
+    out->bound_s = fmax(fmin(out->bound_s, fmin(limit_s, out->step_s)), c->bound_s);
     return 0;
 }
 
@@ -511,7 +530,7 @@ struct step_time composition_time(struct composition *c, const struct compositio
     struct step_time least = {.bubble = INFINITY};
     for (int64_t i = 0; i < c->pp; i++)
         c->chosen[i] = cells_find(&c->cells, cell_of(c, i, &best->splits[i]));
-    double total_s = step_of(c, c->chosen, ends_s, tails);
+    double total_s = step_of(c, c->chosen, AS_CHOSEN, ends_s, tails);
     for (int64_t i = 0; i < c->pp; i++) {
         struct stage_sketch *sketch = cells_sketch(&c->cells, c->chosen[i]);
         /* A sketch serves several stages: this one's recomputation. */

@@ -55,7 +55,8 @@ double composition_bound(struct composition *composition, double from_s, double 
 struct composition_best {
     double step_s;              /* infinite: none below the limit */
     struct stage_split *splits; /* of each stage; owned */
-    bool proved; /* none of this layout is faster: all was tried, rather than as much as `budget` allowed */
+    double bound_s; /* no step of this layout below the limit is shorter: step_s or the limit itself, where all was tried rather than as
+                     * much as `budget` and the stages' effort allowed */
 };
 
 /* The fastest step below `limit_s`; composition_bound() has been called. *budget is how many items of schedules may still be replayed. */

@@ -19,9 +19,8 @@ enum level { LEVEL_SHAPE, LEVEL_SITED, LEVEL_LAYOUT, LEVEL_BOUNDED };
 struct node {
     double bound_s;
     enum level level;
-    struct space_shape shape;
     struct siting siting; /* from LEVEL_SITED on */
-    struct layout layout; /* from LEVEL_LAYOUT on */
+    struct layout layout; /* before LEVEL_LAYOUT its shape alone */
 };
 
 enum { MOST_ROWS = 8 };
@@ -161,28 +160,45 @@ static void add_row(struct search *s, const struct search_row *row)
 /* Where the stages of a layout stand. */
 struct site {
     struct stage_ground grounds[SITE_RUNS];
+    struct costs_cache *caches[SITE_RUNS]; /* of each ground: what all layouts cost there */
     int count;
 };
 
-static struct stage_ground ground_of(struct search *s, const struct layout *layout, int64_t stages,
-                                     const struct stage_site *where, bool with_options)
+static void add_ground(struct search *s, const struct layout *layout, int64_t stages,
+                       const struct stage_site *where, struct site *site)
 {
     const struct machine_speed *speed = search_memory_speed(s->memory, where);
-    struct costs_cache *cache = search_memory_costs(s->memory, s->request, speed);
-    struct costs *costs = costs_find(cache, layout);
-    if (with_options)
-        costs_open_options(cache, layout, costs);
-    return (struct stage_ground){stages, speed, costs,
-                                 siting_room(s->request->cluster, where->groups, layout_ranks(layout))};
+    int64_t room = siting_room(s->request->cluster, where->groups, layout_ranks(layout));
+    site->caches[site->count] = search_memory_costs(s->memory, s->request, speed);
+    site->grounds[site->count++] = (struct stage_ground){stages, speed, NULL, room};
+}
+
+/* The same for all layouts of a shape, but for what these cost: price_site(). */
+static struct site place_site(struct search *s, const struct layout *layout, const struct siting *siting)
+{
+    struct site_run runs[SITE_RUNS];
+    struct site site = {.count = 0};
+    int count = siting_runs(s->request->cluster, layout, siting, runs);
+    for (int i = 0; i < count; i++)
+        add_ground(s, layout, runs[i].stages, &runs[i].site, &site);
+    return site;
+}
+
+static void price_site(const struct layout *layout, bool with_options, struct site *site)
+{
+    for (int i = 0; i < site->count; i++) {
+        struct costs *costs = costs_find(site->caches[i], layout);
+        if (with_options)
+            costs_open_options(site->caches[i], layout, costs);
+        site->grounds[i].costs = costs;
+    }
 }
 
 static struct site site_of(struct search *s, const struct layout *layout, const struct siting *siting,
                            bool with_options)
 {
-    struct site_run runs[SITE_RUNS];
-    struct site site = {.count = siting_runs(s->request->cluster, layout, siting, runs)};
-    for (int i = 0; i < site.count; i++)
-        site.grounds[i] = ground_of(s, layout, runs[i].stages, &runs[i].site, with_options);
+    struct site site = place_site(s, layout, siting);
+    price_site(layout, with_options, &site);
     return site;
 }
 
@@ -356,8 +372,8 @@ static int improve(struct search *s, struct candidate *candidate, double bound_s
         }
         status = search_composition(s, candidate, &share, &best);
         found = !status && best.step_s < s->best_s;
-        if (!status && !best.proved)
-            s->unproved_s = fmin(s->unproved_s, bound_s);
+        if (!status && best.bound_s < fmin(best.step_s, s->best_s))
+            s->unproved_s = fmin(s->unproved_s, best.bound_s);
         if (found) {
             s->peak_s = fmin(s->peak_s, best.step_s);
             fits = s->request->by_peak;
@@ -392,13 +408,31 @@ static int try_once(struct search *s, struct candidate *candidate)
     return status;
 }
 
+/* What cannot be the fastest may still be a plan of another shape; it is told from others with quick choices. */
+static double bound_of_other(struct search *s, struct candidate *candidate, double limit_s)
+{
+    enum { LITTLE = MOST_EFFORT / 1024 };
+    int64_t little = LITTLE;
+    if (s->request->alone || s->best_s >= limit_s)
+        return INFINITY;
+    candidate->stages.effort = &little;
+    double bound_s = composition_bound(candidate->composition, s->best_s, limit_s);
+    s->effort -= LITTLE - little;
+    candidate->stages.effort = &s->effort;
+    return bound_s;
+}
+
 static int compose(struct search *s, struct node *node)
 {
     struct candidate candidate;
     double limit_s = row_limit(s, &node->layout);
     int status = 0;
     open_candidate(s, node, &candidate);
-    double bound_s = composition_bound(candidate.composition, node->bound_s, limit_s);
+    double bound_s = node->bound_s < s->best_s
+                         ? composition_bound(candidate.composition, node->bound_s, s->best_s)
+                         : INFINITY;
+    if (isinf(bound_s))
+        bound_s = bound_of_other(s, &candidate, limit_s);
     s->result->count.composed++;
     if (bound_s < s->best_s)
         status = improve(s, &candidate, bound_s);
@@ -419,7 +453,13 @@ struct listing {
 };
 
 /* On clusters of several groups that are far too large for a layout there are too many ways to place it. */
-enum { MOST_SITINGS = 1000, FEW_SITINGS = 24, PER_SITED = 64 };
+enum { MOST_SITINGS = 1000, FEW_SITINGS = 8, PER_PART = 32 };
+
+/* What `count` layouts cost that stand on several groups: each of these has its prices and its stages. */
+static void spend_on_siting(struct search *s, const struct siting *siting, int count)
+{
+    s->effort -= siting->count > 1 ? PER_PART * siting->count * count : 0;
+}
 
 static bool file_siting(void *context, const struct siting *siting)
 {
@@ -432,30 +472,41 @@ static bool file_siting(void *context, const struct siting *siting)
     struct site site = site_of(s, &listing->layout, siting, false);
     struct bounds_question question = {&listing->layout, site.grounds, site.count, false};
     double bound_s = fmax(bounds_of_work(s->bounds, &question), listing->node->bound_s);
-    s->effort -= siting->count > 1 ? PER_SITED : 0;
+    spend_on_siting(s, siting, 1);
     push(s, (struct node){
-                .bound_s = bound_s, .level = LEVEL_SITED, .shape = listing->node->shape, .siting = *siting});
+                .bound_s = bound_s, .level = LEVEL_SITED, .siting = *siting, .layout = listing->layout});
     return true;
 }
 
 static void list_sitings(struct search *s, const struct node *node)
 {
-    struct listing listing = {s, node, space_layout(s->request, &node->shape), 0};
+    struct listing listing = {s, node, node->layout, 0};
     siting_visit(s->request->cluster, &listing.layout, file_siting, &listing);
+}
+
+static struct space_shape shape_of(const struct layout *l)
+{
+    return (struct space_shape){.tp = l->tp,
+                                .pp = l->pp,
+                                .dp = l->dp,
+                                .micro_batch = l->micro_batch,
+                                .sequence_parallel = l->sequence_parallel};
 }
 
 static void list_layouts(struct search *s, const struct node *node)
 {
     struct layout *layouts;
-    int count = space_layouts(s->request, &node->shape, &layouts);
+    struct space_shape shape = shape_of(&node->layout);
+    int count = space_layouts(s->request, &shape, &layouts);
     s->result->count.layouts += count;
-    s->effort -= node->siting.count > 1 ? PER_SITED * count : 0;
+    spend_on_siting(s, &node->siting, count);
+    struct site site = place_site(s, &node->layout, &node->siting);
     for (int i = 0; i < count; i++) {
-        struct site site = site_of(s, &layouts[i], &node->siting, false);
+        price_site(&layouts[i], false, &site);
         struct bounds_question question = {&layouts[i], site.grounds, site.count, false};
         double bound_s = fmax(bounds_of_schedule(s->bounds, &question), node->bound_s);
         if (bound_s < row_limit(s, &layouts[i]))
-            push(s, (struct node){bound_s, LEVEL_LAYOUT, node->shape, node->siting, layouts[i]});
+            push(s, (struct node){bound_s, LEVEL_LAYOUT, node->siting, layouts[i]});
         else
             s->result->count.layouts_beyond++;
     }
@@ -531,8 +582,9 @@ static struct site best_site(struct search *s, const struct layout *layout)
         bool together = layout->tp <= cluster->groups[g].ranks_per_node;
         struct stage_site where = {1U << g, 1U << g, together};
         int64_t most = (cluster_group_ranks(&cluster->groups[g]) + ranks - 1) / ranks;
-        all.grounds[g] = ground_of(s, layout, most, &where, false);
+        add_ground(s, layout, most, &where, &all);
     }
+    price_site(layout, false, &all);
     while (left > 0 && out.count < cluster->group_count) {
         int next = -1;
         for (int g = 0; g < cluster->group_count; g++)
@@ -562,10 +614,8 @@ static bool file_shape(void *context, const struct space_shape *shape)
         s->result->count.beyond_bytes++;
         return false;
     }
-    push(s, (struct node){.bound_s = bounds_of_work(s->bounds, &question),
-                          .level = LEVEL_SHAPE,
-                          .shape = *shape,
-                          .layout = layout});
+    push(s, (struct node){
+                .bound_s = bounds_of_work(s->bounds, &question), .level = LEVEL_SHAPE, .layout = layout});
     return true;
 }
 

@@ -302,13 +302,14 @@ static bool tries_orders(const struct choosing *c)
     return c->fitting.stages->layout.schedule == SCHEDULE_ZB_H1;
 }
 
-/* Some milliseconds. Where all orders are tried there is less to be had from trying more; and where an end has a set of its own all is
+/* Some milliseconds, and no more than a part of what is left for all. Where all orders are tried there is less to be had from trying more; and where an end has a set of its own all is
  * tried anew with each. */
 static int most_partials(const struct choosing *c)
 {
     const struct fitting *f = &c->fitting;
     const int64_t *effort = f->stages->effort;
-    if (effort && c->spent >= *effort)
+    enum { PARTS = 16 };
+    if (effort && c->spent >= *effort / PARTS)
         return 0;
     return tries_orders(c) ? 1000 : has_apart(f) && !f->first ? 100 : 4000;
 }
@@ -381,10 +382,13 @@ static double least_seconds(const struct choosing *c)
 }
 
 /* Where not all were tried with these layers apart, other choices may need less. */
-static void lower_least(const struct choosing *c, struct stage_choice *out)
+static void lower_least(const struct choosing *c, double apart_s, struct stage_choice *out)
 {
     const struct fitting *f = &c->fitting;
-    double least_s = least_seconds(c);
+    double least_s = least_seconds(c), total_s = apart_s + f->even_chunks * least_s;
+    if (out->options && total_s >= out->total_s)
+        return;
+    out->least_total_s = fmin(out->least_total_s, total_s);
     for (int kind = 0; kind < f->form->kinds; kind++)
         out->least_s[kind] = fmin(out->least_s[kind], (f->has_even[kind] ? least_s : 0) + f->apart_s[kind]);
 }
@@ -423,7 +427,7 @@ static void choose_with_apart(struct choosing *c, int apart, struct stage_choice
     if (c->best_s < before_s)
         take_choice(c, apart, apart_s, out);
     if (c->cut)
-        lower_least(c, out);
+        lower_least(c, apart_s, out);
 }
 
 bool stage_choice_find(const struct stages *stages, int64_t stage, const struct stage_form *form,
@@ -433,15 +437,19 @@ bool stage_choice_find(const struct stages *stages, int64_t stage, const struct 
                          .room = room,
                          .best = host_alloc((size_t)form->heights[CHUNK_EVEN] * sizeof *c.best)};
     const struct cost_suffix *all = &c.fitting.costs->suffixes[0];
-    *out = (struct stage_choice){.form = *form, .least_s = {INFINITY, INFINITY, INFINITY}};
+    *out = (struct stage_choice){
+        .form = *form, .least_s = {INFINITY, INFINITY, INFINITY}, .least_total_s = INFINITY};
     if (c.fitting.first)
         for (int i = 0; i < c.fitting.costs->option_count; i++)
             choose_with_apart(&c, i, out);
     else
         for (int i = 0; i < (has_apart(&c.fitting) ? all->hull_count : 1); i++)
             choose_with_apart(&c, all->hull[i].option, out);
+    out->least_total_s = fmin(out->least_total_s, out->total_s);
     for (int kind = 0; kind < CHUNK_KINDS; kind++)
-        out->least_s[kind] = fmin(out->least_s[kind], out->recompute_s[kind]);
+        out->least_s[kind] = out->least_total_s < out->total_s
+                                 ? fmin(out->least_s[kind], out->recompute_s[kind])
+                                 : out->recompute_s[kind];
     if (stages->effort)
         *stages->effort -= c.spent;
     free(c.best);

@@ -24,6 +24,7 @@ struct stage_choice {
     double recompute_s[CHUNK_KINDS]; /* of one micro-batch through a chunk of each kind */
     double least_s[CHUNK_KINDS]; /* no choice needs less: the same, but where trying all would have taken too long */
     double total_s;              /* of one micro-batch through all chunks */
+    double least_total_s;        /* no choice needs less: as least_s, but what is little in one kind may be much in another */
     int64_t peak_bytes;
     int *options; /* of each layer of an even chunk, from the bottom up; owned */
     int odd;      /* of the lowest layer of larger ones, and of what is like no other */

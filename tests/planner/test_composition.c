@@ -153,7 +153,7 @@ static void compare_with_brute_force(const struct sample *s, int number, struct 
         by_layout, bound, best);
     ASSERT_OK(composition_search(composition, INFINITY, &budget, &found, &err));
     ASSERT_NEAR(found.step_s, best, best * 1e-9);
-    ASSERT(found.proved);
+    ASSERT(found.bound_s >= found.step_s);
     int fast = s->speeds[0].net_bytes_per_s.value > 1e8;
     nearness->counts[fast]++;
     nearness->shares[fast] += bound / best;
