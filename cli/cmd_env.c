@@ -51,7 +51,8 @@ static json_t *describe_cuda(json_t **gpu)
     struct error missing = {0};
     int count;
     char memory[UNITS_TEXT];
-    const char *proof = "never yet run on a GPU by its authors; proved by emulation and interpreted PTX (docs/gpus.md)";
+    const char *proof =
+        "never yet run on a GPU by its authors; proved by emulation and interpreted PTX (docs/gpus.md)";
     *gpu = NULL;
     if (find_gpus(&count, &first, &missing))
         return json_sprintf("%s; %s", proof, missing.text);
