@@ -1,15 +1,19 @@
-/* The search looks for the fastest plan with room by memplan's own count. What is exported of it is then read as `memplan check` would
- * read it, and judged by the rules of its framework; where that says it does not fit, the search is repeated with as much less memory
- * as the rules count more. */
+/* The search looks for the fastest plans with room by memplan's own count. What is exported of them is then read as `memplan check`
+ * would read it, and judged by the rules of its framework: the fastest that fits there is the plan. Where none does, the search is
+ * repeated with as much more headroom as the rules count more, by the one of which they count least. */
 #include "cli/plan_for.h"
 
+#include "base/arena.h"
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/job_verdict.h"
 #include "jobs/jobs.h"
+#include "model/pipeline.h"
+#include "planner/prediction.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,18 +27,23 @@ struct wish {
 
 /* ------------------------------------------------------------------------------------------------------- the verdict */
 
-static int write_body(const struct wish *w, char *path, struct error *err)
+static struct plan plan_of(const struct wish *w, const struct search_row *row)
 {
-    const struct search_row *best = &w->answer->result.alternatives[0];
     struct plan plan = {.model = w->answer->model,
-                        .layout = best->layout,
-                        .recompute = best->masks,
-                        .chunk_layers = best->chunk_layers};
+                        .layout = row->layout,
+                        .recompute = row->masks,
+                        .chunk_layers = row->chunk_layers};
+    siting_to_plan(&w->answer->cluster, &row->siting, &plan);
+    return plan;
+}
+
+static int write_body(const struct wish *w, const struct search_row *row, char *path, struct error *err)
+{
+    struct plan plan = plan_of(w, row);
     struct export_request request = {.plan = &plan,
                                      .plan_path = "plan.json",
                                      .ranks_per_node = w->answer->cluster.groups[0].ranks_per_node};
     struct export_result result;
-    siting_to_plan(&w->answer->cluster, &best->siting, &plan);
     if (export_write(w->target, &request, &result, err))
         return -1;
     int file = mkstemps(path, (int)strlen(strrchr(path, '.')));
@@ -47,11 +56,10 @@ static int write_body(const struct wish *w, char *path, struct error *err)
     return status;
 }
 
-static int read_job(const struct wish *w, const char *path, struct arena *arena, struct training_job *out,
-                    struct error *err)
+static int read_job(const struct wish *w, const struct search_row *row, const char *path, struct arena *arena,
+                    struct training_job *out, struct error *err)
 {
-    const struct search_row *best = &w->answer->result.alternatives[0];
-    int64_t ranks = layout_ranks(&best->layout),
+    int64_t ranks = layout_ranks(&row->layout),
             each = min_i64(w->answer->cluster.groups[0].ranks_per_node, ranks);
     const char *command[] = {"torchrun",
                              "--nnodes",
@@ -73,7 +81,8 @@ static int read_job(const struct wish *w, const char *path, struct arena *arena,
 }
 
 /* Fails where the framework's rules do not know all of it. */
-static int judge(const struct wish *w, struct job_verdict *out, struct error *err)
+static int judge(const struct wish *w, const struct search_row *row, struct job_verdict *out,
+                 struct error *err)
 {
     char path[256];
     const char *folder = getenv("TMPDIR");
@@ -81,9 +90,9 @@ static int judge(const struct wish *w, struct job_verdict *out, struct error *er
     struct arena *arena = arena_create();
     snprintf(path, sizeof path, "%s/memplan-XXXXXX.%s", folder && *folder ? folder : "/tmp",
              w->target == EXPORT_TORCHTITAN ? "toml" : "sh");
-    int status = write_body(w, path, err);
+    int status = write_body(w, row, path, err);
     if (!status)
-        status = read_job(w, path, arena, &job, err) ||
+        status = read_job(w, row, path, arena, &job, err) ||
                  job_verdict_make(&job, &w->answer->cluster.groups[0].device, -1, out, err);
     unlink(path);
     arena_free(arena);
@@ -103,20 +112,92 @@ static bool is_judged(const struct wish *w)
 static void say_verdict(const struct wish *w, const struct job_verdict *v)
 {
     char needed[UNITS_TEXT], capacity[UNITS_TEXT], kept[UNITS_TEXT];
-    int64_t less = v->capacity_bytes - w->answer->narrowed.groups[0].device.capacity_bytes;
     log_note("note: by the rules of %s a rank needs %s of %s, with room for what no rule accounts for; "
              "the plan leaves %s to it",
              export_target_name(w->target), units_format_bytes(v->needed_bytes, needed),
-             units_format_bytes(v->capacity_bytes, capacity), units_format_bytes(less, kept));
+             units_format_bytes(v->capacity_bytes, capacity),
+             units_format_bytes(v->capacity_bytes - w->answer->result.alternatives[0].needed_bytes, kept));
 }
 
-/* So much less that what the rules count fits, if they go on counting as much more. */
-static void narrow(struct plan_answer *a, const struct job_verdict *v)
+/* So much less that what the rules count fits, if they go on counting `more` times as much. */
+static void narrow(struct plan_answer *a, double more)
 {
-    double more = (double)v->needed_bytes / (double)a->result.alternatives[0].needed_bytes;
     struct rank_device *device = &a->narrowed.groups[0].device;
-    double wanted = 0.995 * (double)v->capacity_bytes / more;
-    device->capacity_bytes = min_i64((int64_t)wanted, device->capacity_bytes / 100 * 99);
+    int64_t now = rank_device_plannable(device),
+            wanted = (int64_t)(0.995 * (double)device->capacity_bytes / more);
+    device->headroom_bytes = device->capacity_bytes - min_i64(wanted, now / 100 * 99);
+}
+
+/* Of rows that are not the first only peaks are known: what they need as built, and whether it has room. */
+static int build(const struct wish *w, struct search_row *row, bool *fits, struct error *err)
+{
+    struct plan plan = plan_of(w, row);
+    const struct rank_device **devices = host_alloc((size_t)row->layout.pp * sizeof *devices);
+    struct pipeline *pipeline;
+    struct prediction built;
+    siting_devices(&w->answer->narrowed, &row->layout, &row->siting, devices);
+    int status = plan_pipeline(&plan, &pipeline, err);
+    if (!status) {
+        status = prediction_make_placed(pipeline, devices, NULL, &built, err);
+        pipeline_free(pipeline);
+    }
+    if (!status) {
+        row->arena_bytes = built.arena_bytes;
+        row->needed_bytes = built.needed_bytes;
+        *fits = built.needed_bytes <= rank_device_plannable(devices[built.stage]);
+    }
+    free(devices);
+    return status;
+}
+
+/* The fastest plan so far that fits by the rules too, and what it was found with. */
+struct kept {
+    bool found;
+    struct search_result result; /* it is the first */
+    struct search_for within;
+    struct cluster narrowed;
+    struct job_verdict verdict;
+};
+
+/* Keeps the fastest of the answer's rows that fits by the rules too; *least_more: by how much they count more of those before it. */
+static int choose(const struct wish *w, struct kept *kept, bool *found, double *least_more, struct error *err)
+{
+    struct search_result *r = &w->answer->result;
+    *found = false;
+    *least_more = INFINITY;
+    for (int64_t i = 0; i < r->alternative_count && !*found; i++) {
+        struct search_row row = r->alternatives[i];
+        struct job_verdict verdict;
+        if (kept->found && row.time.total >= kept->result.alternatives[0].time.total)
+            break;
+        if (judge(w, &row, &verdict, err))
+            return -1;
+        *found = verdict.fits;
+        if (*found && i && build(w, &row, found, err))
+            return -1;
+        if (!*found) {
+            *least_more = fmin(*least_more, (double)verdict.needed_bytes / (double)row.needed_bytes);
+            continue;
+        }
+        if (kept->found)
+            search_clear(&kept->result);
+        *kept = (struct kept){true, *r, w->answer->within, w->answer->narrowed, verdict};
+        kept->result.alternatives += i;
+        kept->result.alternative_count -= i;
+        kept->result.alternatives[0] = row;
+    }
+    return 0;
+}
+
+static void adopt(const struct wish *w, const struct kept *kept)
+{
+    struct plan_answer *a = w->answer;
+    a->result = kept->result;
+    a->result.judged = true;
+    a->within = kept->within; /* which points into itself, and is where it was */
+    a->narrowed = kept->narrowed;
+    a->request = a->within.request;
+    say_verdict(w, &kept->verdict);
 }
 
 int plan_for_search(struct plan_answer *a, enum export_target target, const char *model, struct error *err)
@@ -124,27 +205,42 @@ int plan_for_search(struct plan_answer *a, enum export_target target, const char
     enum { MOST_ATTEMPTS = 8 };
     struct wish w = {a, target, model};
     struct search_request request = a->request;
+    struct kept kept = {0};
+    double bound_s = 0;
+    bool unknown = false, again = true;
     if (export_check(target, &a->model, request.precision, err))
         return -1;
     a->narrowed = a->cluster;
     request.cluster = &a->narrowed;
-    for (int attempt = 0;; attempt++) {
-        struct job_verdict verdict;
-        struct error unknown = {0};
-        if (search_for_run(&request, target, &a->within, &a->result, err))
+    for (int attempt = 0; again; attempt++) {
+        struct error why = {0};
+        double least_more;
+        bool found = false;
+        request.limit_s = kept.found ? kept.result.alternatives[0].time.total : 0;
+        if (search_for_run(&request, target, &a->within, &a->result, err)) {
+            search_clear(&kept.result);
             return -1;
+        }
         a->request = a->within.request;
-        if (!a->result.alternative_count || !is_judged(&w))
-            return 0;
-        if (judge(&w, &verdict, &unknown)) {
-            log_note("note: whether it fits there too, `memplan check` cannot say (%s)", unknown.text);
-            return 0;
-        }
-        if (verdict.fits || attempt == MOST_ATTEMPTS) {
-            say_verdict(&w, &verdict);
-            return 0;
-        }
-        narrow(a, &verdict);
-        search_clear(&a->result);
+        if (!attempt)
+            bound_s = a->result.bound_s; /* of all plans, those that leave less included */
+        again = a->result.alternative_count && is_judged(&w) && attempt < MOST_ATTEMPTS;
+        if (a->result.alternative_count && is_judged(&w))
+            unknown = choose(&w, &kept, &found, &least_more, &why);
+        if (unknown && !kept.found)
+            log_note("note: whether it fits there too, `memplan check` cannot say (%s)", why.text);
+        again = again && !unknown && isfinite(least_more);
+        if (again)
+            narrow(a, least_more);
+        if ((again || kept.found) && !found)
+            search_clear(&a->result);
     }
+    if (kept.found)
+        adopt(&w, &kept);
+    else if (a->result.alternative_count && is_judged(&w) && !unknown)
+        log_note(
+            "note: by the rules of %s it does not fit; `memplan check` of what is exported says what would",
+            export_target_name(target));
+    a->result.bound_s = bound_s;
+    return 0;
 }

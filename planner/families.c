@@ -105,7 +105,9 @@ static void explain_row(const struct families *f, const char *name, const struct
         text_add(out, "as fast");
     } else if (ratio < 1) {
         print_factor(1 / ratio, out);
-        text_add(out, " faster, found after the search had stopped; ask for it");
+        text_add(out, f->result->judged
+                          ? " faster, but for what the other system needs besides or cannot express"
+                          : " faster, found after the search had stopped; ask for it");
     } else {
         print_slower(plan, row, bound_s, out);
     }

@@ -86,6 +86,7 @@ struct search_result {
     struct search_row
         *alternatives; /* of different shapes, fastest first: [0] is the plan. The others are not built */
     int64_t alternative_count;
+    bool judged; /* [0] is what others' rules left (cli/plan_for.h), and the search alone might have faster ones */
     struct search_row
         *rejected; /* by family: the first reason why none of it is the plan; see families_explain() */
     int64_t rejected_count;

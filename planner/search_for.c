@@ -150,7 +150,7 @@ static int find_least(const struct held *held, int64_t most, int64_t *least)
         int64_t middle = low + (*least - low) / 2;
         if (predict(held, middle, false, &answer))
             return -1;
-        if (answer.fits)
+        if (answer.needed_bytes <= rank_device_plannable(held->devices[answer.stage]))
             *least = middle;
         else
             low = middle + 1;
@@ -235,7 +235,7 @@ static bool is_possible(const struct gathering *g, enum schedule_kind schedule)
 
 static double limit_of(const struct gathering *g)
 {
-    return isinf(g->best_s) ? 0 : g->best_s;
+    return isinf(g->best_s) ? g->request->limit_s : g->best_s;
 }
 
 static int search_schedule(struct gathering *g, enum schedule_kind schedule)
@@ -254,7 +254,8 @@ static int search_schedule(struct gathering *g, enum schedule_kind schedule)
     request.sets = whole;
     request.set_count = 2;
     request.limit_s = limit_of(g);
-    if (!g->out->alternative_count)
+    /* What is told where nothing fits: 1F1B, which comes first, keeps the fewest activations. */
+    if (!g->out->alternative_count && !g->found->request.sets)
         remember(g, &request);
     return g->target == EXPORT_MEGATRON ? search_blocks(g, &request) : 0;
 }
