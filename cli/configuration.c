@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "model/recompute.h"
 
 #include <inttypes.h>
@@ -182,9 +183,9 @@ static int check_stage_layers(const struct plan *plan, const char *text, const i
             "these are not whole numbers joined by commas, or numbers of times such as 2*3 for 2,2,2", err);
     if (count != chunks) {
         snprintf(why, sizeof why,
-                 "it has %" PRId64 " numbers, and --pp %" PRId64 " with --virtual-stages %" PRId64
+                 "it has %" PRId64 " %s, and --pp %" PRId64 " with --virtual-stages %" PRId64
                  " wants %" PRId64,
-                 count, l->pp, l->virtual_stages, chunks);
+                 count, units_plural(count, "number", "numbers"), l->pp, l->virtual_stages, chunks);
         return refuse_stage_layers(plan, text, why, err);
     }
     for (int64_t i = 0; i < chunks; i++) {

@@ -1,4 +1,5 @@
 /* Proposals for Megatron-LM and its DeepSpeed fork: megatron/training/arguments.py says which options go together. */
+#include "base/units.h"
 #include "jobs/megatron.h"
 
 #include "jobs/deepspeed_config.h"
@@ -231,8 +232,9 @@ static void propose_pipeline(struct proposals *p, int64_t pp)
         !ranks_divide(job, l->tp, pp, l->cp) || (job->model.experts.count && is_fork(p)) ||
         (is_fork(p) && job->shards.sharding > JOB_ZERO1))
         return;
-    struct job_change *change = changes_propose(
-        p, JOB_CHANGE_PIPELINE, "a pipeline of %lld stages instead of %lld", (long long)pp, (long long)l->pp);
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_PIPELINE, "a pipeline of %lld %s instead of %lld", (long long)pp,
+                        units_plural(pp, "stage", "stages"), (long long)l->pp);
     changes_count(p, change, "--pipeline-model-parallel-size", pp);
 }
 

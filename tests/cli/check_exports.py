@@ -11,9 +11,11 @@ ranks, so that its need is another one.
     check_exports.py MEMPLAN
 """
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 
 PEAKS_WITHIN = 0.02
 OWN_TERMS = ("softmax", "gradient of the head")
@@ -147,4 +149,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.argv[1] = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        sys.exit(main())
