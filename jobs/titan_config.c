@@ -335,6 +335,12 @@ int titan_read(struct training_job *job, const struct launch *launch, const stru
         return -1;
     bool bf16 = !strcmp(s->dtype, "bfloat16");
     bool casts = !strcmp(job->shards.parameter_precision, "bfloat16");
+    /* FSDP casts; else autocast does, but not beside tensor or pipeline parallel ranks (distributed/utils.py, maybe_enable_amp). */
+    if (casts && !bf16 && job->shards.sharding == JOB_REPLICATED && job->layout.tp * job->layout.pp > 1) {
+        casts = false;
+        job_note(job, FACT_DERIVED, "training.mixed_precision_param", "float32",
+                 "torchtitan casts nothing with tensor or pipeline parallel ranks and without FSDP");
+    }
     job->precision = bf16 ? JOB_PURE_BF16 : casts ? JOB_AUTOCAST_BF16 : JOB_FP32;
     job->gradients_fp32 = !bf16;
     job->layout.sequence_parallel = job->layout.tp > 1;

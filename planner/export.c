@@ -148,6 +148,17 @@ enum schedule_kind export_schedule(enum export_target target, enum schedule_kind
     return lacks ? SCHEDULE_1F1B : schedule;
 }
 
+bool export_parts_need_replicas(enum export_target target, enum precision precision)
+{
+    return target == EXPORT_TORCHTITAN && precision != PRECISION_FP32;
+}
+
+bool export_computes_alike(enum export_target target, const struct layout *layout)
+{
+    return layout->dp > 1 || layout->tp * layout->pp == 1 ||
+           !export_parts_need_replicas(target, layout->precision);
+}
+
 static void find_differences(enum export_target target, const struct plan *plan, struct export_result *out)
 {
     out->schedule = export_schedule(target, plan->layout.schedule);

@@ -50,5 +50,9 @@ void export_clear(struct export_result *result);
 bool export_restricts(enum export_target target);
 /* The schedule that runs there for this one. */
 enum schedule_kind export_schedule(enum export_target target, enum schedule_kind schedule);
+/* Does the target compute in the layout's precision? torchtitan leaves casting to FSDP, and without it, with tensor or pipeline
+ * parallel ranks, computes in fp32 (pytorch/torchtitan, distributed/utils.py, maybe_enable_amp). */
+bool export_parts_need_replicas(enum export_target target, enum precision precision);
+bool export_computes_alike(enum export_target target, const struct layout *layout);
 
 #endif

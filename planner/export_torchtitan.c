@@ -91,7 +91,12 @@ static void add_training(const struct export_request *request, struct export_res
         text_add(&out->body, "dataset = \"c4_test\"\n\n");
         export_note(out, "no data was named, so the file says torchtitan's test data; give --data");
     }
-    if (l->precision == PRECISION_BF16)
+    if (!export_computes_alike(EXPORT_TORCHTITAN, l))
+        export_note(out,
+                    "torchtitan casts nothing to bf16 where tensor or pipeline parallel ranks have no FSDP "
+                    "besides, and computes all in fp32: slower, and with twice the activations; plan with "
+                    "--for torchtitan, which gives it data-parallel ranks");
+    else if (l->precision == PRECISION_BF16)
         export_note(out, "torchtitan keeps weights in fp32 and casts them to bf16 for use; the plan has bf16 "
                          "weights and fp32 masters");
 }

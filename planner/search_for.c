@@ -243,6 +243,7 @@ static int search_schedule(struct gathering *g, enum schedule_kind schedule)
     uint32_t sets[EXPORT_SETS], whole[2] = {0, recompute_full(g->request->model)};
     int count = export_recompute_sets(g->target, g->request->model, sets);
     struct search_request request = *g->request;
+    request.parts_need_replicas = export_parts_need_replicas(g->target, request.precision);
     request.schedule = &schedule;
     request.set_count = 1;
     for (int i = 0; i < count; i++) {

@@ -62,11 +62,16 @@ static void visit_micro_batches(struct walk *w)
     }
 }
 
+static bool may_have_replicas(const struct walk *w, int64_t dp)
+{
+    return dp > 1 || w->shape.tp * w->shape.pp == 1 || !w->request->parts_need_replicas;
+}
+
 static void visit_replicas(struct walk *w, int64_t ranks)
 {
     int64_t most = min_i64(ranks, LAYOUT_DP_MAX);
     for (int i = 0; i < w->divisor_count && w->divisors[i] <= most; i++)
-        if (wanted(w->request->dp, w->divisors[i])) {
+        if (wanted(w->request->dp, w->divisors[i]) && may_have_replicas(w, w->divisors[i])) {
             w->shape.dp = w->divisors[i];
             visit_micro_batches(w);
         }

@@ -69,6 +69,7 @@ static double fastest_alike(const struct problem *p, enum export_target target)
         struct search_request request = p->request;
         struct search_result result;
         enum schedule_kind schedule = (enum schedule_kind)(i % SCHEDULE_KINDS);
+        request.parts_need_replicas = export_parts_need_replicas(target, request.precision);
         request.schedule = &schedule;
         request.sets = &sets[i / SCHEDULE_KINDS];
         request.set_count = 1;
@@ -91,6 +92,7 @@ static void check_problem(const struct problem *p, enum export_target target, st
     ASSERT(result.alternative_count || isinf(alike_s));
     if (result.alternative_count) {
         const struct search_row *best = &result.alternatives[0];
+        ASSERT(export_computes_alike(target, &best->layout));
         struct plan plan = plan_of(p, best);
         ASSERT_OK(search_run(&p->request, &freely, &err));
         ASSERT(best->time.total >= freely.bound_s * (1 - 1e-9));
