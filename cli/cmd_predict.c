@@ -110,6 +110,13 @@ static json_t *stages_to_json(const struct question *q)
     return out;
 }
 
+/* A plan may have been made with rates that were measured then. */
+static bool was_planned_otherwise(const struct question *q)
+{
+    double planned = q->plan.step_seconds, now = q->answer.time.total;
+    return planned > 0 && fabs(planned / now - 1) > 0.005;
+}
+
 static json_t *to_json(const struct question *q)
 {
     const struct prediction *a = &q->answer;
@@ -125,7 +132,7 @@ static json_t *to_json(const struct question *q)
         "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
         "step_error_seconds", step->total * machine_speed_doubt(q->standing.pace), "step_parts", time,
         "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
-    if (q->plan.step_seconds > 0)
+    if (was_planned_otherwise(q))
         json_object_set_new(out, "planned_step_seconds", json_real(q->plan.step_seconds));
     if (spans_nodes(q))
         json_object_set_new(out, "networks", speed_networks_to_json(&q->standing.cluster));
@@ -156,14 +163,12 @@ static void add_worst(struct report *report, const struct question *q)
                     (long long)first, (long long)(first + ranks - 1));
 }
 
-/* A plan may have been made with rates that were measured then. */
 static void add_planned_step(struct report *report, const struct question *q)
 {
     char time[UNITS_TEXT];
-    double planned = q->plan.step_seconds, now = q->answer.time.total;
-    if (planned > 0 && fabs(planned / now - 1) > 0.005)
+    if (was_planned_otherwise(q))
         report_fact(report, "planned step", "%s, with the rates that the plan was made with",
-                    units_format_seconds(planned, time));
+                    units_format_seconds(q->plan.step_seconds, time));
 }
 
 static void add_verdict(struct report *report, const struct question *q)

@@ -30,6 +30,11 @@ rounded_losses() { sed -En 's/.*("loss":[0-9]+\.[0-9]{5}).*/\1/p' "$1"; }
 
 same() { cmp "$1" "$2"; }
 
+# same_prediction FILE FILE: answers of predict, but for the step that a plan file says it was made with.
+same_prediction() {
+    python3 -c 'import json, sys; a, b = ({**json.load(open(f)), "planned_step_seconds": 0} for f in sys.argv[1:]); sys.exit(a != b)' "$@"
+}
+
 # The arena that `predict` states for a configuration.
 arena_bytes() {
     memplan predict "$@" --json >arena.json && field arena_bytes arena.json && rm arena.json
