@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LOCK_WAIT_MS = 10000, CLOSE_WAIT_MS = 200 };
+enum { LOCK_WAIT_MS = 10000, CLOSE_WAIT_MS = 200, CLOSE_RETRY_MS = 2 };
 
 static struct store *store_new(const char *path)
 {
@@ -220,6 +220,18 @@ fail:
     return -1;
 }
 
+/* Whether the file is in the plain mode now. SQLite does not wait for readers here, whatever the busy timeout. */
+static bool leave_write_ahead(sqlite3 *db)
+{
+    sqlite3_stmt *query;
+    if (sqlite3_prepare_v2(db, "PRAGMA journal_mode = DELETE", -1, &query, NULL))
+        return false;
+    bool plain =
+        sqlite3_step(query) == SQLITE_ROW && !strcmp((const char *)sqlite3_column_text(query, 0), "delete");
+    sqlite3_finalize(query);
+    return plain;
+}
+
 void store_close(struct store *store)
 {
     if (!store)
@@ -232,7 +244,9 @@ void store_close(struct store *store)
          * is no error. The checkpoint first: a copy of the file alone then has everything even so. */
         sqlite3_busy_timeout(store->db, CLOSE_WAIT_MS);
         sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
-        sqlite3_exec(store->db, "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+        for (int waited = 0; !leave_write_ahead(store->db) && waited < CLOSE_WAIT_MS;
+             waited += CLOSE_RETRY_MS)
+            sqlite3_sleep(CLOSE_RETRY_MS);
     }
     sqlite3_close(store->db);
     free(store->path);

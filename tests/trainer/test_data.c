@@ -239,7 +239,7 @@ TEST(data_short,
     ASSERT_INT(data_samples(data, DATA_TRAINING), 1);
     data_close(data);
     ASSERT_INT(truncate(file.path, 1), 0);
-    ASSERT_HAS(must_fail(spec_of(file.path, 256, 1)), "holds 1 tokens, but the shortest sequence needs 2");
+    ASSERT_HAS(must_fail(spec_of(file.path, 256, 1)), "holds 1 token, but the shortest sequence needs 2");
     unlink(file.path);
 }
 
