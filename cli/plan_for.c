@@ -159,34 +159,41 @@ struct kept {
     struct job_verdict verdict;
 };
 
-/* Keeps the fastest of the answer's rows that fits by the rules too; *least_more: by how much they count more of those before it. */
-static int choose(const struct wish *w, struct kept *kept, bool *found, double *least_more, struct error *err)
+/* Keeps the fastest of the answer's rows that fits by the rules too, and is faster than what is kept; *least_more: by how much they
+ * count more of those before it, infinite where there are none. */
+static int choose(const struct wish *w, struct kept *kept, double *least_more, struct error *err)
 {
     struct search_result *r = &w->answer->result;
-    *found = false;
+    bool found = false;
     *least_more = INFINITY;
-    for (int64_t i = 0; i < r->alternative_count && !*found; i++) {
+    for (int64_t i = 0; i < r->alternative_count && !found; i++) {
         struct search_row row = r->alternatives[i];
         struct job_verdict verdict;
         if (kept->found && row.time.total >= kept->result.alternatives[0].time.total)
             break;
         if (judge(w, &row, &verdict, err))
             return -1;
-        *found = verdict.fits;
-        if (*found && i && build(w, &row, found, err))
+        found = verdict.fits;
+        if (found && i && build(w, &row, &found, err))
             return -1;
-        if (!*found) {
+        if (!found) {
             *least_more = fmin(*least_more, (double)verdict.needed_bytes / (double)row.needed_bytes);
             continue;
         }
-        if (kept->found)
-            search_clear(&kept->result);
+        search_clear(&kept->result);
         *kept = (struct kept){true, *r, w->answer->within, w->answer->narrowed, verdict};
         kept->result.alternatives += i;
         kept->result.alternative_count -= i;
         kept->result.alternatives[0] = row;
     }
     return 0;
+}
+
+/* Unless it is what is kept. */
+static void drop_result(struct plan_answer *a, const struct kept *kept)
+{
+    if (a->result.arena != kept->result.arena)
+        search_clear(&a->result);
 }
 
 static void adopt(const struct wish *w, const struct kept *kept)
@@ -206,16 +213,14 @@ int plan_for_search(struct plan_answer *a, enum export_target target, const char
     struct wish w = {a, target, model};
     struct search_request request = a->request;
     struct kept kept = {0};
-    double bound_s = 0;
-    bool unknown = false, again = true;
+    struct error why = {0};
+    bool judged = is_judged(&w), unknown = false, again = true;
+    double bound_s = 0, least_more;
     if (export_check(target, &a->model, request.precision, err))
         return -1;
     a->narrowed = a->cluster;
     request.cluster = &a->narrowed;
     for (int attempt = 0; again; attempt++) {
-        struct error why = {0};
-        double least_more;
-        bool found = false;
         request.limit_s = kept.found ? kept.result.alternatives[0].time.total : 0;
         if (search_for_run(&request, target, &a->within, &a->result, err)) {
             search_clear(&kept.result);
@@ -224,23 +229,25 @@ int plan_for_search(struct plan_answer *a, enum export_target target, const char
         a->request = a->within.request;
         if (!attempt)
             bound_s = a->result.bound_s; /* of all plans, those that leave less included */
-        again = a->result.alternative_count && is_judged(&w) && attempt < MOST_ATTEMPTS;
-        if (a->result.alternative_count && is_judged(&w))
-            unknown = choose(&w, &kept, &found, &least_more, &why);
-        if (unknown && !kept.found)
-            log_note("note: whether it fits there too, `memplan check` cannot say (%s)", why.text);
-        again = again && !unknown && isfinite(least_more);
-        if (again)
+        if (!judged || !a->result.alternative_count)
+            break;
+        unknown = choose(&w, &kept, &least_more, &why);
+        again = !unknown && isfinite(least_more) && attempt < MOST_ATTEMPTS;
+        if (again) {
             narrow(a, least_more);
-        if ((again || kept.found) && !found)
-            search_clear(&a->result);
+            drop_result(a, &kept);
+        }
     }
-    if (kept.found)
+    if (kept.found) {
+        drop_result(a, &kept);
         adopt(&w, &kept);
-    else if (a->result.alternative_count && is_judged(&w) && !unknown)
+    } else if (unknown) {
+        log_note("note: whether it fits there too, `memplan check` cannot say (%s)", why.text);
+    } else if (judged && a->result.alternative_count) {
         log_note(
             "note: by the rules of %s it does not fit; `memplan check` of what is exported says what would",
             export_target_name(target));
+    }
     a->result.bound_s = bound_s;
     return 0;
 }
