@@ -5,6 +5,7 @@
 #include "bench/score/measured_cases.h"
 #include "bench/score/odds.h"
 #include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/loss_rules.h"
 #include "planner/frameworks/workload_memory.h"
 
 #include <math.h>

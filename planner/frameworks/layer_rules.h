@@ -1,70 +1,12 @@
-/* What a layer and the loss make in forward, in order: each tensor with its element, width, how it is split over ranks, what
+/* What a layer makes in forward, in order: each tensor with its element, width, how it is split over ranks, what
  * must hold for it to exist, how long it lives, and which recomputation keeps it. One rule a line, with its source. The
  * annotations that turn "a layer runs" into a sequence of tensors with lives (workload_memory.h). */
 #ifndef MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
 #define MEMPLAN_PLANNER_FRAMEWORKS_LAYER_RULES_H
 
 #include "base/text.h"
+#include "planner/frameworks/layer_width.h"
 #include "planner/frameworks/workload.h"
-
-enum layer_element {
-    ELEMENT_COMPUTE,
-    ELEMENT_INPUT, /* of a product: as computed, or a byte in fp8 */
-    ELEMENT_FP32,
-    ELEMENT_BYTE,
-    ELEMENT_RESIDUAL, /* fp32 under autocast */
-    ELEMENT_SCORED    /* of what scores are made from: fp32 where that is cast */
-};
-
-/* Elements for each token. */
-enum layer_width {
-    WIDTH_HIDDEN,
-    WIDTH_BETWEEN, /* hidden, where the feed-forward reads what attention has added to */
-    WIDTH_SECOND,  /* hidden, where it has a norm of its own */
-    WIDTH_POST,    /* hidden, where what attention or it gives has a norm */
-    WIDTH_QUERIES,
-    WIDTH_KEYS,         /* or values */
-    WIDTH_QUERIES_KEYS, /* both */
-    WIDTH_KEYS_USED,    /* after they are repeated for all heads, if they are */
-    WIDTH_VIEWED,       /* queries and keys, where values are a view of what made all three */
-    WIDTH_PADDED,       /* queries with heads padded for the kernel */
-    WIDTH_FFN,
-    WIDTH_BIASED,     /* ffn where Megatron adds the bias in a kernel of its own; so for those that follow: */
-    WIDTH_GELU_INPUT, /* where the activation keeps its input as it is */
-    WIDTH_RESULT,     /* where it keeps its result alone */
-    WIDTH_HALVED,     /* where half of its input is a tensor */
-    WIDTH_NEW,        /* in gelu_new and what is written as it is; so for others of transformers' names: */
-    WIDTH_FAST,
-    WIDTH_ERF,
-    WIDTH_QUICK,
-    WIDTH_CLIPPED,
-    WIDTH_SCORES,
-    WIDTH_CAPPED_SCORES,
-    WIDTH_HEADS,
-    WIDTH_STATISTICS, /* of a norm: mean and deviation, or the latter alone */
-    WIDTH_SECOND_STATISTICS,
-    WIDTH_POST_STATISTICS,
-    WIDTH_HEADS_STATISTICS, /* of norms of queries and keys */
-    WIDTH_SENT,       /* hidden, for each expert that a token is sent to */
-    WIDTH_EXPERT,     /* the experts' ffn, likewise */
-    WIDTH_SHARED,     /* the shared experts' */
-    WIDTH_ROUTES,     /* a number for each expert */
-    WIDTH_ADAPTERS,  /* ranks of all adapters */
-    WIDTH_QKV_CASTS, /* hidden, for each of three products but the first that autocast casts their input for */
-    WIDTH_UP_CASTS,
-    WIDTH_ADAPTER_CASTS, /* inputs of all matrices that have an adapter, where PEFT casts them */
-    WIDTH_FP8_COPY,  /* queries, where an input that is kept anyway is kept in fp8 too */
-    WIDTH_RING,      /* keys and values of all context-parallel ranks, where they go round */
-    WIDTH_EXCHANGED, /* queries, where context-parallel ranks exchange heads for tokens */
-    WIDTH_LATENT_Q,
-    WIDTH_LATENT_KV,
-    WIDTH_LATENT_Q_NORMED,
-    WIDTH_LATENT_KV_NORMED,
-    WIDTH_VOCAB,
-    WIDTH_CAPPED_VOCAB,
-    WIDTH_VOCAB_PART, /* of it, this rank's, though logits are gathered */
-    WIDTH_CHUNK,      /* of the vocabulary, for a chunk of the tokens */
-};
 
 enum layer_split {
     SPLIT_PARTS,    /* over tensor-parallel ranks */
@@ -160,33 +102,13 @@ struct layer_rule {
 
 extern const struct layer_rule layer_rules[];
 extern const int layer_rule_count;
-enum { LAYER_RULES_MOST = 128, LOSS_RULES_MOST = 24 };
-
-/* Of the loss: forward first; from the row whose name is NULL on, backward. */
-struct loss_rule {
-    const char *name;
-    enum layer_element element;
-    enum layer_width width;
-    unsigned losses; /* bits of enum workload_loss */
-    unsigned conditions;
-    int life;
-    const char *source;
-};
-extern const struct loss_rule loss_forward_rules[], loss_backward_rules[];
-extern const int loss_forward_count, loss_backward_count;
+enum { LAYER_RULES_MOST = 128 };
 
 /* A tensor's bytes in plain symbols: "2 x kv_heads x head_size x tokens / tp". */
 void layer_rule_formula(const struct workload *workload, const struct layer_rule *rule, struct text *out);
-void loss_rule_formula(const struct workload *workload, const struct loss_rule *rule, struct text *out);
 
-/* w->loss, or what it is between tensor-parallel ranks. */
-enum workload_loss loss_rule_kind(const struct workload *workload);
 unsigned layer_conditions(const struct workload *workload, bool experts);
 double layer_rule_bytes(const struct workload *workload, const struct layer_rule *rule);
-int loss_rule_element(const struct workload *workload, const struct loss_rule *rule); /* its bytes */
-double loss_rule_bytes(const struct workload *workload, const struct loss_rule *rule);
-/* Of tokens on one rank, before any split over tensor-parallel ranks. */
-double layer_tokens(const struct workload *workload);
 /* Whether recomputation is about that layer: about all, every second, or the first of each chunk. */
 bool layer_remade(const struct workload *workload, int64_t layer);
 /* Which parts of a layer one module is; and which of that layer are made again: PART_ALL of a layer that is as a whole. */

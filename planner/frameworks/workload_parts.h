@@ -7,6 +7,7 @@
 #define MEMPLAN_PLANNER_FRAMEWORKS_WORKLOAD_PARTS_H
 
 #include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/loss_rules.h"
 #include "planner/frameworks/replay.h"
 #include "planner/frameworks/rank_rules.h"
 #include "planner/frameworks/workload_memory.h"

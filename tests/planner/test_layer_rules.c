@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/loss_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

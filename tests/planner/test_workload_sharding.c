@@ -2,6 +2,7 @@
 #include "tests/test.h"
 
 #include "planner/frameworks/layer_rules.h"
+#include "planner/frameworks/loss_rules.h"
 #include "planner/frameworks/workload_memory.h"
 #include "planner/frameworks/workload_terms.h"
 
