@@ -9,7 +9,6 @@
 #include "device/device_cuda_labels.h"
 
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,9 +101,7 @@ static int tell(const struct cuda *c, struct error *err)
 
 /* --------------------------------------------------------------------------------------------------------------- GPUs */
 
-/* Streams share the hardware's queues, of which CUDA takes 8 unless told: a message that waits for another GPU would hold up
- * whatever came later in its queue, and that may be what the other GPU waits for. 32 are the most; read when CUDA begins. */
-static void ask_for_queues(void)
+void device_cuda_ask_for_queues(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
@@ -130,8 +127,6 @@ static int check_driver(struct error *err)
 
 int device_cuda_count(int *devices, struct error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, ask_for_queues);
     if (check_driver(err))
         return -1;
     cudaError_t status = cudaGetDeviceCount(devices);

@@ -14,6 +14,12 @@ struct cuda_device {
     struct CUstream_st *compute; /* cudaStream_t */
 };
 
+/* Streams share the hardware's queues, of which CUDA takes 8 unless told: a message that waits for another GPU would hold up
+ * whatever came later in its queue, and that may be what the other GPU waits for. 32 are the most; read when CUDA begins. What
+ * the environment says already stays. Done when the library is loaded, before ranks have threads: another thread may read the
+ * environment, and it must not change meanwhile. */
+__attribute__((constructor)) void device_cuda_ask_for_queues(void);
+
 /* Entries of struct cuda_library. */
 int device_cuda_count(int *devices, struct error *err);
 int device_cuda_describe(int ordinal, struct cuda_description *out, struct error *err);

@@ -239,10 +239,11 @@ TEST_LOOP(cuda_device_queues,
           "CUDA is asked for all the queues that it can have, unless the user asks for others", 2)
 {
     const char *const asked[] = {NULL, "4"}, *const expected[] = {"32", "4"};
+    ASSERT_MSG(getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL, "not asked when the library was loaded");
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     if (asked[_i])
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", asked[_i], 1);
-    close_all(must_open(0));
+    device_cuda_ask_for_queues();
     ASSERT_STR(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), expected[_i]);
 }
 
