@@ -143,10 +143,10 @@ static const char *rates_source(const struct question *q)
 {
     const struct cluster *cluster = &q->standing.cluster;
     if (q->standing.pace->calibration)
-        return "from the calibration";
+        return "the calibration";
     if (!cluster->groups[0].device.card)
-        return "from nominal rates; see --calibration";
-    return is_mixed(q) ? "from the cards' data sheets" : "from the card's data sheet";
+        return "nominal rates; see --calibration";
+    return speed_rates_text(&q->standing.speed, cluster);
 }
 
 /* Which ranks decide; nothing where all are alike. */
@@ -190,8 +190,9 @@ static void add_verdict(struct report *report, const struct question *q)
         report_fact(
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
-    report_fact(report, "step", "%s, give or take %.0f%% (%s)", units_format_seconds(a->time.total, time),
-                100 * machine_speed_doubt(q->standing.pace), rates_source(q));
+    report_fact(report, "step", "%s, give or take %.0f%% (from %s)",
+                units_format_seconds(a->time.total, time), 100 * machine_speed_doubt(q->standing.pace),
+                rates_source(q));
     add_planned_step(report, q);
     if (!spans_nodes(q))
         return;

@@ -58,7 +58,7 @@ static const char *explain(const struct plan *plan, const struct standing *stand
 {
     char step[UNITS_TEXT];
     const char *rates = standing->pace->calibration   ? "the calibration's rates"
-                        : strcmp(plan->device, "cpu") ? "the card's data sheet"
+                        : strcmp(plan->device, "cpu") ? speed_rates_text(&standing->speed, &standing->cluster)
                                                       : "nominal rates";
     const char *scaled = fabs(scale - 1) < 0.005
                              ? ""

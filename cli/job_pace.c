@@ -25,6 +25,7 @@ struct job_pace job_pace_of(const struct training_job *job, const struct job_ver
         return pace;
     const struct machine_speed *speed = &speeds[halves];
     bool measured = speed->matmul_source == SPEED_PRESET && speed->evidence == CARD_STEPS;
+    pace.evidence = speed->evidence;
     pace.range = workload_odds_pace(w, seconds, measured ? 0 : machine_speed_doubt(speed));
     pace.tokens_per_second =
         (double)(w->dp * w->micro_batch * w->micro_batches) * (double)w->sequence / seconds;

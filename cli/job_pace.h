@@ -9,6 +9,7 @@ struct job_pace {
     double seconds; /* of a step; NAN: not known, and all below is not either */
     struct workload_pace range;
     double tokens_per_second; /* of all ranks */
+    enum card_evidence evidence; /* what the rates rest on */
     double utilization; /* model-flops utilization, as `memplan plan` counts it; NAN: the card has no data sheet */
 };
 

@@ -467,15 +467,15 @@ static void add_explanation(struct report *page, const struct job_answer *answer
 static const char *time_assumption(const struct job_answer *answer, struct arena *arena)
 {
     const struct node_group *n = answer->nodes;
-    const char *out = " Times are from the card's data sheet.";
+    const char *rates = cards_rates_text(answer->pace->evidence, false);
+    const char *out = arena_printf(arena, " Times are from %s.", rates);
     struct text net = {0};
     if (isnan(answer->advice->seconds))
         return "";
     if (n->nodes > 1) {
         machine_speed_describe_net(n, "--net", &net);
-        out = arena_printf(
-            arena, " Times are from the card's data sheet, for %lld nodes of %lld, whose network is %s.",
-            (long long)n->nodes, (long long)n->ranks_per_node, net.data);
+        out = arena_printf(arena, " Times are from %s, for %lld nodes of %lld, whose network is %s.", rates,
+                           (long long)n->nodes, (long long)n->ranks_per_node, net.data);
         text_free(&net);
     }
     return answer->pace->range.own

@@ -106,6 +106,15 @@ void speed_close(struct device_speed *speed)
     calibration_clear(&speed->calibration);
 }
 
+const char *speed_rates_text(const struct device_speed *speed, const struct cluster *cluster)
+{
+    enum card_evidence best = CARD_SHEET;
+    for (int g = 0; g < cluster->group_count; g++)
+        if (speed->groups[g].evidence > best)
+            best = speed->groups[g].evidence;
+    return cards_rates_text(best, cluster->group_count > 1);
+}
+
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting)
 {
     return siting->count > 1 ||

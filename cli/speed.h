@@ -21,6 +21,9 @@ int speed_open(const struct cluster *cluster, enum precision precision, const ch
                bool measure, struct device_speed *out, struct error *err);
 void speed_close(struct device_speed *speed);
 
+/* Where the rates of a cluster of cards are from, without a calibration: cards_rates_text(), measured where any card's are. */
+const char *speed_rates_text(const struct device_speed *speed, const struct cluster *cluster);
+
 /* Have ranks of a plan to go from node to node? */
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting);
 /* What joins the nodes, a line for each group; `sets` is how one says otherwise. */

@@ -97,6 +97,15 @@ const char *cards_evidence_text(enum card_evidence evidence)
     return texts[evidence];
 }
 
+const char *cards_rates_text(enum card_evidence evidence, bool several)
+{
+    static const char *const texts[2][2] = {
+        {"the card's data sheet", "the cards' data sheets"},
+        {"measured products and the card's data sheet", "measured products and the cards' data sheets"},
+    };
+    return texts[evidence != CARD_SHEET][several];
+}
+
 const struct card *cards_match(const char *name, int64_t total_bytes)
 {
     const struct card *best = NULL;

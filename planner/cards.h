@@ -47,6 +47,8 @@ const struct card *cards_find(const char *name);
 const struct card *cards_match(const char *name, int64_t total_bytes);
 /* "by products that others measured: ...", to be said of how fast it is. */
 const char *cards_evidence_text(enum card_evidence evidence);
+/* Where its rates are from: "the card's data sheet", or "measured products and the card's data sheet"; `several`: "the cards' data sheets". */
+const char *cards_rates_text(enum card_evidence evidence, bool several);
 /* NULL-terminated. */
 const char *const *cards_names(void);
 
