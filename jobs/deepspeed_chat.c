@@ -84,9 +84,5 @@ const struct framework deepspeed_chat_framework = {
     .is = is,
     .read = read,
     .changes = changes,
-    .library = hf_library,
-    .workload = hf_workload,
-    .foreign = hf_foreign,
-    .optimizers = hf_optimizers,
-    .optimizer = "adamw",
+    .modules = &hf_modules,
 };

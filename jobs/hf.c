@@ -64,13 +64,13 @@ static bool is(const struct launch *launch)
            has_option(launch, "--output_dir") || file == 0 || (file > 0 && hf_is_trl(launch->program));
 }
 
-enum workload_library hf_library(const struct training_job *job)
+static enum workload_library library(const struct training_job *job)
 {
     (void)job;
     return WORKLOAD_TRANSFORMERS;
 }
 
-void hf_workload(const struct training_job *job, struct workload *w)
+static void set_workload(const struct training_job *job, struct workload *w)
 {
     int attention = job->kernels.attention;
     /* Those take fewer keys than queries as they are (transformers/integrations/flash_attention.py, flex_attention.py). */
@@ -78,14 +78,14 @@ void hf_workload(const struct training_job *job, struct workload *w)
         w->keys_expanded = false;
 }
 
-const char *hf_foreign(const struct training_job *job, const struct workload *w)
+static const char *foreign(const struct training_job *job, const struct workload *w)
 {
     (void)w;
     return job->kernels.fp8 ? "fp8 through accelerate (mixed_precision)" : NULL;
 }
 
 /* transformers/training_args.py, OptimizerNames; bitsandbytes' kernels need no temporaries. */
-const struct optimizer_rule hf_optimizers[] = {
+static const struct optimizer_rule optimizers[] = {
     {"adamw_torch", WORKLOAD_ADAM, WORKLOAD_STEP_FOREACH, 0},
     {"adamw_torch_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
     {"adamw_apex_fused", WORKLOAD_ADAM, WORKLOAD_STEP_FUSED, 0},
@@ -107,16 +107,31 @@ const struct optimizer_rule hf_optimizers[] = {
     {0},
 };
 
+const struct framework_modules hf_modules = {
+    .library = library,
+    .workload = set_workload,
+    .foreign = foreign,
+    .optimizers = optimizers,
+    .optimizer = "adamw_torch",
+};
+
+/* trl, which calls accelerate. */
+static const struct launcher trl = {
+    .name = "trl",
+    .words = "trl",
+    .commands = "sft dpo kto reward",
+    .trains = true,
+    .is_program = true,
+    .counts = true,
+};
+
 const struct framework hf_framework = {
     .name = "Hugging Face Trainer",
     .version = HF_VERSION,
     .programs = "run_clm* run_mlm* run_sft* sft* dpo* grpo* orpo* kto*",
+    .launcher = &trl,
     .is = is,
     .read = hf_read,
     .changes = hf_changes,
-    .library = hf_library,
-    .workload = hf_workload,
-    .foreign = hf_foreign,
-    .optimizers = hf_optimizers,
-    .optimizer = "adamw_torch",
+    .modules = &hf_modules,
 };

@@ -9,18 +9,14 @@
 
 extern const struct framework hf_framework;
 
-/* For frameworks that are written around its Trainer: its options, what follows once they and the defaults are read, and what
- * its modules do. */
-extern const struct setting_table hf_options;
-extern const struct optimizer_rule hf_optimizers[];
+/* For frameworks that are written around its Trainer: what its modules do, its options, and what follows once they and the
+ * defaults are read. */
+extern const struct framework_modules hf_modules;
 /* Another table's options first, then the Trainer's, without the defaults that those replace. */
 struct setting_table hf_options_with(const struct setting_table *own, struct arena *arena);
 int hf_read_options(struct training_job *job, const struct setting_table *table, const struct words *arguments,
                     const struct job_files *files, struct error *err);
 int hf_complete(struct training_job *job, const struct job_files *files, struct error *err);
-enum workload_library hf_library(const struct training_job *job);
-void hf_workload(const struct training_job *job, struct workload *w);
-const char *hf_foreign(const struct training_job *job, const struct workload *w);
 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
 /* Programs of TRL go by its trainers' names. */

@@ -108,7 +108,7 @@ static const char irrelevant[] =
     "--splits --use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
     "--use_reentrant --use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
-const struct setting_table hf_options = {rules, irrelevant, HF_VERSION, true};
+static const struct setting_table trainer = {rules, irrelevant, HF_VERSION, true};
 
 static bool has_default(const struct setting_rule *rule, size_t offset)
 {
@@ -480,8 +480,8 @@ int hf_complete(struct training_job *job, const struct job_files *files, struct 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
             struct error *err)
 {
-    if (hf_read_options(job, &hf_options, &launch->arguments, files, err) ||
-        setting_defaults(&hf_options, job, err))
+    if (hf_read_options(job, &trainer, &launch->arguments, files, err) ||
+        setting_defaults(&trainer, job, err))
         return -1;
     if (hf_compares(launch->program) && !job->beyond)
         job->beyond = arena_printf(job->facts.arena, "training that compares or rewards answers (%.60s)",

@@ -212,11 +212,11 @@ static int set_optimizer(const struct training_job *job, struct workload *w, str
 {
     const struct job_optimizer *o = &job->optimizer;
     const char *name = o->name ? o->name : "adam";
-    const struct optimizer_rule *rule = find_optimizer(job->framework->optimizers, name);
+    const struct optimizer_rule *rule = find_optimizer(job->framework->modules->optimizers, name);
     rule = rule ? rule : find_optimizer(optimizers, name);
     if (!rule)
         return error_set(err, "no rule is about the optimizer %.40s; try %s to see what that needs", name,
-                         job->framework->optimizer);
+                         job->framework->modules->optimizer);
     bool momentum = rule->optimizer == WORKLOAD_SGD && o->momentum > 0;
     w->optimizer = momentum ? WORKLOAD_SGD_MOMENTUM : rule->optimizer;
     w->step = o->implementation ? step_of(o->implementation) : rule->step;
@@ -299,12 +299,14 @@ static const char *foreign_feature(const struct training_job *job, const struct 
         return job->beyond;
     if (e->count && e->every != 1)
         return "layers of which every so many-th has experts";
-    return job->framework->foreign ? job->framework->foreign(job, w) : NULL;
+    const struct framework_modules *modules = job->framework->modules;
+    return modules->foreign ? modules->foreign(job, w) : NULL;
 }
 
 int job_workload(const struct training_job *job, struct workload *out, struct error *err)
 {
-    struct workload w = workload_default(job->framework->library(job), sharding_of(job));
+    const struct framework_modules *modules = job->framework->modules;
+    struct workload w = workload_default(modules->library(job), sharding_of(job));
     set_model(job, &w);
     set_layout(job, &w);
     set_precision(job, &w);
@@ -320,8 +322,8 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
     set_kernels(job, &w);
     set_shards(job, &w);
     set_adapter(job, &w);
-    if (job->framework->workload)
-        job->framework->workload(job, &w);
+    if (modules->workload)
+        modules->workload(job, &w);
     w.inputs_offloaded = job->recompute.on_cpu && w.recompute != WORKLOAD_KEEPS_ALL;
     *out = w;
     return 0;

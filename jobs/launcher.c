@@ -203,11 +203,20 @@ static int read_option(struct training_job *job, const struct launcher *launcher
     return next;
 }
 
-static void read_batch(struct training_job *job, const struct launcher *launcher, const struct words *batch)
+void launcher_read_options(struct training_job *job, const struct launcher *launcher,
+                           const struct words *options)
 {
     struct launch none = {0};
-    for (int at = 0; at < batch->count;)
-        at = batch->list[at].text[0] == '-' ? read_option(job, launcher, batch, at, &none) : at + 1;
+    for (int at = 0; at < options->count;)
+        at = options->list[at].text[0] == '-' ? read_option(job, launcher, options, at, &none) : at + 1;
+}
+
+bool launcher_was_met(const struct launch *launch, const struct launcher *launcher)
+{
+    for (int i = 0; i < launch->met_count; i++)
+        if (launch->met[i] == launcher)
+            return true;
+    return false;
 }
 
 static void begin_launcher(struct training_job *job, const struct launcher *launcher, struct launch *out)
@@ -246,7 +255,7 @@ int launcher_read(struct training_job *job, const struct words *command, const s
             module = false;
             begin_launcher(job, launcher, out);
             if (launcher->takes_batch)
-                read_batch(job, launcher, batch);
+                launcher_read_options(job, launcher, batch);
             at++;
             if (launcher->is_program && at < command->count) {
                 set_program(job, command, at, out);

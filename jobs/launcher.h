@@ -29,6 +29,10 @@ const struct word *launcher_own_plan(const struct words *command);
  * #SBATCH lines, which srun inherits. Fails when there is no program in it. */
 int launcher_read(struct training_job *job, const struct words *command, const struct words *batch, struct launch *out,
                   struct error *err);
+/* Whether it is among those that started the program. */
+bool launcher_was_met(const struct launch *launch, const struct launcher *launcher);
+/* A launcher's options that stand elsewhere than behind its name; words that are none are passed over. */
+void launcher_read_options(struct training_job *job, const struct launcher *launcher, const struct words *options);
 /* Completes job->launch from what is known; notes the number of ranks as missing when it is not. */
 void launcher_count(struct training_job *job);
 

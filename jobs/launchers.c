@@ -2,8 +2,8 @@
 
 #include "base/text.h"
 #include "jobs/accelerate_config.h"
+#include "jobs/frameworks.h"
 #include "jobs/hostfile.h"
-#include "jobs/llamafactory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -114,19 +114,6 @@ static const struct launcher launchers[] = {
      .counts = true,
      .options = accelerate_options,
      .read = accelerate_read},
-    {.name = "trl", /* it calls accelerate */
-     .words = "trl",
-     .commands = "sft dpo kto reward",
-     .trains = true,
-     .is_program = true,
-     .counts = true},
-    {.name = "llamafactory-cli",
-     .words = "llamafactory-cli lmf",
-     .commands = "train",
-     .trains = true,
-     .is_program = true,
-     .counts = true,
-     .read = llamafactory_count},
     {.options = python_options},
 };
 
@@ -153,6 +140,9 @@ const struct launcher *launchers_find(const char *word)
     for (int i = 0; i < LAUNCHERS; i++)
         if (launchers[i].words ? lists(launchers[i].words, name) : is_python(name))
             return &launchers[i];
+    for (const struct framework *const *f = frameworks; *f; f++)
+        if ((*f)->launcher && lists((*f)->launcher->words, name))
+            return (*f)->launcher;
     return NULL;
 }
 
@@ -161,13 +151,20 @@ bool launchers_has_command(const struct launcher *launcher, const char *word)
     return lists(launcher->commands, word);
 }
 
+static void add_name(const char *name, char out[LAUNCHERS_TEXT])
+{
+    size_t used = strlen(out);
+    snprintf(out + used, LAUNCHERS_TEXT - used, used ? ", %s" : "%s", name);
+}
+
 const char *launchers_list(char out[LAUNCHERS_TEXT])
 {
-    size_t used = 0;
     out[0] = '\0';
-    for (int i = 0; i < LAUNCHERS && used < LAUNCHERS_TEXT; i++)
+    for (int i = 0; i < LAUNCHERS; i++)
         if (launchers[i].name && (!i || strcmp(launchers[i].name, launchers[i - 1].name)))
-            used +=
-                (size_t)snprintf(out + used, LAUNCHERS_TEXT - used, used ? ", %s" : "%s", launchers[i].name);
+            add_name(launchers[i].name, out);
+    for (const struct framework *const *f = frameworks; *f; f++)
+        if ((*f)->launcher)
+            add_name((*f)->launcher->name, out);
     return out;
 }

@@ -1,4 +1,5 @@
-/* What starts processes, one entry each: all that launcher.c knows of a launcher. */
+/* What starts processes, one entry each: all that launcher.c knows of a launcher. The commands of frameworks are theirs
+ * (frameworks.h). */
 #ifndef MEMPLAN_JOBS_LAUNCHERS_H
 #define MEMPLAN_JOBS_LAUNCHERS_H
 
@@ -38,7 +39,7 @@ struct launcher {
     int (*read)(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
 };
 
-/* The one that a word calls; NULL: none. */
+/* The one that a word calls, a framework's own command too; NULL: none. */
 const struct launcher *launchers_find(const char *word);
 /* Whether that is one of its commands. */
 bool launchers_has_command(const struct launcher *launcher, const char *word);

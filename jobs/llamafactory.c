@@ -134,14 +134,6 @@ static int read(struct training_job *job, const struct launch *launch, const str
 
 /* ---- its launches ---- */
 
-static bool is(const struct launch *launch)
-{
-    for (int i = 0; i < launch->met_count; i++)
-        if (launch->met[i]->read == llamafactory_count)
-            return true;
-    return strstr(launch->program, "llamafactory") != NULL;
-}
-
 static int64_t number(struct training_job *job, const struct job_files *files, const char *name)
 {
     struct word found;
@@ -150,8 +142,8 @@ static int64_t number(struct training_job *job, const struct job_files *files, c
 }
 
 /* cli.py: torchrun with as many processes as there are GPUs, unless these variables say otherwise. */
-int llamafactory_count(struct training_job *job, const struct launch *launch, const struct job_files *files,
-                       struct error *err)
+static int count_processes(struct training_job *job, const struct launch *launch,
+                           const struct job_files *files, struct error *err)
 {
     int64_t nodes = number(job, files, "NNODES"), each = number(job, files, "NPROC_PER_NODE");
     (void)launch;
@@ -160,6 +152,21 @@ int llamafactory_count(struct training_job *job, const struct launch *launch, co
     job->launch.nodes = nodes > 0 && nodes < JOB_MOST_RANKS ? nodes : 1;
     job->launch.processes_per_node = each > 0 && each < JOB_MOST_RANKS ? each : 0;
     return 0;
+}
+
+static const struct launcher command = {
+    .name = "llamafactory-cli",
+    .words = "llamafactory-cli lmf",
+    .commands = "train",
+    .trains = true,
+    .is_program = true,
+    .counts = true,
+    .read = count_processes,
+};
+
+static bool is(const struct launch *launch)
+{
+    return launcher_was_met(launch, &command) || strstr(launch->program, "llamafactory");
 }
 
 /* ---- what could be written otherwise ---- */
@@ -203,12 +210,9 @@ static void changes(struct proposals *p, bool larger)
 const struct framework llamafactory_framework = {
     .name = "LLaMA-Factory",
     .version = VERSION,
+    .launcher = &command,
     .is = is,
     .read = read,
     .changes = changes,
-    .library = hf_library,
-    .workload = hf_workload,
-    .foreign = hf_foreign,
-    .optimizers = hf_optimizers,
-    .optimizer = "adamw_torch",
+    .modules = &hf_modules,
 };

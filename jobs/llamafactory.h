@@ -6,8 +6,4 @@
 
 extern const struct framework llamafactory_framework;
 
-/* How many processes its own command starts. */
-int llamafactory_count(struct training_job *job, const struct launch *launch, const struct job_files *files,
-                       struct error *err);
-
 #endif

@@ -191,6 +191,12 @@ static void changes(struct proposals *p, bool larger)
                       "-b", 2 * micro);
 }
 
+static const struct framework_modules modules = {
+    .library = library,
+    .workload = set_workload,
+    .optimizer = "adamw",
+};
+
 const struct framework llmc_framework = {
     .name = "llm.c",
     .version = VERSION,
@@ -198,7 +204,5 @@ const struct framework llmc_framework = {
     .is = is,
     .read = read,
     .changes = changes,
-    .library = library,
-    .workload = set_workload,
-    .optimizer = "adamw",
+    .modules = &modules,
 };

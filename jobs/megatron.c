@@ -116,6 +116,13 @@ static const char *foreign(const struct training_job *job, const struct workload
 
 static const char programs[] = "pretrain_*";
 
+static const struct framework_modules modules = {
+    .library = library,
+    .workload = set_workload,
+    .foreign = foreign,
+    .optimizer = "adam",
+};
+
 const struct framework megatron_framework = {
     .name = "Megatron-LM",
     .version = MEGATRON_VERSION,
@@ -123,8 +130,12 @@ const struct framework megatron_framework = {
     .is = is_any,
     .read = megatron_read,
     .changes = megatron_changes,
-    .library = library,
-    .workload = set_workload,
+    .modules = &modules,
+};
+
+static const struct framework_modules modules_of_fork = {
+    .library = library_of_fork,
+    .workload = set_workload_of_both,
     .foreign = foreign,
     .optimizer = "adam",
 };
@@ -136,8 +147,5 @@ const struct framework megatron_deepspeed_framework = {
     .is = is_fork,
     .read = megatron_read,
     .changes = megatron_changes,
-    .library = library_of_fork,
-    .workload = set_workload_of_both,
-    .foreign = foreign,
-    .optimizer = "adam",
+    .modules = &modules_of_fork,
 };

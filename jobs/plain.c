@@ -126,13 +126,17 @@ static void changes(struct proposals *p, bool larger)
     }
 }
 
+static const struct framework_modules modules = {
+    .library = library,
+    .optimizers = optimizers,
+    .optimizer = "adamw",
+};
+
 const struct framework plain_framework = {
     .name = "PyTorch DDP",
     .version = VERSION,
     .is = is,
     .read = read,
     .changes = changes,
-    .library = library,
-    .optimizers = optimizers,
-    .optimizer = "adamw",
+    .modules = &modules,
 };

@@ -47,6 +47,13 @@ static const char *foreign(const struct training_job *job, const struct workload
                : NULL;
 }
 
+static const struct framework_modules modules = {
+    .library = library,
+    .workload = set_workload,
+    .foreign = foreign,
+    .optimizer = "adam",
+};
+
 const struct framework titan_framework = {
     .name = "torchtitan",
     .version = TITAN_VERSION,
@@ -54,8 +61,5 @@ const struct framework titan_framework = {
     .is = is,
     .read = titan_read,
     .changes = titan_changes,
-    .library = library,
-    .workload = set_workload,
-    .foreign = foreign,
-    .optimizer = "adam",
+    .modules = &modules,
 };

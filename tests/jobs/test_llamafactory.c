@@ -142,8 +142,8 @@ TEST(frameworks_documented, "every framework of the table is in the folder's REA
     size_t length;
     ASSERT_OK(text_read_file("jobs/README.md", 1 << 20, &readme, &length, &err));
     for (const struct framework *const *f = frameworks; *f; f++) {
-        ASSERT((*f)->name && (*f)->version && (*f)->is && (*f)->read && (*f)->changes && (*f)->library &&
-               (*f)->optimizer);
+        ASSERT((*f)->name && (*f)->version && (*f)->is && (*f)->read && (*f)->changes && (*f)->modules &&
+               (*f)->modules->library && (*f)->modules->optimizer);
         ASSERT_HAS(readme, (*f)->name);
     }
     free(readme);
