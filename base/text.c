@@ -159,6 +159,12 @@ const char *text_base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+const char *text_name_apart(const char *const paths[2], int which)
+{
+    const char *name = text_base_name(paths[which]);
+    return strcmp(name, text_base_name(paths[!which])) ? name : paths[which];
+}
+
 int text_write(const struct text *text, const char *path, struct error *err)
 {
     if (!strcmp(path, "-"))

@@ -19,6 +19,8 @@ void text_free(struct text *text); /* leaves it empty and usable */
 /* Of a path or a name. */
 bool text_ends_with(const char *text, const char *end);
 const char *text_base_name(const char *path); /* behind the last slash, within `path` */
+/* What tells one of two paths from the other: its base name, or all of it where both have that. Points into the path. */
+const char *text_name_apart(const char *const paths[2], int which);
 
 /* Writes the text to `path` ("-" is stdout) so that a reader never sees half of it: temporary name in the same folder,
  * fsync, rename. A full disk or a closed stdout is an error. A file that is replaced keeps its permissions; a symbolic

@@ -1,5 +1,7 @@
 /* memplan compare: a plan against a run, or two plans or two runs side by side. */
+#include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/output.h"
@@ -38,7 +40,9 @@ static const struct command_spec spec = {
     .usage = "compare PLAN.JSON|RUN.DB PLAN.JSON|RUN.DB",
     .about = "Sets what was predicted beside what the device's ledger measured, by rank and role; or two "
              "plans side by side, with layout, memory and the parts of a step; or two runs, "
-             "with the layers and tensors that changed. A plan and its run differ by 0 bytes; else the exit "
+             "with the layers and tensors that changed; where their layouts differ, ranks that do the same, "
+             "or hold "
+             "most, stand beside each other. A plan and its run differ by 0 bytes; else the exit "
              "status is 1.",
     .examples = {"memplan compare plan.json run.db", "memplan compare before.json after.json"},
     .options = options,
@@ -46,38 +50,61 @@ static const struct command_spec spec = {
     .max_operands = 2,
 };
 
-static int open_run(const char *path, int64_t wanted, struct store **store, int64_t *run_id,
-                    struct error *err)
+/* A run of a recording that is open. */
+struct opened {
+    struct store *store;
+    int64_t run_id;
+};
+
+static int open_run(const char *path, int64_t wanted, struct opened *out, struct error *err)
 {
-    if (store_open_read(path, store, err))
+    if (store_open_read(path, &out->store, err))
         return -1;
-    *run_id = wanted;
-    if (wanted || !store_latest_run(*store, run_id, err))
+    out->run_id = wanted;
+    if (wanted || !store_latest_run(out->store, &out->run_id, err))
         return 0;
-    store_close(*store);
+    store_close(out->store);
     return -1;
 }
 
-static int with_plan(const char *path, struct store *store, int64_t run_id, struct arena *arena,
-                     struct comparison *out, struct pipeline **pipeline, struct error *err)
+static int with_plan(const char *path, const struct opened *run, struct arena *arena, struct comparison *out,
+                     struct pipeline **pipeline, struct error *err)
 {
     struct plan plan;
     if (plan_read(path, &plan, err))
         return -1;
     int status = plan_pipeline(&plan, pipeline, err);
     plan_clear(&plan);
-    return status ? -1 : compare_plan_with_run(*pipeline, store, run_id, arena, out, err);
+    return status ? -1 : compare_plan_with_run(*pipeline, run->store, run->run_id, arena, out, err);
 }
 
-static int with_run(const char *path, int64_t wanted, struct store *after, int64_t after_id,
+/* "run.db", and which run of it where there are several. */
+static int name_run(const char *const paths[2], int which, const struct opened *run, struct arena *arena,
+                    const char **out, struct error *err)
+{
+    struct store_run *runs;
+    int64_t count;
+    bool is_same = file_is_same(paths[0], paths[1]);
+    const char *name = is_same ? text_base_name(paths[which]) : text_name_apart(paths, which);
+    if (store_read_runs(run->store, arena, &runs, &count, err))
+        return -1;
+    *out = count > 1 ? arena_printf(arena, "%s (run %" PRId64 ")", name, run->run_id) : name;
+    return 0;
+}
+
+static int with_run(const char *const paths[2], int64_t wanted, const struct opened *after,
                     struct arena *arena, struct comparison *out, struct error *err)
 {
-    struct store *before;
-    int64_t before_id;
-    if (open_run(path, wanted, &before, &before_id, err))
+    struct opened before;
+    if (open_run(paths[0], wanted, &before, err))
         return -1;
-    int status = compare_runs(before, before_id, after, after_id, arena, out, err);
-    store_close(before);
+    struct compare_run runs[2] = {{before.store, before.run_id, NULL}, {after->store, after->run_id, NULL}};
+    int status = name_run(paths, 0, &before, arena, &runs[0].name, err) ||
+                         name_run(paths, 1, after, arena, &runs[1].name, err) ||
+                         compare_runs(runs, arena, out, err)
+                     ? -1
+                     : 0;
+    store_close(before.store);
     return status;
 }
 
@@ -114,22 +141,21 @@ static int check_options(const char *const operands[], const struct compare_opti
 static int compare_run(const char *const operands[], const struct compare_options *o, bool from_plan,
                        const struct output_choice *choice, struct error *err)
 {
-    struct store *store;
-    int64_t run_id;
+    struct opened run;
     struct comparison comparison;
     struct pipeline *pipeline = NULL;
-    if (open_run(operands[1], o->run, &store, &run_id, err))
+    if (open_run(operands[1], o->run, &run, err))
         return -1;
     struct arena *arena = arena_create();
-    int status = from_plan ? with_plan(operands[0], store, run_id, arena, &comparison, &pipeline, err)
-                           : with_run(operands[0], o->before, store, run_id, arena, &comparison, err);
+    int status = from_plan ? with_plan(operands[0], &run, arena, &comparison, &pipeline, err)
+                           : with_run(operands, o->before, &run, arena, &comparison, err);
     if (!status)
         status = write_comparison(&comparison, choice, arena, err);
     if (!status && !comparison.runs)
         status = comparison.max_error_bytes > o->drift;
     arena_free(arena);
     pipeline_free(pipeline);
-    store_close(store);
+    store_close(run.store);
     return status;
 }
 

@@ -5,7 +5,6 @@
 #include "reports/compare_plans.h"
 
 #include <math.h>
-#include <string.h>
 
 /* One of them, as long as it is shown. */
 struct side {
@@ -61,17 +60,6 @@ static struct compare_plan describe_side(const struct side *side, const char *na
     return out;
 }
 
-/* What is behind the last "/", unless both have that. */
-static const char *name_of(const char *const paths[2], int which)
-{
-    const char *names[2];
-    for (int i = 0; i < 2; i++) {
-        const char *slash = strrchr(paths[i], '/');
-        names[i] = slash ? slash + 1 : paths[i];
-    }
-    return strcmp(names[0], names[1]) ? names[which] : paths[which];
-}
-
 static int show(const struct compare_plan plans[2], const struct output_choice *choice, struct error *err)
 {
     struct arena *arena = arena_create();
@@ -93,8 +81,8 @@ int planned_pair_compare(const char *const paths[2], const struct output_choice 
         return -1;
     int status = open_side(paths[1], &sides[1], err);
     if (!status) {
-        const struct compare_plan plans[2] = {describe_side(&sides[0], name_of(paths, 0)),
-                                              describe_side(&sides[1], name_of(paths, 1))};
+        const struct compare_plan plans[2] = {describe_side(&sides[0], text_name_apart(paths, 0)),
+                                              describe_side(&sides[1], text_name_apart(paths, 1))};
         status = show(plans, choice, err);
         close_side(&sides[1]);
     }

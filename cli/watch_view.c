@@ -439,9 +439,9 @@ json_t *watch_view_json(const struct watch_state *watch)
                         : !watch_is_over(watch)     ? "running"
                         : watch_ended_early(watch)  ? "ended early"
                                                     : "done";
-    json_t *out = json_pack("{s:I, s:s?, s:s?, s:s, s:I}", "run_id", (json_int_t)watch->run_id, "model",
-                            watch->run.model, "command", watch->run.command, "state", state, "steps_done",
-                            (json_int_t)watch_steps_done(watch));
+    json_t *out = json_pack("{s:I, s:o, s:o, s:s, s:I}", "run_id", (json_int_t)watch->run_id, "model",
+                            jsonfile_string(watch->run.model), "command", jsonfile_string(watch->run.command),
+                            "state", state, "steps_done", (json_int_t)watch_steps_done(watch));
     json_object_set_new(out, "steps", watch->run.steps ? json_integer(watch->run.steps) : json_null());
     json_object_set_new(out, "loss", number_or_null(watch->loss));
     json_object_set_new(out, "tokens_per_second", number_or_null(watch_tokens_per_s(watch)));

@@ -32,10 +32,11 @@ void breakdown_add_gpu_keys(json_t *object, const struct breakdown *b)
 {
     json_t *rows = json_array(), *notes = json_array();
     for (int64_t i = 0; i < b->runtime_count; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:I, s:s}", "name", b->runtime[i].name, "bytes",
-                                              (json_int_t)b->runtime[i].bytes, "how", b->runtime[i].how));
+        json_array_append_new(rows, json_pack("{s:o, s:I, s:o}", "name", jsonfile_string(b->runtime[i].name),
+                                              "bytes", (json_int_t)b->runtime[i].bytes, "how",
+                                              jsonfile_string(b->runtime[i].how)));
     for (int64_t i = 0; i < b->note_count; i++)
-        json_array_append_new(notes, json_string(b->notes[i]));
+        json_array_append_new(notes, jsonfile_string(b->notes[i]));
     json_object_set_new(object, "runtime_memory", rows);
     json_object_set_new(object, "notes", notes);
 }

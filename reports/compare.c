@@ -1,9 +1,9 @@
-/* Reading and joining; compare_write.c shows the result. */
+/* Reading, and which ranks stand beside which; compare_changes.c says what changed on one of them, compare_write.c shows the result. */
 #include "reports/compare.h"
 
 #include "model/recompute.h"
+#include "reports/compare_changes.h"
 #include "reports/describe.h"
-#include "reports/role_table.h"
 #include "reports/run_setup.h"
 #include "reports/stage_table.h"
 
@@ -36,11 +36,16 @@ static int read_side(struct store *store, int64_t run_id, struct arena *arena, s
     return 0;
 }
 
-static void add_rows(struct comparison *c, int64_t rank, const int64_t first[ROLE_COUNT],
+/* `pair` says which ranks they are; its roles and bytes are filled in. */
+static void add_rows(struct comparison *c, struct compare_row pair, const int64_t first[ROLE_COUNT],
                      const int64_t second[ROLE_COUNT])
 {
-    for (int role = 0; role < ROLE_COUNT; role++)
-        c->rows[c->row_count++] = (struct compare_row){rank, (enum role)role, first[role], second[role]};
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        pair.role = (enum role)role;
+        pair.predicted_bytes = first[role];
+        pair.measured_bytes = second[role];
+        c->rows[c->row_count++] = pair;
+    }
 }
 
 static void consider_error(struct comparison *c, int64_t difference, int64_t peak_bytes)
@@ -67,108 +72,6 @@ static void find_errors(struct comparison *c)
             consider_error(c, c->rows[i + role].predicted_bytes - c->rows[i + role].measured_bytes,
                            peak_bytes);
     }
-}
-
-/* ---------------------------------------------------------------------------------------------------------- changes */
-
-static int by_name(const void *left, const void *right)
-{
-    const struct compare_change *a = left, *b = right;
-    int order = a->name && b->name ? strcmp(a->name, b->name) : 0;
-    if (order)
-        return order;
-    return a->layer != b->layer ? (a->layer < b->layer ? -1 : 1) : (int)a->role - (int)b->role;
-}
-
-static int most_changed_first(const void *left, const void *right)
-{
-    const struct compare_change *a = left, *b = right;
-    int64_t first = llabs(a->after_bytes - a->before_bytes), second = llabs(b->after_bytes - b->before_bytes);
-    return first != second ? (first < second ? 1 : -1) : by_name(left, right);
-}
-
-/* Joins changes of the same thing, drops those that are none, and sorts the rest. Returns how many are left. */
-static int64_t settle(struct compare_change *changes, int64_t count)
-{
-    int64_t joined = 0, left = 0;
-    qsort(changes, (size_t)count, sizeof *changes, by_name);
-    for (int64_t i = 0; i < count; i++) {
-        if (joined && by_name(&changes[joined - 1], &changes[i]) == 0) {
-            changes[joined - 1].before_bytes += changes[i].before_bytes;
-            changes[joined - 1].after_bytes += changes[i].after_bytes;
-        } else {
-            changes[joined++] = changes[i];
-        }
-    }
-    for (int64_t i = 0; i < joined; i++)
-        if (changes[i].before_bytes != changes[i].after_bytes)
-            changes[left++] = changes[i];
-    qsort(changes, (size_t)left, sizeof *changes, most_changed_first);
-    return left;
-}
-
-static void add_layers(struct comparison *c, const struct breakdown *b, bool after)
-{
-    for (int64_t i = 0; i < b->layer_count; i++)
-        for (int role = 0; role < ROLE_COUNT; role++) {
-            int64_t bytes = b->layers[i].by_role[role];
-            c->layers[c->layer_count++] = (struct compare_change){NULL, b->layers[i].layer, (enum role)role,
-                                                                  after ? 0 : bytes, after ? bytes : 0};
-        }
-}
-
-static void add_tensors(struct comparison *c, const struct breakdown *b, bool after)
-{
-    for (int64_t i = 0; i < b->tensor_count; i++) {
-        const struct breakdown_tensor *tensor = &b->tensors[i];
-        c->tensors[c->tensor_count++] = (struct compare_change){
-            tensor->name, tensor->layer, tensor->role, after ? 0 : tensor->bytes, after ? tensor->bytes : 0};
-    }
-}
-
-static bool same_text(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
-/* Steps are alike, so which of them it was says nothing. */
-static void locate_peaks(struct comparison *c, const struct breakdown_moment *first,
-                         const struct breakdown_moment *second)
-{
-    c->located = true;
-    c->first_moment = *first;
-    c->second_moment = *second;
-    c->moved = !same_text(first->phase, second->phase) || !same_text(first->part, second->part) ||
-               !same_text(first->operation, second->operation) || first->micro_batch != second->micro_batch;
-    for (int64_t i = 0; i < c->tensor_count; i++) {
-        const struct compare_change *change = &c->tensors[i];
-        if (change->before_bytes == 0) {
-            c->arrived++;
-            c->arrived_bytes += change->after_bytes;
-        } else if (change->after_bytes == 0) {
-            c->left++;
-            c->left_bytes += change->before_bytes;
-        }
-    }
-}
-
-static void find_changes(struct comparison *c, const struct breakdown *before, const struct breakdown *after,
-                         struct arena *arena)
-{
-    c->changed_rank = after->rank;
-    c->staged = after->stages > 1;
-    if (!before->detailed || !after->detailed)
-        return;
-    size_t layers = (size_t)(before->layer_count + after->layer_count) * ROLE_COUNT;
-    c->layers = arena_array(arena, layers, sizeof *c->layers);
-    c->tensors = arena_array(arena, (size_t)(before->tensor_count + after->tensor_count), sizeof *c->tensors);
-    add_layers(c, before, false);
-    add_layers(c, after, true);
-    add_tensors(c, before, false);
-    add_tensors(c, after, true);
-    c->layer_count = settle(c->layers, c->layer_count);
-    c->tensor_count = settle(c->tensors, c->tensor_count);
-    locate_peaks(c, &before->moment, &after->moment);
 }
 
 /* ----------------------------------------------------------------------------------------------------- plan and run */
@@ -269,16 +172,17 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
         .rows = arena_array(arena, (size_t)(side.rank_count * ROLE_COUNT), sizeof *c.rows),
     };
     for (int64_t rank = 0; rank < side.rank_count; rank++)
-        add_rows(&c, rank, pipeline_of_rank(plan, rank)->at_peak, side.ranks[rank].at_peak);
+        add_rows(&c, (struct compare_row){.rank = rank, .before_rank = rank},
+                 pipeline_of_rank(plan, rank)->at_peak, side.ranks[rank].at_peak);
     find_errors(&c);
     struct breakdown foretold =
                          breakdown_of_pipeline(plan, NULL, &(struct breakdown_room){INT64_MAX, 0}, arena),
                      measured;
-    c.changed_rank = foretold.rank;
+    c.changed_rank = c.changed_before_rank = foretold.rank;
     if (c.max_error_bytes) {
         if (breakdown_of_run(store, run_id, foretold.rank, arena, &measured, err))
             return -1;
-        find_changes(&c, &foretold, &measured, arena);
+        compare_find_changes(&c, &foretold, &measured, arena);
     }
     *out = c;
     return 0;
@@ -286,62 +190,151 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
 
 /* ------------------------------------------------------------------------------------------------------ run and run */
 
-/* Sets the rank that both have and where the second is highest. */
-static int64_t add_common_ranks(struct comparison *c, const struct side *before, const struct side *after)
+/* What a recording says of its layout. One that does not suit the ranks it has says nothing. */
+static void read_layout(const struct side *side, struct arena *arena, struct layout_facts *out)
 {
-    int64_t highest = -1, peak_bytes = -1;
-    for (int64_t i = 0, k = 0; i < before->rank_count && k < after->rank_count;) {
-        const struct store_rank *a = &before->ranks[i], *b = &after->ranks[k];
-        if (a->rank == b->rank) {
-            add_rows(c, a->rank, a->at_peak, b->at_peak);
-            if (b->peak_bytes > peak_bytes) {
-                highest = b->rank;
-                peak_bytes = b->peak_bytes;
-            }
-        }
-        i += a->rank <= b->rank;
-        k += b->rank <= a->rank;
-    }
-    return highest;
+    struct run_setup setup;
+    run_setup_read(&side->run, arena, &setup);
+    struct pipeline *pipeline = run_setup_pipeline(&setup);
+    const struct layout *l = &setup.layout;
+    *out = (struct layout_facts){0};
+    if (pipeline)
+        *out = layout_facts_of(pipeline, arena);
+    else if (setup.has_layout && l->dp > 0 && l->tp > 0 && l->pp > 0)
+        *out = (struct layout_facts){.layout = memcpy(arena_alloc(arena, sizeof *l), l, sizeof *l),
+                                     .recompute = setup.recompute};
+    if (out->layout && layout_ranks(out->layout) != side->rank_count)
+        out->layout = NULL;
+    out->model = side->run.model;
+    out->device = side->run.device;
+    pipeline_free(pipeline);
 }
 
-static const char *runs_remark(const struct side *before, const struct side *after, struct arena *arena)
+/* A rank's number says what it does by the ways in which the model is divided. */
+static enum compare_pairing choose_pairing(const struct layout_facts layouts[2], const struct side sides[2])
 {
-    const char *a = before->run.model, *b = after->run.model;
-    if (a && b && strcmp(a, b))
-        return arena_printf(arena, "The runs trained different models: %s and %s.", a, b);
-    if (before->rank_count != after->rank_count)
-        return arena_printf(arena, "The runs had %lld and %lld ranks; those that both had are compared.",
-                            (long long)before->rank_count, (long long)after->rank_count);
+    const struct layout *a = layouts[0].layout, *b = layouts[1].layout;
+    if (!a || !b)
+        return sides[0].rank_count == sides[1].rank_count ? COMPARE_BY_RANK : COMPARE_FULLEST;
+    if (a->dp == b->dp && a->tp == b->tp && a->pp == b->pp)
+        return COMPARE_BY_RANK;
+    return a->pp == b->pp && a->pp > 1 ? COMPARE_BY_STAGE : COMPARE_FULLEST;
+}
+
+enum { ANY_STAGE = -1 };
+
+/* The rank with the highest peak, of all or of a stage; NULL: there is none. */
+static const struct store_rank *find_fullest(const struct side *side, const struct layout *layout,
+                                             int64_t stage)
+{
+    const struct store_rank *fullest = NULL;
+    for (int64_t i = 0; i < side->rank_count; i++) {
+        const struct store_rank *rank = &side->ranks[i];
+        if (stage != ANY_STAGE && layout_place_of(layout, rank->rank).stage != stage)
+            continue;
+        if (!fullest || rank->peak_bytes > fullest->peak_bytes)
+            fullest = rank;
+    }
+    return fullest;
+}
+
+static const struct store_rank *find_rank(const struct side *side, int number)
+{
+    for (int64_t i = 0; i < side->rank_count; i++)
+        if (side->ranks[i].rank == number)
+            return &side->ranks[i];
     return NULL;
 }
 
-int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
-                 struct arena *arena, struct comparison *out, struct error *err)
+struct pairing {
+    struct comparison *comparison;
+    const struct side *sides;
+    int64_t peak_bytes; /* of the second run's fullest rank that has a partner */
+};
+
+/* Nothing where either is missing. What changed is looked for where the second run is highest. */
+static void add_pair(struct pairing *p, const struct store_rank *before, const struct store_rank *after,
+                     int64_t stage)
 {
-    struct side a, b;
-    struct breakdown old, new;
-    if (read_side(before, before_id, arena, &a, err) || read_side(after, after_id, arena, &b, err))
+    struct comparison *c = p->comparison;
+    if (!before || !after)
+        return;
+    if (c->row_count == 0 || after->peak_bytes > p->peak_bytes) {
+        p->peak_bytes = after->peak_bytes;
+        c->changed_before_rank = before->rank;
+        c->changed_rank = after->rank;
+    }
+    add_rows(c, (struct compare_row){.rank = after->rank, .before_rank = before->rank, .stage = stage},
+             before->at_peak, after->at_peak);
+}
+
+static void pair_ranks(struct pairing *p)
+{
+    struct comparison *c = p->comparison;
+    const struct side *a = &p->sides[0], *b = &p->sides[1];
+    const struct layout *before = c->layouts[0].layout, *after = c->layouts[1].layout;
+    for (int64_t i = 0; c->pairing == COMPARE_BY_RANK && i < a->rank_count; i++)
+        add_pair(p, &a->ranks[i], find_rank(b, a->ranks[i].rank), ANY_STAGE);
+    for (int64_t stage = 0; c->pairing == COMPARE_BY_STAGE && stage < after->pp; stage++)
+        add_pair(p, find_fullest(a, before, stage), find_fullest(b, after, stage), stage);
+    /* Also where numbers have nothing in common, as in what other tools record. */
+    if (c->row_count == 0) {
+        c->pairing = COMPARE_FULLEST;
+        add_pair(p, find_fullest(a, before, ANY_STAGE), find_fullest(b, after, ANY_STAGE), ANY_STAGE);
+    }
+}
+
+static struct stage_bytes list_stage_peaks(const struct side *side, const struct layout *layout,
+                                           const char *name, struct arena *arena)
+{
+    int64_t *peaks = arena_array(arena, (size_t)layout->pp, sizeof *peaks);
+    for (int64_t stage = 0; stage < layout->pp; stage++) {
+        const struct store_rank *fullest = find_fullest(side, layout, stage);
+        peaks[stage] = fullest ? fullest->peak_bytes : 0;
+    }
+    return (struct stage_bytes){name, peaks, layout->pp};
+}
+
+static const char *runs_remark(const struct comparison *c, const struct side sides[2], struct arena *arena)
+{
+    const char *a = sides[0].run.model, *b = sides[1].run.model, *models = "";
+    if (a && b && strcmp(a, b))
+        models = arena_printf(arena, "The runs trained different models: %s and %s.", a, b);
+    if (c->pairing == COMPARE_BY_RANK)
+        return *models ? models : NULL;
+    const char *why = c->layouts[0].layout && c->layouts[1].layout
+                          ? "Ranks of the same number do different work in the two runs"
+                          : arena_printf(arena, "The runs had %lld and %lld ranks",
+                                         (long long)sides[0].rank_count, (long long)sides[1].rank_count);
+    return arena_printf(
+        arena, "%s%s%s: the rank with the highest peak%s stands beside that of the other run.", models,
+        *models ? " " : "", why, c->pairing == COMPARE_BY_STAGE ? " of each stage" : "");
+}
+
+int compare_runs(const struct compare_run runs[2], struct arena *arena, struct comparison *out,
+                 struct error *err)
+{
+    struct side sides[2];
+    struct breakdown before, after;
+    struct comparison c = {.runs = true, .first = runs[0].name, .second = runs[1].name};
+    for (int i = 0; i < 2; i++) {
+        if (read_side(runs[i].store, runs[i].run_id, arena, &sides[i], err))
+            return -1;
+        read_layout(&sides[i], arena, &c.layouts[i]);
+    }
+    c.pairing = choose_pairing(c.layouts, sides);
+    c.rows = arena_array(arena, (size_t)(sides[0].rank_count * ROLE_COUNT), sizeof *c.rows);
+    pair_ranks(&(struct pairing){.comparison = &c, .sides = sides});
+    for (int i = 0; c.pairing != COMPARE_BY_RANK && i < 2; i++)
+        if (c.layouts[0].layout && c.layouts[1].layout)
+            c.stage_peaks[i] =
+                list_stage_peaks(&sides[i], c.layouts[i].layout, i ? "after" : "before", arena);
+    if (breakdown_of_run(runs[0].store, runs[0].run_id, c.changed_before_rank, arena, &before, err) ||
+        breakdown_of_run(runs[1].store, runs[1].run_id, c.changed_rank, arena, &after, err))
         return -1;
-    int64_t most = a.rank_count < b.rank_count ? a.rank_count : b.rank_count;
-    bool alike = before_id == after_id && before != after; /* of two databases */
-    struct comparison c = {
-        .runs = true,
-        .first = arena_printf(arena, "run %lld%s", (long long)before_id, alike ? " (before)" : ""),
-        .second = arena_printf(arena, "run %lld%s", (long long)after_id, alike ? " (after)" : ""),
-        .rows = arena_array(arena, (size_t)(most * ROLE_COUNT), sizeof *c.rows),
-    };
-    int64_t rank = add_common_ranks(&c, &a, &b);
-    if (rank < 0)
-        return error_set(
-            err, "run %lld and run %lld have no rank in common; compare runs whose ranks count from 0",
-            (long long)before_id, (long long)after_id);
-    if (breakdown_of_run(before, before_id, rank, arena, &old, err) ||
-        breakdown_of_run(after, after_id, rank, arena, &new, err))
-        return -1;
-    c.remark = runs_remark(&a, &b, arena);
+    c.remark = runs_remark(&c, sides, arena);
     find_errors(&c);
-    find_changes(&c, &old, &new, arena);
+    compare_find_changes(&c, &before, &after, arena);
     *out = c;
     return 0;
 }

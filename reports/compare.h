@@ -9,13 +9,24 @@
 #include "model/pipeline.h"
 #include "profiler/store.h"
 #include "reports/breakdown.h"
+#include "reports/layout_table.h"
 #include "reports/report.h"
+#include "reports/stage_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Which rank of a run stands beside which of the other. */
+enum compare_pairing {
+    COMPARE_BY_RANK,  /* equal numbers: the layouts agree on what a rank does, or nobody says what they are */
+    COMPARE_BY_STAGE, /* as many stages, with ranks laid out otherwise: of each stage the rank with the highest peak */
+    COMPARE_FULLEST,  /* nothing in common: of each run the rank with the highest peak */
+};
+
 struct compare_row {
-    int64_t rank;
+    int64_t rank;        /* of two runs: the second's */
+    int64_t before_rank; /* of two runs: the first's */
+    int64_t stage;       /* by stage: of the pipeline */
     enum role role;
     int64_t predicted_bytes; /* of two runs: what the first one measured */
     int64_t measured_bytes;  /* of two runs: what the second one measured */
@@ -31,10 +42,15 @@ struct compare_change {
 
 struct comparison {
     bool runs;                  /* run against run */
-    const char *first, *second; /* "the plan", "run 3" */
+    const char *first, *second; /* "the plan", "run 3"; of two runs the names of their files */
     const char *remark;         /* why they may differ, or NULL */
-    struct compare_row *rows;   /* ROLE_COUNT for each rank, in order of rank, then of role */
+    enum compare_pairing pairing;
+    struct compare_row *rows; /* ROLE_COUNT for each pair of ranks, in order of rank or stage, then of role */
     int64_t row_count;
+
+    /* Of two runs. */
+    struct layout_facts layouts[2];   /* `layout` is NULL where a recording does not say what it was */
+    struct stage_bytes stage_peaks[2]; /* the highest of each stage, where ranks are not paired by number; else none */
 
     /* The largest difference of a row or of a rank's sum, and the largest as a part of its rank's measured peak (of two
      * runs: the first one's). */
@@ -43,7 +59,7 @@ struct comparison {
 
     /* On the rank where the second run is highest (of a plan: the first that needs most), most changed first. Empty when a run
      * recorded no events, or a plan and its run agree. */
-    int64_t changed_rank;
+    int64_t changed_rank, changed_before_rank; /* of two runs: the second's, and the first's */
     bool staged; /* the second run had several stages */
     struct compare_change *layers, *tensors;
     int64_t layer_count, tensor_count;
@@ -61,12 +77,19 @@ struct comparison {
  * run of that plan. */
 int compare_plan_with_run(const struct pipeline *plan, struct store *store, int64_t run_id,
                           struct arena *arena, struct comparison *out, struct error *err);
-/* The two stores may be the same. Ranks that only one run has are left out. */
-int compare_runs(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
-                 struct arena *arena, struct comparison *out, struct error *err);
+
+struct compare_run {
+    struct store *store; /* both may be the same */
+    int64_t run_id;
+    const char *name; /* "run.db", or "run.db (run 2)"; borrowed */
+};
+/* The first run is what was before. Where their layouts differ, ranks are paired by what they do (enum compare_pairing). */
+int compare_runs(const struct compare_run runs[2], struct arena *arena, struct comparison *out, struct error *err);
 
 /* The ROLE_COUNT rows of the rank that differs most. */
 const struct compare_row *compare_worst(const struct comparison *comparison);
+/* What a pair of ranks is called, within a sentence: "rank 3", "the fullest rank of stage 1", "the fullest rank". */
+const char *compare_pair_name(const struct comparison *comparison, const struct compare_row *row, struct arena *arena);
 
 struct report *compare_report(const struct comparison *comparison, struct arena *arena);
 /* New reference. */

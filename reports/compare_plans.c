@@ -1,9 +1,8 @@
 #include "reports/compare_plans.h"
 
-#include "base/text.h"
 #include "base/units.h"
-#include "model/recompute.h"
 #include "reports/describe.h"
+#include "reports/layout_table.h"
 #include "reports/role_table.h"
 #include "reports/stage_table.h"
 
@@ -29,79 +28,23 @@ static int64_t needed_of(const struct compare_plan *plan)
     return worst_of(plan)->arena_bytes + plan->room.runtime_bytes;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- layout */
-
-/* How many layers recompute anything, and in how many ways, where the whole list would be long. */
-static const char *recompute_text(const struct compare_plan *plan, struct arena *arena)
+static struct layout_facts facts_of(const struct compare_plan *plan, struct arena *arena)
 {
-    enum { SHORT = 40 };
-    const struct program *first = plan->pipeline->stages[0];
-    struct text text = {0};
-    int64_t layers = 0;
-    recompute_print(&first->model, first->recompute, &text);
-    for (int64_t i = 0; i < first->model.layers; i++)
-        layers += first->recompute[i] != 0;
-    const char *out = text.length <= SHORT ? arena_strdup(arena, text.data)
-                                           : arena_printf(arena, "layer by layer, in %" PRId64 " of %" PRId64,
-                                                          layers, first->model.layers);
-    text_free(&text);
-    return out;
+    struct layout_facts facts = layout_facts_of(plan->pipeline, arena);
+    facts.device = plan->device;
+    return facts;
 }
 
-static const char *whole(int64_t number, struct arena *arena)
+static void add_layouts(struct report *report, const struct compare_plan plans[2],
+                        const struct layout_facts facts[2])
 {
-    return arena_printf(arena, "%" PRId64, number);
+    const char *const names[2] = {plans[0].name, plans[1].name};
+    if (!layout_table_add(report, names, facts))
+        report_remark(report, "Where the layouts differ",
+                      "Nowhere: model, layout and recomputation are the same.");
 }
 
-static const char *layers_text(const struct compare_plan *plan, struct arena *arena)
-{
-    struct text text = {0};
-    layout_print_layers(stage_table_chunk_layers(plan->pipeline, arena), layout_chunks(layout_of(plan)),
-                        &text);
-    const char *out = arena_strdup(arena, text.data);
-    text_free(&text);
-    return out;
-}
-
-enum { LAYOUT_ROWS = 15 };
-
-/* A name and a text of each. */
-static void list_layout(const struct compare_plan *plan, struct arena *arena, const char *names[LAYOUT_ROWS],
-                        const char *texts[LAYOUT_ROWS])
-{
-    const struct layout *l = layout_of(plan);
-    const struct {
-        const char *name, *text;
-    } rows[LAYOUT_ROWS] = {
-        {"model", plan->pipeline->stages[0]->model.name},
-        {"device", plan->device},
-        {"data-parallel ranks", whole(l->dp, arena)},
-        {"tensor-parallel ranks", whole(l->tp, arena)},
-        {"sequence parallel", l->sequence_parallel ? "yes" : "no"},
-        {"pipeline stages", whole(l->pp, arena)},
-        {"schedule", l->pp > 1 ? schedule_name(l->schedule) : "-"},
-        {"chunks a stage", whole(l->virtual_stages, arena)},
-        {"layers", layers_text(plan, arena)},
-        {"micro-batch", whole(l->micro_batch, arena)},
-        {"global batch", whole(l->global_batch, arena)},
-        {"sequence", whole(l->seq_len, arena)},
-        {"ZeRO", whole(l->zero, arena)},
-        {"precision", precision_name(l->precision)},
-        {"recompute", recompute_text(plan, arena)},
-    };
-    for (int i = 0; i < LAYOUT_ROWS; i++) {
-        names[i] = rows[i].name;
-        texts[i] = rows[i].text;
-    }
-}
-
-/* Masks may differ where their descriptions agree. */
-static bool same_masks(const struct compare_plan plans[2])
-{
-    const struct program *a = plans[0].pipeline->stages[0], *b = plans[1].pipeline->stages[0];
-    return a->model.layers == b->model.layers &&
-           !memcmp(a->recompute, b->recompute, (size_t)a->model.layers * sizeof *a->recompute);
-}
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static const struct table_column *columns_of(const struct compare_plan plans[2], enum table_kind kind,
                                              enum table_kind change, struct arena *arena)
@@ -113,29 +56,6 @@ static const struct table_column *columns_of(const struct compare_plan plans[2],
     columns[3] = (struct table_column){"change", change};
     return columns;
 }
-
-static void add_layouts(struct report *report, const struct compare_plan plans[2])
-{
-    const char *names[LAYOUT_ROWS], *texts[2][LAYOUT_ROWS];
-    struct arena *arena = report->arena;
-    const char *heading = "Where the layouts differ";
-    struct table *table = NULL;
-    for (int i = 0; i < 2; i++)
-        list_layout(&plans[i], arena, names, texts[i]);
-    for (int row = 0; row < LAYOUT_ROWS; row++) {
-        bool masks = row == LAYOUT_ROWS - 1 && !same_masks(plans);
-        if (!strcmp(texts[0][row], texts[1][row]) && !masks)
-            continue;
-        if (!table)
-            table = report_table(report, heading, columns_of(plans, TABLE_TEXT, TABLE_TEXT, arena), 3);
-        table_add(table, (struct table_cell[]){cell_text(names[row]), cell_text(texts[0][row]),
-                                               cell_text(texts[1][row])});
-    }
-    if (!table)
-        report_remark(report, heading, "Nowhere: model, layout and recomputation are the same.");
-}
-
-/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static void add_bytes(struct table *table, const char *name, int64_t first, int64_t second)
 {
@@ -162,23 +82,18 @@ static void add_memory(struct report *report, const struct compare_plan plans[2]
         add_bytes(table, "capacity", plans[0].room.capacity_bytes, plans[1].room.capacity_bytes);
 }
 
-/* What each stage takes at launch; a plan with fewer has blanks. */
+/* What each stage takes at launch. */
 static void add_stages(struct report *report, const struct compare_plan plans[2])
 {
-    int count[2] = {plans[0].pipeline->count, plans[1].pipeline->count};
-    int most = count[0] > count[1] ? count[0] : count[1];
-    if (most == 1)
-        return;
-    struct table *table = report_table(report, "The arena of each stage",
-                                       columns_of(plans, TABLE_BYTES, TABLE_CHANGE, report->arena), 4);
-    for (int i = 0; i < most; i++) {
-        struct table_cell cells[4] = {cell_text(arena_printf(report->arena, "stage %d", i))};
-        for (int p = 0; p < 2; p++)
-            cells[1 + p] =
-                i < count[p] ? cell_whole(plans[p].pipeline->stages[i]->arena_bytes) : cell_blank();
-        cells[3] = i < count[0] && i < count[1] ? cell_whole(cells[2].whole - cells[1].whole) : cell_blank();
-        table_add(table, cells);
+    struct stage_bytes bytes[2];
+    for (int p = 0; p < 2; p++) {
+        const struct pipeline *pipeline = plans[p].pipeline;
+        int64_t *of_stages = arena_array(report->arena, (size_t)pipeline->count, sizeof *of_stages);
+        for (int i = 0; i < pipeline->count; i++)
+            of_stages[i] = pipeline->stages[i]->arena_bytes;
+        bytes[p] = (struct stage_bytes){plans[p].name, of_stages, pipeline->count};
     }
+    stage_table_add_pair(report, "The arena of each stage", bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ times */
@@ -217,15 +132,20 @@ static void add_times(struct report *report, const struct compare_plan plans[2])
 struct comparison compare_plans_peaks(const struct compare_plan plans[2], struct arena *arena)
 {
     struct comparison c = {.runs = true,
+                           .pairing = COMPARE_FULLEST,
                            .first = plans[0].name,
                            .second = plans[1].name,
                            .rows = arena_array(arena, ROLE_COUNT, sizeof *c.rows),
                            .row_count = ROLE_COUNT};
-    int64_t ranks = layout_ranks(layout_of(&plans[1])) / plans[1].pipeline->count;
+    int64_t ranks[2];
+    for (int p = 0; p < 2; p++)
+        ranks[p] = plans[p].stage * layout_ranks(layout_of(&plans[p])) / plans[p].pipeline->count;
     for (int role = 0; role < ROLE_COUNT; role++)
-        c.rows[role] =
-            (struct compare_row){plans[1].stage * ranks, (enum role)role, worst_of(&plans[0])->at_peak[role],
-                                 worst_of(&plans[1])->at_peak[role]};
+        c.rows[role] = (struct compare_row){.rank = ranks[1],
+                                            .before_rank = ranks[0],
+                                            .role = (enum role)role,
+                                            .predicted_bytes = worst_of(&plans[0])->at_peak[role],
+                                            .measured_bytes = worst_of(&plans[1])->at_peak[role]};
     return c;
 }
 
@@ -241,10 +161,11 @@ struct report *compare_plans_report(const struct compare_plan plans[2], struct a
         steps = arena_printf(arena, ", %s and %s a step", seconds[0], seconds[1]);
     struct report *report = report_create(arena, "%s and %s: %s and %s needed on a rank%s", plans[0].name,
                                           plans[1].name, bytes[0], bytes[1], steps);
+    const struct layout_facts facts[2] = {facts_of(&plans[0], arena), facts_of(&plans[1], arena)};
     for (int i = 0; i < 2; i++)
-        report_fact(report, plans[i].name, "%s; recompute %s", describe_layout(layout_of(&plans[i]), arena),
-                    recompute_text(&plans[i], arena));
-    add_layouts(report, plans);
+        report_fact(report, plans[i].name, "%s; recompute %s", describe_layout(facts[i].layout, arena),
+                    facts[i].recompute_shown ? facts[i].recompute_shown : facts[i].recompute);
+    add_layouts(report, plans, facts);
     add_memory(report, plans);
     add_stages(report, plans);
     add_times(report, plans);
@@ -298,8 +219,8 @@ json_t *compare_plans_to_json(const struct compare_plan plans[2])
         json_object_set_new(parts, part_names[part],
                             pair_of_real(plans[0].seconds[part], plans[1].seconds[part]));
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", "plans", "first",
-        plans[0].name, "second", plans[1].name, "layouts",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", "plans", "first",
+        jsonfile_string(plans[0].name), "second", jsonfile_string(plans[1].name), "layouts",
         json_pack("[o, o]", layout_to_json(layout_of(&plans[0])), layout_to_json(layout_of(&plans[1]))),
         "peak_bytes", pair_of_whole(a->peak_bytes, b->peak_bytes), "arena_bytes",
         pair_of_whole(a->arena_bytes, b->arena_bytes), "needed_bytes",

@@ -6,7 +6,6 @@
 #include "reports/json_values.h"
 #include "reports/ranges.h"
 
-#include <ctype.h>
 #include <string.h>
 
 enum { MOST_GROUPS = 3, MOST_CHANGES = 10 };
@@ -80,8 +79,13 @@ static void add_rank(struct report *report, const struct comparison *c, const ch
     add_row(table, c, "total", first, second, peak_bytes);
 }
 
-/* The ranks equal to the one whose rows begin at `at`; none when an earlier one is too. */
-static int64_t collect_equal(const struct comparison *c, int64_t at, int64_t *ranks)
+static int64_t number_of(const struct comparison *c, const struct compare_row *row)
+{
+    return c->pairing == COMPARE_BY_STAGE ? row->stage : row->rank;
+}
+
+/* The ranks, or stages, equal to the one whose rows begin at `at`; none when an earlier one is too. */
+static int64_t collect_equal(const struct comparison *c, int64_t at, int64_t *numbers)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT) {
@@ -89,7 +93,7 @@ static int64_t collect_equal(const struct comparison *c, int64_t at, int64_t *ra
             continue;
         if (i < at)
             return 0;
-        ranks[count++] = c->rows[i].rank;
+        numbers[count++] = number_of(c, &c->rows[i]);
     }
     return count;
 }
@@ -105,7 +109,7 @@ static int largest_error_first(const void *left, const void *right)
     const struct rank_group *a = left, *b = right;
     if (a->error_bytes != b->error_bytes)
         return a->error_bytes < b->error_bytes ? 1 : -1;
-    return a->rows[0].rank < b->rows[0].rank ? -1 : 1;
+    return a->rows < b->rows ? -1 : 1;
 }
 
 static int64_t error_of(const struct comparison *c, const struct compare_row *rows)
@@ -129,19 +133,42 @@ const struct compare_row *compare_worst(const struct comparison *c)
     return worst;
 }
 
+const char *compare_pair_name(const struct comparison *c, const struct compare_row *row, struct arena *arena)
+{
+    if (c->pairing == COMPARE_BY_RANK)
+        return arena_printf(arena, "rank %lld", (long long)row->rank);
+    if (c->pairing == COMPARE_BY_STAGE)
+        return arena_printf(arena, "the fullest rank of stage %lld", (long long)row->stage);
+    return "the fullest rank";
+}
+
+/* What stands over the figures of so many pairs that are alike, the first of which is `row`. */
+static const char *pairs_heading(const struct comparison *c, const struct compare_row *row,
+                                 const int64_t *numbers, int64_t count, struct arena *arena)
+{
+    const char *thing = c->pairing == COMPARE_BY_STAGE ? "Stage" : "Rank";
+    const char *name =
+        c->pairing == COMPARE_FULLEST ? "The fullest rank" : ranges_name(arena, thing, numbers, count);
+    if (count > 1)
+        return arena_printf(arena, "%s (%s)", name,
+                            c->pairing == COMPARE_BY_STAGE ? "each, on its fullest rank" : "each");
+    if (c->pairing == COMPARE_BY_RANK)
+        return name;
+    return arena_printf(arena, "%s: rank %lld before, rank %lld after", name, (long long)row->before_rank,
+                        (long long)row->rank);
+}
+
 static void add_ranks(struct report *report, const struct comparison *c)
 {
     size_t most = (size_t)(c->row_count / ROLE_COUNT);
     struct rank_group *groups = arena_array(report->arena, most, sizeof *groups);
-    int64_t *ranks = arena_array(report->arena, most, sizeof *ranks), count = 0, left_out = 0;
+    int64_t *numbers = arena_array(report->arena, most, sizeof *numbers), count = 0, left_out = 0;
     for (int64_t i = 0; i < c->row_count; i += ROLE_COUNT) {
-        int64_t equal = collect_equal(c, i, ranks);
+        int64_t equal = collect_equal(c, i, numbers);
         if (equal == 0)
             continue;
-        const char *name = ranges_name(report->arena, "Rank", ranks, equal);
-        groups[count++] = (struct rank_group){
-            &c->rows[i], equal > 1 ? arena_printf(report->arena, "%s (each)", name) : name, equal,
-            error_of(c, &c->rows[i])};
+        const char *heading = pairs_heading(c, &c->rows[i], numbers, equal, report->arena);
+        groups[count++] = (struct rank_group){&c->rows[i], heading, equal, error_of(c, &c->rows[i])};
     }
     qsort(groups, (size_t)count, sizeof *groups, largest_error_first);
     for (int64_t i = 0; i < count; i++)
@@ -152,7 +179,8 @@ static void add_ranks(struct report *report, const struct comparison *c)
             left_out += groups[i].ranks;
         }
     if (left_out)
-        report_remark(report, NULL, "%lld more ranks differ no more than these.", (long long)left_out);
+        report_remark(report, NULL, "%lld more %s differ no more than these.", (long long)left_out,
+                      c->pairing == COMPARE_BY_STAGE ? "stages" : "ranks");
 }
 
 static const char *short_name(const struct compare_change *change)
@@ -222,6 +250,15 @@ static const char *count_tensors(struct arena *arena, int64_t count, int64_t byt
                         units_format_bytes(bytes, size));
 }
 
+/* The pair of ranks on which changes were looked for. */
+static const char *changed_name(const struct comparison *c, struct arena *arena)
+{
+    const struct compare_row *row = c->rows;
+    while (row->rank != c->changed_rank)
+        row++;
+    return arena_printf(arena, "on %s", compare_pair_name(c, row, arena));
+}
+
 static void add_peaks(struct report *report, const struct comparison *c, const char *rank)
 {
     struct arena *arena = report->arena;
@@ -252,8 +289,7 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
     char most[UNITS_TEXT], share[TABLE_CELL];
     struct table_cell fraction = cell_real(c->max_error_fraction);
     struct report *report;
-    char *first = arena_strdup(arena, c->first);
-    first[0] = (char)toupper(first[0]);
+    const char *first = c->runs ? c->first : "The plan";
     if (c->max_error_bytes == 0)
         report = report_create(arena, "%s and %s agree to the byte", first, c->second);
     else
@@ -263,8 +299,11 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
                           table_cell_text(TABLE_PERCENT, &fraction, share), c->runs ? "first" : "measured");
     if (c->remark)
         report_remark(report, NULL, "%s", c->remark);
+    if (c->layouts[0].layout && c->layouts[1].layout)
+        layout_table_add(report, (const char *[]){"before", "after"}, c->layouts);
     add_ranks(report, c);
-    const char *rank = arena_printf(arena, "on rank %lld", (long long)c->changed_rank);
+    stage_table_add_pair(report, "The highest peak of each stage", c->stage_peaks);
+    const char *rank = changed_name(c, arena);
     const char *what = c->runs ? "that changed" : "that differ";
     add_peaks(report, c, rank);
     add_changes(report, c, arena_printf(arena, "Layers %s, %s", what, rank), c->layers, c->layer_count);
@@ -277,12 +316,36 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
 static json_t *rows_list(const struct comparison *c)
 {
     json_t *list = json_array();
-    for (int64_t i = 0; i < c->row_count; i++)
-        json_array_append_new(list, json_pack("{s:I, s:s, s:I, s:I}", "rank", (json_int_t)c->rows[i].rank,
-                                              "role", role_name(c->rows[i].role), "predicted_bytes",
-                                              (json_int_t)c->rows[i].predicted_bytes, "measured_bytes",
-                                              (json_int_t)c->rows[i].measured_bytes));
+    for (int64_t i = 0; i < c->row_count; i++) {
+        const struct compare_row *row = &c->rows[i];
+        json_t *object = json_pack("{s:I, s:s, s:I, s:I}", "rank", (json_int_t)row->rank, "role",
+                                   role_name(row->role), "predicted_bytes", (json_int_t)row->predicted_bytes,
+                                   "measured_bytes", (json_int_t)row->measured_bytes);
+        if (c->runs)
+            json_object_set_new(object, "before_rank", json_integer(row->before_rank));
+        json_array_append_new(list, object);
+    }
     return list;
+}
+
+/* Of two runs: how they were laid out, and so which ranks stand beside which. */
+static void add_pairing(json_t *object, const struct comparison *c)
+{
+    static const char *const pairings[] = {
+        [COMPARE_BY_RANK] = "rank", [COMPARE_BY_STAGE] = "stage", [COMPARE_FULLEST] = "fullest rank"};
+    json_t *layouts = json_array(), *peaks = json_array();
+    for (int i = 0; i < 2; i++) {
+        const struct layout *layout = c->layouts[i].layout;
+        json_t *of_stages = json_array();
+        for (int64_t stage = 0; stage < c->stage_peaks[i].count; stage++)
+            json_array_append_new(of_stages, json_integer(c->stage_peaks[i].bytes[stage]));
+        json_array_append_new(layouts, layout ? layout_to_json(layout) : json_null());
+        json_array_append_new(peaks, of_stages);
+    }
+    json_object_set_new(object, "paired_by", json_string(pairings[c->pairing]));
+    json_object_set_new(object, "layouts", layouts);
+    json_object_set_new(object, "stage_peak_bytes", peaks);
+    json_object_set_new(object, "changed_before_rank", json_integer(c->changed_before_rank));
 }
 
 static json_t *changes_list(const struct compare_change *changes, int64_t count)
@@ -302,10 +365,13 @@ static json_t *changes_list(const struct compare_change *changes, int64_t count)
 
 json_t *compare_to_json(const struct comparison *c)
 {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:o, s:I, s:f, s:o}", "kind", c->runs ? "runs" : "plan and run", "first", c->first,
-        "second", c->second, "remark", jsonfile_string(c->remark), "max_error_bytes",
-        (json_int_t)c->max_error_bytes, "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
+    json_t *object =
+        json_pack("{s:s, s:o, s:o, s:o, s:I, s:f, s:o}", "kind", c->runs ? "runs" : "plan and run", "first",
+                  jsonfile_string(c->first), "second", jsonfile_string(c->second), "remark",
+                  jsonfile_string(c->remark), "max_error_bytes", (json_int_t)c->max_error_bytes,
+                  "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
+    if (c->runs)
+        add_pairing(object, c);
     json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));
     json_object_set_new(object, "changed_layers", changes_list(c->layers, c->layer_count));
     json_object_set_new(object, "changed_tensors", changes_list(c->tensors, c->tensor_count));

@@ -205,21 +205,21 @@ static void add_comparison_header(struct text *out, const struct document *d)
     const struct comparison *c = d->comparison;
     const struct compare_row *rows = compare_worst(c);
     int64_t first[ROLE_COUNT], second[ROLE_COUNT];
-    char value[UNITS_TEXT], below[TABLE_CELL], rank[40];
+    char value[UNITS_TEXT], below[TABLE_CELL];
     for (int role = 0; role < ROLE_COUNT; role++) {
         first[role] = rows[role].predicted_bytes;
         second[role] = rows[role].measured_bytes;
     }
     int64_t before = role_table_total(first), after = role_table_total(second);
     struct table_cell change = cell_whole(c->runs ? after - before : before - after);
-    snprintf(rank, sizeof rank, "rank %lld", (long long)rows[0].rank);
+    const char *ranks = compare_pair_name(c, rows, d->arena);
     text_add(out, "<header>\n<p class='kicker'>memplan compare</p>\n");
     markup_add_element(out, "h1", "sentence", d->page->title);
     text_add(out, "\n<dl class='headlines'>\n");
     add_headline(out, c->runs ? "peak before" : "peak, predicted", units_format_bytes(before, value),
                  c->first);
     add_headline(out, c->runs ? "peak after" : "peak, measured", units_format_bytes(after, value), c->second);
-    add_headline(out, c->runs ? "change" : "error", table_cell_text(TABLE_CHANGE, &change, below), rank);
+    add_headline(out, c->runs ? "change" : "error", table_cell_text(TABLE_CHANGE, &change, below), ranks);
     text_add(out, "</dl>\n");
     add_two_bars(out, c, first, second);
     text_add(out, "</header>\n");

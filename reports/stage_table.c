@@ -1,5 +1,6 @@
 #include "reports/stage_table.h"
 
+#include "base/checked.h"
 #include "base/text.h"
 #include "reports/ranges.h"
 
@@ -72,4 +73,25 @@ struct rank_row *stage_table_rows(const struct pipeline *pipeline, struct arena 
         memcpy(rows[i].by_role, stage->at_peak, sizeof rows[i].by_role);
     }
     return rows;
+}
+
+void stage_table_add_pair(struct report *report, const char *heading, const struct stage_bytes sides[2])
+{
+    int64_t most = max_i64(sides[0].count, sides[1].count);
+    if (most < 2)
+        return;
+    struct table_column *columns = arena_array(report->arena, 4, sizeof *columns);
+    columns[0] = (struct table_column){"", TABLE_TEXT};
+    columns[1] = (struct table_column){sides[0].name, TABLE_BYTES};
+    columns[2] = (struct table_column){sides[1].name, TABLE_BYTES};
+    columns[3] = (struct table_column){"change", TABLE_CHANGE};
+    struct table *table = report_table(report, heading, columns, 4);
+    for (int64_t i = 0; i < most; i++) {
+        struct table_cell cells[4] = {cell_text(arena_printf(report->arena, "stage %lld", (long long)i))};
+        for (int side = 0; side < 2; side++)
+            cells[1 + side] = i < sides[side].count ? cell_whole(sides[side].bytes[i]) : cell_blank();
+        if (i < sides[0].count && i < sides[1].count)
+            cells[3] = cell_whole(sides[1].bytes[i] - sides[0].bytes[i]);
+        table_add(table, cells);
+    }
 }

@@ -21,4 +21,13 @@ const char *stage_table_place(const struct layout *layout, int64_t rank, struct 
 /* What is foretold for each stage: pipeline->count rows. */
 struct rank_row *stage_table_rows(const struct pipeline *pipeline, struct arena *arena);
 
+/* Bytes of the stages of one of two pipelines. */
+struct stage_bytes {
+    const char *name; /* heads the column; borrowed, as long as the report */
+    const int64_t *bytes;
+    int64_t count;
+};
+/* Adds a table of both with the change, where either has several stages; the one with fewer has blanks. */
+void stage_table_add_pair(struct report *report, const char *heading, const struct stage_bytes sides[2]);
+
 #endif

@@ -419,3 +419,13 @@ TEST(text_read_missing, "a missing file and a folder are errors that name the pa
     ASSERT_INT(text_write(&(struct text){0}, "", &err), -1);
     ASSERT_STR(err.text, "cannot write a file without a name; give its path");
 }
+
+TEST(text_name_apart,
+     "two paths are told apart by their base names, or by all of them where those are the same")
+{
+    const char *const others[] = {"runs/a.db", "b.db"}, *const alike[] = {"old/a.db", "new/a.db"};
+    ASSERT_STR(text_name_apart(others, 0), "a.db");
+    ASSERT_STR(text_name_apart(others, 1), "b.db");
+    ASSERT_STR(text_name_apart(alike, 0), "old/a.db");
+    ASSERT_STR(text_name_apart(alike, 1), "new/a.db");
+}

@@ -70,6 +70,16 @@ TEST(compare_equal, "a run that measured what was planned has no error, and the 
     scratch_close(folder);
 }
 
+/* Two runs of open stores, named as the command names those of one file. */
+static int runs_compare(struct store *before, int64_t before_id, struct store *after, int64_t after_id,
+                        struct arena *arena, struct comparison *out)
+{
+    const struct compare_run runs[2] = {
+        {before, before_id, arena_printf(arena, "a.db (run %lld)", (long long)before_id)},
+        {after, after_id, arena_printf(arena, "b.db (run %lld)", (long long)after_id)}};
+    return compare_runs(runs, arena, out, &err);
+}
+
 static struct pipeline *split_plan(int64_t first, struct layout layout)
 {
     const int64_t chunk_layers[] = {first, 4 - first};
@@ -208,7 +218,8 @@ static void write_grown(const char *path)
     run_close(store);
 }
 
-/* Activations grow by 2 * 12,288 + 8192 = 32,768 on rank 0, whose first peak was 66,560; its workspace of 1024 is gone. */
+/* Nobody says what the layouts were, and there are two ranks before: the fullest, rank 1, had a peak of 67,584. Its activations grow
+ * by 2 * 12,288 + 8192 = 32,768, and its workspace of 2048 is gone. */
 TEST(compare_runs_golden, "one run against another: what changed by role, by layer and by tensor")
 {
     char folder[64], path[128];
@@ -218,26 +229,27 @@ TEST(compare_runs_golden, "one run against another: what changed by role, by lay
     run_write(scratch_path(folder, "run.db", path));
     write_grown(path);
     struct store *store = open_store(folder, "run.db");
-    ASSERT_OK(compare_runs(store, 1, store, 2, arena, &c, &err));
+    ASSERT_OK(runs_compare(store, 1, store, 2, arena, &c));
     ASSERT_INT(c.max_error_bytes, 32768);
-    ASSERT_NEAR(c.max_error_fraction, 32768.0 / 66560, 1e-12);
+    ASSERT_NEAR(c.max_error_fraction, 32768.0 / 67584, 1e-12);
+    ASSERT(c.pairing == COMPARE_FULLEST && c.changed_before_rank == 1 && c.changed_rank == 0);
     check_golden(compare_report(&c, arena), INK_ASCII, "compare_runs.txt");
     json_t *json = compare_to_json(&c), *tensors = json_object_get(json, "changed_tensors");
-    check_keys(json,
-               "kind first second remark max_error_bytes max_error_fraction rows changed_rank changed_layers "
-               "changed_tensors peak_moved first_peak_at second_peak_at arrived_bytes left_bytes");
+    check_keys(json, "kind first second remark max_error_bytes max_error_fraction rows paired_by layouts "
+                     "stage_peak_bytes changed_before_rank changed_rank changed_layers "
+                     "changed_tensors peak_moved first_peak_at second_peak_at arrived_bytes left_bytes");
     /* The logits are new at the peak; bytes of no tensor were there before only. */
     ASSERT(json_is_true(json_object_get(json, "peak_moved")));
     ASSERT_INT(c.arrived, 1);
     ASSERT_INT(json_whole(json, "arrived_bytes"), 8192);
     ASSERT_INT(c.left, 1);
-    ASSERT_INT(json_whole(json, "left_bytes"), 1024);
+    ASSERT_INT(json_whole(json, "left_bytes"), 2048);
     ASSERT_INT(json_array_size(tensors), 4);
     ASSERT_INT(json_whole(json_array_get(tensors, 0), "after_bytes"), 24576);
     json_decref(json);
 
     /* The other way round and with itself. */
-    ASSERT_OK(compare_runs(store, 1, store, 1, arena, &c, &err));
+    ASSERT_OK(runs_compare(store, 1, store, 1, arena, &c));
     ASSERT_INT(c.max_error_bytes, 0);
     ASSERT_INT(c.tensor_count + c.layer_count, 0);
     ASSERT(c.located && !c.moved && c.arrived == 0 && c.left == 0);
@@ -263,13 +275,118 @@ TEST(compare_many_ranks, "64 ranks that all differ fill no more than a page")
             ASSERT_OK(store_rank_add(store, row.run_id, &figures, &err));
         }
     }
-    ASSERT_OK(compare_runs(store, 1, store, 2, arena, &c, &err));
+    ASSERT_OK(runs_compare(store, 1, store, 2, arena, &c));
     ASSERT_INT(c.max_error_bytes, 63);
     struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
     ASSERT_HAS(text.data, "Rank 63\n");
     ASSERT_HAS(text.data, "61 more ranks differ no more than these.");
     text_free(&text);
     store_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+/* Ranks 0 and 1 are the replicas of the first run's stage 0 and 2 and 3 those of its stage 1; the second run's are the parts. Rank 3 of
+ * the first held 4096 bytes more than its stage's program says, so it stands for its stage; elsewhere the first of equals does. */
+TEST(compare_runs_by_stage, "runs with as many stages and other ranks in them are compared stage by stage")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct pipeline *data =
+                        split_plan(3, (struct layout){.dp = 2, .pp = 2, .micro_batch = 2, .global_batch = 8}),
+                    *tensor =
+                        split_plan(3, (struct layout){.tp = 2, .pp = 2, .micro_batch = 2, .global_batch = 8});
+    struct comparison c;
+    scratch_open(folder);
+    int64_t before = run_write_pipeline(scratch_path(folder, "run.db", path), data, 0);
+    int64_t after = run_write_pipeline(path, tensor, 0);
+    struct store *store = run_open(path);
+    run_add_measured(store, before, data->stages[1], 3, 4096);
+    ASSERT_OK(runs_compare(store, before, store, after, arena, &c));
+    ASSERT(c.pairing == COMPARE_BY_STAGE);
+    ASSERT_INT(c.row_count, 2 * ROLE_COUNT);
+    for (int64_t i = 0; i < c.row_count; i++) {
+        int64_t stage = i / ROLE_COUNT;
+        enum role role = (enum role)(i % ROLE_COUNT);
+        ASSERT_INT(c.rows[i].stage, stage);
+        ASSERT_INT(c.rows[i].before_rank, stage ? 3 : 0);
+        ASSERT_INT(c.rows[i].rank, stage ? 2 : 0);
+        ASSERT_INT(c.rows[i].predicted_bytes,
+                   data->stages[stage]->at_peak[role] + (stage && role == ROLE_WORKSPACE ? 4096 : 0));
+        ASSERT_INT(c.rows[i].measured_bytes, tensor->stages[stage]->at_peak[role]);
+    }
+    ASSERT_INT(c.stage_peaks[0].bytes[1], data->stages[1]->peak_bytes + 4096);
+    ASSERT_INT(c.stage_peaks[1].bytes[1], tensor->stages[1]->peak_bytes);
+    check_golden(compare_report(&c, arena), INK_ASCII, "compare_runs_by_stage.txt");
+    json_t *json = compare_to_json(&c), *row = json_array_get(json_object_get(json, "rows"), ROLE_COUNT);
+    ASSERT_STR(json_string_value(json_object_get(json, "paired_by")), "stage");
+    ASSERT_INT(json_whole(json_array_get(json_object_get(json, "layouts"), 1), "tp"), 2);
+    check_keys(row, "rank role predicted_bytes measured_bytes before_rank");
+    ASSERT_INT(json_whole(row, "before_rank"), 3);
+    json_decref(json);
+    run_close(store);
+    pipeline_free(data);
+    pipeline_free(tensor);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+TEST(compare_runs_fullest,
+     "runs with other numbers of stages are compared where each is fullest, with the peaks of their stages")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct pipeline *one = split_plan(4, (struct layout){.dp = 2, .micro_batch = 2, .global_batch = 8}),
+                    *two = split_plan(1, (struct layout){.pp = 2, .micro_batch = 2, .global_batch = 8});
+    int worst = pipeline_worst(two);
+    struct comparison c;
+    scratch_open(folder);
+    int64_t before = run_write_pipeline(scratch_path(folder, "run.db", path), one, 0);
+    int64_t after = run_write_pipeline(path, two, 0);
+    struct store *store = open_store(folder, "run.db");
+    ASSERT_OK(runs_compare(store, before, store, after, arena, &c));
+    ASSERT(c.pairing == COMPARE_FULLEST);
+    ASSERT_INT(c.row_count, ROLE_COUNT);
+    ASSERT_INT(c.rows[0].rank, worst);
+    ASSERT_INT(c.rows[ROLE_ACTIVATION].measured_bytes, two->stages[worst]->at_peak[ROLE_ACTIVATION]);
+    ASSERT_INT(c.stage_peaks[0].count, 1);
+    ASSERT_INT(c.stage_peaks[1].count, 2);
+    struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "Ranks of the same number do different work");
+    ASSERT_HAS(text.data, "  pipeline stages      1       2\n");
+    ASSERT_HAS(text.data, arena_printf(arena, "The fullest rank: rank 0 before, rank %d after\n", worst));
+    ASSERT_HAS(text.data, "The highest peak of each stage\n");
+    text_free(&text);
+
+    /* A split of the layers moves bytes, and ranks do the same: they keep their numbers. */
+    ASSERT_OK(runs_compare(store, after, store, after, arena, &c));
+    ASSERT(c.pairing == COMPARE_BY_RANK && c.max_error_bytes == 0 && c.stage_peaks[0].count == 0);
+    store_close(store);
+    pipeline_free(one);
+    pipeline_free(two);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
+/* As many ranks, of which none has the number of another. */
+TEST(compare_runs_foreign, "ranks that other tools number otherwise are compared where each run is fullest")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct comparison c;
+    scratch_open(folder);
+    struct store *store = run_open(scratch_path(folder, "run.db", path));
+    for (int run = 1; run <= 2; run++) {
+        struct store_run row = run_header(0);
+        ASSERT_OK(store_run_add(store, &row, &err));
+        struct store_rank figures = {.rank = 4 * run, .measured = true, .peak_bytes = 4096 * run};
+        figures.at_peak[ROLE_ACTIVATION] = figures.peak_bytes;
+        ASSERT_OK(store_rank_add(store, row.run_id, &figures, &err));
+    }
+    ASSERT_OK(runs_compare(store, 1, store, 2, arena, &c));
+    ASSERT(c.pairing == COMPARE_FULLEST && c.changed_before_rank == 4 && c.changed_rank == 8);
+    ASSERT_INT(c.max_error_bytes, 4096);
+    run_close(store);
     arena_free(arena);
     scratch_close(folder);
 }
