@@ -420,7 +420,7 @@ TEST(text_read_missing, "a missing file and a folder are errors that name the pa
     ASSERT_STR(err.text, "cannot write a file without a name; give its path");
 }
 
-TEST(text_name_apart,
+TEST(text_names_apart,
      "two paths are told apart by their base names, or by all of them where those are the same")
 {
     const char *const others[] = {"runs/a.db", "b.db"}, *const alike[] = {"old/a.db", "new/a.db"};
