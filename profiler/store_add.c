@@ -1,4 +1,4 @@
-/* Adds rows to run.db: batches, one statement and one small function for each kind of row, and the rows of other files. */
+/* Adds rows to run.db: batches, one statement and its values for each kind of row, and the rows of other files. */
 #include "profiler/store_sql.h"
 
 #include <assert.h>
@@ -68,13 +68,6 @@ static const char *const insert_sql[INSERT_COUNT] = {
         " GROUP BY run_id, rank, step, operation_id",
 };
 
-/* One execution of an insert: columns are put in the order of the question marks. */
-struct insertion {
-    struct store *store;
-    sqlite3_stmt *statement;
-    int column;
-};
-
 int store_begin(struct store *store, struct error *err)
 {
     assert(store->writes);
@@ -103,53 +96,89 @@ static int batch_fail(struct store *store, struct error *err)
     return -1;
 }
 
-static int insertion_begin(struct store *store, enum insert insert, struct insertion *row, struct error *err)
-{
-    if (store->batch_failed)
-        return batch_fail(store, err);
-    assert(!sqlite3_get_autocommit(store->db)); /* rows are added between store_begin() and store_commit() */
-    if (!store->inserts[insert] &&
-        sqlite3_prepare_v3(store->db, insert_sql[insert], -1, SQLITE_PREPARE_PERSISTENT,
-                           &store->inserts[insert], NULL) != SQLITE_OK)
-        return batch_fail(store, err);
-    *row = (struct insertion){.store = store, .statement = store->inserts[insert]};
-    return 0;
-}
+/* What stands for one question mark. */
+struct value {
+    enum { VALUE_NULL, VALUE_WHOLE, VALUE_REAL, VALUE_TEXT } kind;
+    union {
+        int64_t whole;
+        double real;
+        const char *text;
+    };
+};
 
-static int insertion_end(struct insertion *row, struct error *err)
-{
-    assert(row->column == sqlite3_bind_parameter_count(row->statement));
-    int code = sqlite3_step(row->statement);
-    int rc = code == SQLITE_DONE ? 0 : batch_fail(row->store, err);
-    sqlite3_reset(row->statement);
-    return rc;
-}
+static const struct value null = {.kind = VALUE_NULL};
 
-static void put_integer(struct insertion *row, int64_t value)
+static struct value whole(int64_t number)
 {
-    sqlite3_bind_int64(row->statement, ++row->column, value);
+    return (struct value){.kind = VALUE_WHOLE, .whole = number};
 }
 
 /* NAN becomes NULL. */
-static void put_real(struct insertion *row, double value)
+static struct value real(double number)
 {
-    sqlite3_bind_double(row->statement, ++row->column, value);
+    return (struct value){.kind = VALUE_REAL, .real = number};
 }
 
-static void put_null(struct insertion *row)
+/* NULL stays NULL. */
+static struct value text(const char *text)
 {
-    sqlite3_bind_null(row->statement, ++row->column);
+    return (struct value){.kind = text ? VALUE_TEXT : VALUE_NULL, .text = text};
 }
 
-static void put_text(struct insertion *row, const char *text)
+/* For columns that may not be NULL. */
+static struct value word(const char *word)
 {
-    sqlite3_bind_text(row->statement, ++row->column, text, -1, SQLITE_STATIC);
+    return text(word ? word : "");
 }
 
-static void put_word(struct insertion *row, const char *word)
+static int bind_value(sqlite3_stmt *statement, int column, const struct value *value)
 {
-    put_text(row, word ? word : "");
+    switch (value->kind) {
+    case VALUE_WHOLE:
+        return sqlite3_bind_int64(statement, column, value->whole);
+    case VALUE_REAL:
+        return sqlite3_bind_double(statement, column, value->real);
+    case VALUE_TEXT:
+        return sqlite3_bind_text(statement, column, value->text, -1, SQLITE_STATIC);
+    case VALUE_NULL:
+        break;
+    }
+    return sqlite3_bind_null(statement, column);
 }
+
+/* The statement, prepared when it is first used; NULL: it cannot be. */
+static sqlite3_stmt *statement_of(struct store *store, enum insert insert)
+{
+    sqlite3_stmt **statement = &store->inserts[insert];
+    if (!*statement)
+        sqlite3_prepare_v3(store->db, insert_sql[insert], -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
+    return *statement;
+}
+
+/* As many values as there are question marks, in their order. */
+static int insert_values(struct store *store, enum insert insert, const struct value *values, int count,
+                         struct error *err)
+{
+    if (store->batch_failed) /* and SQLite may have rolled it back by itself */
+        return batch_fail(store, err);
+    assert(!sqlite3_get_autocommit(store->db)); /* rows are added between store_begin() and store_commit() */
+    sqlite3_stmt *statement = statement_of(store, insert);
+    if (!statement)
+        return batch_fail(store, err);
+    assert(count == sqlite3_bind_parameter_count(statement));
+    int code = SQLITE_OK;
+    for (int i = 0; i < count && code == SQLITE_OK; i++)
+        code = bind_value(statement, i + 1, &values[i]);
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    int status = code == SQLITE_DONE ? 0 : batch_fail(store, err);
+    sqlite3_reset(statement);
+    return status;
+}
+
+#define INSERT(store, insert, err, ...)                                                                      \
+    insert_values(store, insert, (const struct value[]){__VA_ARGS__},                                        \
+                  (int)(sizeof((const struct value[]){__VA_ARGS__}) / sizeof(struct value)), err)
 
 static const char *utc_now(char text[32])
 {
@@ -159,37 +188,16 @@ static const char *utc_now(char text[32])
     return text;
 }
 
-static int run_row_add(struct store *store, struct store_run *run, struct error *err)
-{
-    char now[32];
-    struct insertion row;
-    if (insertion_begin(store, INSERT_RUN, &row, err))
-        return -1;
-    put_integer(&row, run->run_id);
-    put_text(&row, run->started_at ? run->started_at : utc_now(now));
-    put_text(&row, run->finished_at);
-    put_text(&row, run->command);
-    put_text(&row, run->model);
-    put_text(&row, run->model_json);
-    put_text(&row, run->layout_json);
-    put_text(&row, run->device);
-    put_integer(&row, run->capacity_bytes);
-    put_text(&row, run->policy);
-    put_text(&row, run->memplan_version);
-    put_integer(&row, run->ranks);
-    put_integer(&row, run->event_steps);
-    put_text(&row, run->note);
-    put_integer(&row, run->steps);
-    if (insertion_end(&row, err))
-        return -1;
-    run->run_id = sqlite3_last_insert_rowid(store->db);
-    return 0;
-}
-
 int store_run_add(struct store *store, struct store_run *run, struct error *err)
 {
-    if (run_row_add(store, run, err))
+    char now[32];
+    const char *started_at = run->started_at ? run->started_at : utc_now(now);
+    if (INSERT(store, INSERT_RUN, err, whole(run->run_id), text(started_at), text(run->finished_at),
+               text(run->command), text(run->model), text(run->model_json), text(run->layout_json),
+               text(run->device), whole(run->capacity_bytes), text(run->policy), text(run->memplan_version),
+               whole(run->ranks), whole(run->event_steps), text(run->note), whole(run->steps)))
         return -1;
+    run->run_id = sqlite3_last_insert_rowid(store->db);
     for (int rank = 0; rank < run->ranks; rank++)
         if (store_rank_add(store, run->run_id, &(struct store_rank){.rank = rank}, err))
             return -1;
@@ -199,254 +207,113 @@ int store_run_add(struct store *store, struct store_run *run, struct error *err)
 int store_run_finish(struct store *store, int64_t run_id, struct error *err)
 {
     char now[32];
-    struct insertion row;
-    if (insertion_begin(store, FINISH_RUN, &row, err))
-        return -1;
-    put_text(&row, utc_now(now));
-    put_integer(&row, run_id);
-    return insertion_end(&row, err);
-}
-
-static int rank_row_add(struct store *store, int64_t run_id, const struct store_rank *rank, struct error *err)
-{
-    struct insertion row;
-    if (insertion_begin(store, INSERT_RANK, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank->rank);
-    put_text(&row, rank->host);
-    if (rank->measured) {
-        put_integer(&row, rank->arena_bytes);
-        put_integer(&row, rank->peak_bytes);
-        put_integer(&row, rank->reserved_peak_bytes);
-    } else {
-        put_null(&row);
-        put_null(&row);
-        put_null(&row);
-    }
-    return insertion_end(&row, err);
+    return INSERT(store, FINISH_RUN, err, text(utc_now(now)), whole(run_id));
 }
 
 int store_rank_add(struct store *store, int64_t run_id, const struct store_rank *rank, struct error *err)
 {
-    if (rank_row_add(store, run_id, rank, err))
+    bool known = rank->measured;
+    if (INSERT(store, INSERT_RANK, err, whole(run_id), whole(rank->rank), text(rank->host),
+               known ? whole(rank->arena_bytes) : null, known ? whole(rank->peak_bytes) : null,
+               known ? whole(rank->reserved_peak_bytes) : null))
         return -1;
-    for (int role = 0; rank->measured && role < ROLE_COUNT; role++) {
-        struct insertion row;
-        if (insertion_begin(store, INSERT_RANK_PEAK, &row, err))
+    for (int role = 0; known && role < ROLE_COUNT; role++)
+        if (INSERT(store, INSERT_RANK_PEAK, err, whole(run_id), whole(rank->rank),
+                   text(role_name((enum role)role)), whole(rank->at_peak[role])))
             return -1;
-        put_integer(&row, run_id);
-        put_integer(&row, rank->rank);
-        put_text(&row, role_name(role));
-        put_integer(&row, rank->at_peak[role]);
-        if (insertion_end(&row, err))
-            return -1;
-    }
     return 0;
 }
 
 int store_tensor_add(struct store *store, int64_t run_id, int rank, const struct store_tensor *tensor,
                      struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_TENSOR, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, tensor->tensor_id);
-    put_text(&row, tensor->name);
-    put_text(&row, tensor->dims);
-    put_text(&row, tensor->dtype);
-    put_text(&row, role_name(tensor->role));
-    put_integer(&row, tensor->layer);
-    put_integer(&row, tensor->micro_batch);
-    put_integer(&row, tensor->bytes);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_TENSOR, err, whole(run_id), whole(rank), whole(tensor->tensor_id),
+                  text(tensor->name), text(tensor->dims), text(tensor->dtype), text(role_name(tensor->role)),
+                  whole(tensor->layer), whole(tensor->micro_batch), whole(tensor->bytes));
 }
 
 int store_operation_add(struct store *store, int64_t run_id, int rank,
                         const struct store_operation *operation, struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_OPERATION, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, operation->operation_id);
-    put_word(&row, operation->kind);
-    put_word(&row, operation->phase);
-    put_integer(&row, operation->layer);
-    put_integer(&row, operation->micro_batch);
-    put_integer(&row, operation->recompute);
-    put_integer(&row, operation->flops);
-    put_integer(&row, operation->bytes_moved);
-    put_word(&row, operation->detail);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_OPERATION, err, whole(run_id), whole(rank), whole(operation->operation_id),
+                  word(operation->kind), word(operation->phase), whole(operation->layer),
+                  whole(operation->micro_batch), whole(operation->recompute), whole(operation->flops),
+                  whole(operation->bytes_moved), word(operation->detail));
 }
 
 int store_memory_add(struct store *store, int64_t run_id, int rank, const struct store_memory *event,
                      struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_MEMORY, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, event->seq);
-    put_integer(&row, event->time_ns);
-    put_integer(&row, event->step);
-    put_integer(&row, event->operation_id);
-    put_integer(&row, event->tensor_id);
-    put_text(&row, role_name(event->role));
-    put_integer(&row, event->bytes);
-    put_integer(&row, event->live_bytes);
-    put_integer(&row, event->address);
-    put_integer(&row, event->arena);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_MEMORY, err, whole(run_id), whole(rank), whole(event->seq),
+                  whole(event->time_ns), whole(event->step), whole(event->operation_id),
+                  whole(event->tensor_id), text(role_name(event->role)), whole(event->bytes),
+                  whole(event->live_bytes), whole(event->address), whole(event->arena));
 }
 
 int store_kernel_add(struct store *store, int64_t run_id, int rank, const struct store_kernel *kernel,
                      struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_KERNEL, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, kernel->step);
-    put_integer(&row, kernel->seq);
-    put_integer(&row, kernel->operation_id);
-    put_integer(&row, kernel->start_ns);
-    put_integer(&row, kernel->end_ns);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_KERNEL, err, whole(run_id), whole(rank), whole(kernel->step),
+                  whole(kernel->seq), whole(kernel->operation_id), whole(kernel->start_ns),
+                  whole(kernel->end_ns));
 }
 
 int store_step_add(struct store *store, int64_t run_id, const struct store_step *step, struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_STEP, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, step->step);
-    put_integer(&row, step->rank);
-    put_real(&row, step->loss);
-    put_real(&row, step->grad_norm);
-    put_real(&row, step->seconds);
-    put_integer(&row, step->tokens);
-    put_real(&row, step->tokens_per_s);
-    put_real(&row, step->communication_busy_s);
-    put_real(&row, step->communication_waited_s);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_STEP, err, whole(run_id), whole(step->step), whole(step->rank),
+                  real(step->loss), real(step->grad_norm), real(step->seconds), whole(step->tokens),
+                  real(step->tokens_per_s), real(step->communication_busy_s),
+                  real(step->communication_waited_s));
 }
 
-/* `bytes` or `seconds`, whichever the row is about: the other is NULL. */
-static int prediction_row_add(struct store *store, int64_t run_id, int rank, const char *what,
-                              const char *role, const int64_t *bytes, const double *seconds,
-                              struct error *err)
-{
-    struct insertion row;
-    if (insertion_begin(store, INSERT_PREDICTION, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_text(&row, what);
-    put_text(&row, role);
-    if (bytes)
-        put_integer(&row, *bytes);
-    else
-        put_null(&row);
-    if (seconds)
-        put_real(&row, *seconds);
-    else
-        put_null(&row);
-    return insertion_end(&row, err);
-}
-
+/* Rows are about bytes or about seconds; the other is NULL. */
 int store_prediction_add(struct store *store, int64_t run_id, const struct store_prediction *prediction,
                          struct error *err)
 {
-    int rank = prediction->rank;
+    struct value run = whole(run_id), rank = whole(prediction->rank);
     for (int role = 0; role < ROLE_COUNT; role++)
-        if (prediction_row_add(store, run_id, rank, "peak", role_name(role), &prediction->at_peak[role], NULL,
-                               err))
+        if (INSERT(store, INSERT_PREDICTION, err, run, rank, text("peak"), text(role_name((enum role)role)),
+                   whole(prediction->at_peak[role]), null))
             return -1;
-    if (prediction_row_add(store, run_id, rank, "arena", "", &prediction->arena_bytes, NULL, err))
-        return -1;
-    return prediction_row_add(store, run_id, rank, "step", "", NULL, &prediction->step_seconds, err);
+    return INSERT(store, INSERT_PREDICTION, err, run, rank, text("arena"), text(""),
+                  whole(prediction->arena_bytes), null) ||
+                   INSERT(store, INSERT_PREDICTION, err, run, rank, text("step"), text(""), null,
+                          real(prediction->step_seconds))
+               ? -1
+               : 0;
 }
 
 int store_driver_event_add(struct store *store, int64_t run_id, int rank,
                            const struct store_driver_event *event, struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_DRIVER_EVENT, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, event->seq);
-    put_integer(&row, event->time_ns);
-    put_integer(&row, event->step);
-    put_integer(&row, event->operation_id);
-    put_integer(&row, event->bytes);
-    put_integer(&row, event->live_bytes);
-    put_integer(&row, event->address);
-    put_word(&row, event->call);
-    put_word(&row, event->owner);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_DRIVER_EVENT, err, whole(run_id), whole(rank), whole(event->seq),
+                  whole(event->time_ns), whole(event->step), whole(event->operation_id), whole(event->bytes),
+                  whole(event->live_bytes), whole(event->address), word(event->call), word(event->owner));
 }
 
 int store_runtime_add(struct store *store, int64_t run_id, int rank, const struct store_runtime *runtime,
                       struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_RUNTIME, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_word(&row, runtime->name);
-    put_integer(&row, runtime->bytes);
-    put_word(&row, runtime->how);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_RUNTIME, err, whole(run_id), whole(rank), word(runtime->name),
+                  whole(runtime->bytes), word(runtime->how));
 }
 
 int store_span_add(struct store *store, int64_t run_id, int rank, const struct store_gpu_span *span,
                    struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_SPAN, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_integer(&row, span->seq);
-    put_integer(&row, span->step);
-    put_integer(&row, span->operation_id);
-    put_word(&row, span->kind);
-    put_text(&row, span->name);
-    put_integer(&row, span->stream);
-    put_integer(&row, span->start_ns);
-    put_integer(&row, span->end_ns);
-    put_integer(&row, span->bytes);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_SPAN, err, whole(run_id), whole(rank), whole(span->seq), whole(span->step),
+                  whole(span->operation_id), word(span->kind), text(span->name), whole(span->stream),
+                  whole(span->start_ns), whole(span->end_ns), whole(span->bytes));
 }
 
 int store_note_add(struct store *store, int64_t run_id, int rank, const char *note, struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_NOTE, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    put_integer(&row, rank);
-    put_text(&row, note);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_NOTE, err, whole(run_id), whole(rank), text(note));
 }
 
 int store_spans_as_kernels(struct store *store, int64_t run_id, struct error *err)
 {
-    struct insertion row;
-    if (insertion_begin(store, INSERT_SPANS_AS_KERNELS, &row, err))
-        return -1;
-    put_integer(&row, run_id);
-    return insertion_end(&row, err);
+    return INSERT(store, INSERT_SPANS_AS_KERNELS, err, whole(run_id));
 }
 
 /* One after the other, in one transaction. */

@@ -1,4 +1,5 @@
 /* No accident spoils a run.db: killed writers, full disks, folders that cannot be written, files that are none, several processes. */
+#include "profiler/store_sql.h"
 #include "tests/profiler/sample.h"
 
 #include <dirent.h>
@@ -145,6 +146,30 @@ TEST(store_disk_full, "a full disk is an error, and never leaves half a batch")
     }
     assert_full(scratch_path(full, "run.db", path), "the disk is full; free some space");
     umount(full);
+    scratch_close(folder);
+}
+
+/* As SQLite does it in the middle of a batch, where its pages no longer fit memory and the disk takes none. */
+TEST(store_rolled_back, "where SQLite gives up a batch by itself, the rest of it fails for the first reason, "
+                        "and the next is fine")
+{
+    char folder[64], path[128];
+    struct store_memory event = {.bytes = 1, .live_bytes = 1};
+    scratch_open(folder);
+    struct store *store = create_with_run(scratch_path(folder, "run.db", path));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_memory_add(store, 1, 0, &event, &err));
+    ASSERT_INT(store_memory_add(store, 1, 0, &event, &err), -1);
+    ASSERT_HAS(err.text, "UNIQUE constraint failed");
+    store_roll_back(store);
+    event.seq = 1;
+    ASSERT_INT(store_memory_add(store, 1, 0, &event, &err), -1);
+    ASSERT_HAS(err.text, "UNIQUE constraint failed");
+    ASSERT_INT(store_commit(store, &err), -1);
+    ASSERT_HAS(err.text, "UNIQUE constraint failed");
+    ASSERT_INT(write_batches(store, 1, 1, -1), 1);
+    ASSERT_INT(sample_count_events(store, 1), BATCH);
+    store_close(store);
     scratch_close(folder);
 }
 
