@@ -46,12 +46,12 @@ static void add_table(struct text *out, const struct table *table)
     for (int i = 0; i < table->column_count; i++) {
         if (table->columns[i].kind == TABLE_BAR)
             continue;
-        char heading[TABLE_CELL] = "";
         const char *name = table->columns[i].heading, *unit = unit_of(table->columns[i].kind);
-        strncat(heading, *name ? name : "", sizeof heading - 1);
-        strncat(heading, *name ? unit : unit + (*unit == ' '), sizeof heading - 1 - strlen(heading));
+        struct text heading = {0};
+        text_printf(&heading, "%s%s", name, *name ? unit : unit + (*unit == ' '));
         text_add(out, i ? "," : "");
-        add_field(out, heading);
+        add_field(out, heading.data);
+        text_free(&heading);
     }
     text_add(out, "\r\n");
     for (const struct table_row *row = table->rows; row; row = row->next) {

@@ -175,7 +175,10 @@ static void add_facts(const struct report_fact *facts, enum ink ink, struct text
 
 struct measure {
     int width, unit; /* `unit`: of the longest unit, 0 where numbers have none */
+    int least;       /* that `width` may shrink to: of texts what stays readable, of numbers all of them */
 };
+
+enum { READABLE = 8 };
 
 static bool on_the_left(enum table_kind kind)
 {
@@ -211,19 +214,19 @@ static void measure_column(const struct table *table, int column, struct measure
         number = larger(number, width_of(text) - width_of(unit));
         measure->unit = larger(measure->unit, width_of(unit));
     }
+    measure->least = kind == TABLE_TEXT ? READABLE : number + measure->unit;
     measure->width = larger(number + measure->unit, width_of(table->columns[column].heading));
 }
 
-/* Takes what is too wide from the widest texts, as long as they stay readable. */
+/* Takes what is too wide from the widest columns that can do with less: texts, and headings that are longer than their numbers. */
 static void fit_page(const struct table *table, struct measure *measures)
 {
-    enum { READABLE = 8 };
     for (;;) {
         int total = INDENT, widest = -1;
         for (int i = 0; i < table->column_count; i++) {
             bool bar = table->columns[i].kind == TABLE_BAR;
             total += bar ? 0 : (i ? GAP : 0) + measures[i].width;
-            if (table->columns[i].kind == TABLE_TEXT && measures[i].width > READABLE &&
+            if (!bar && measures[i].width > larger(measures[i].least, READABLE) &&
                 (widest < 0 || measures[i].width > measures[widest].width))
                 widest = i;
         }
@@ -276,7 +279,7 @@ static void add_headings(const struct table *table, const struct measure *measur
     add_spaces(out, INDENT);
     for (int i = 0; i < table->column_count; i++) {
         /* A heading stands over numbers and units alike. */
-        struct measure measure = {measures[i].width, 0};
+        struct measure measure = {.width = measures[i].width};
         add_aligned(out, table->columns[i].kind, measure, table->columns[i].heading);
         add_spaces(out, GAP);
     }
@@ -309,7 +312,7 @@ static void add_heading(const char *text, struct text *out)
 
 void ink_text_table(const struct table *table, enum ink ink, struct text *out)
 {
-    struct measure measures[MOST_COLUMNS] = {{0, 0}};
+    struct measure measures[MOST_COLUMNS] = {{.width = 0}};
     assert(table->column_count <= MOST_COLUMNS);
     for (int i = 0; i < table->column_count; i++)
         measure_column(table, i, &measures[i]);

@@ -402,6 +402,21 @@ TEST(golden_svg, "the picture of a run")
     close_sample(&s);
 }
 
+TEST(csv_long_headings, "a heading of CSV is whole and has its unit, however long the name of a file is")
+{
+    static const char name[] = "a-plan-of-a-large-model-on-many-nodes-with-much-recomputation.json";
+    struct sample s = open_run_sample();
+    const struct table_column columns[] = {{"", TABLE_TEXT}, {name, TABLE_BYTES}};
+    struct report *page = report_create(s.arena, "t");
+    struct table *table = report_table(page, "T", columns, 2);
+    table_add(table, (struct table_cell[]){cell_text("peak"), cell_whole(1)});
+    s.document.page = page;
+    struct text csv = write_as(&s, "a.csv");
+    ASSERT_HAS(csv.data, arena_printf(s.arena, ",%s bytes\r\n", name));
+    text_free(&csv);
+    close_sample(&s);
+}
+
 /* RFC 4180: quotes around what has commas, quotes or line ends; quotes doubled. */
 TEST(csv_quotes, "a cell of CSV may hold anything")
 {

@@ -97,6 +97,26 @@ TEST(ink_narrow, "a text that does not fit the page is shortened, and numbers ne
     arena_free(arena);
 }
 
+/* Two headings of 60 and numbers of 8: 2 + 6 + 2 + w + 2 + w = 80 leaves 34 for each. */
+TEST(ink_long_headings,
+     "headings that are longer than the page has room are shortened, and their numbers are whole")
+{
+    static const char name[] = "a-plan-of-a-large-model-on-many-nodes-with-recomputation.json";
+    const struct table_column wide[] = {{"", TABLE_TEXT}, {name, TABLE_BYTES}, {name, TABLE_BYTES}};
+    struct arena *arena = arena_create();
+    struct text text = {0};
+    struct table *table = table_create(arena, wide, 3);
+    table_add(table, (struct table_cell[]){cell_text("weight"), cell_whole(3 << 20), cell_whole(5 << 20)});
+    ink_text_table(table, INK_ASCII, &text);
+    check_page(text.data, INK_ASCII);
+    ASSERT_HAS(text.data,
+               "          a-plan-of-a-large-model-on-many...  a-plan-of-a-large-model-on-many...\n");
+    ASSERT_HAS(text.data, "3.00 MiB");
+    ASSERT_HAS(text.data, "5.00 MiB");
+    text_free(&text);
+    arena_free(arena);
+}
+
 TEST(ink_report, "a page: title, facts with a gauge, sections; long texts are wrapped under themselves")
 {
     struct arena *arena = arena_create();
