@@ -1,11 +1,12 @@
 #include "base/sort.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return isnan(x) || isnan(y) ? !!isnan(x) - !!isnan(y) : (x > y) - (x < y);
 }
 
 void sort_reals(double *values, size_t count)

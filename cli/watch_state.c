@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/sort.h"
 
 #include <limits.h>
 #include <math.h>
@@ -282,12 +283,6 @@ int watch_worst_rank(const struct watch_state *watch)
     return worst;
 }
 
-static int shorter_first(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 double watch_step_seconds(const struct watch_state *watch)
 {
     int64_t count = watch->time_count < WATCH_TIMES ? watch->time_count : WATCH_TIMES;
@@ -295,8 +290,7 @@ double watch_step_seconds(const struct watch_state *watch)
     if (count == 0)
         return watch->predicted_step_s;
     memcpy(times, watch->times, (size_t)count * sizeof *times);
-    qsort(times, (size_t)count, sizeof *times, shorter_first);
-    return (times[(count - 1) / 2] + times[count / 2]) / 2;
+    return sort_median(times, (size_t)count);
 }
 
 double watch_tokens_per_s(const struct watch_state *watch)

@@ -1,10 +1,11 @@
-/* Checked arithmetic, element types, roles and the clock. */
+/* Checked arithmetic, element types, roles, medians and the clock. */
 #include "tests/test.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/role.h"
+#include "base/sort.h"
 
 #include <math.h>
 
@@ -91,4 +92,15 @@ TEST(clock_forward, "the clock never goes back")
         ASSERT(now >= before);
         before = now;
     }
+}
+
+TEST(sort_middle,
+     "the median was measured: the middle one, of an even number the upper; what is no number stands last")
+{
+    double odd[] = {3, 1, 2}, even[] = {4, 1, 3, 2}, holes[] = {NAN, 2, NAN, 1, 3};
+    ASSERT(sort_median(odd, 3) == 2);
+    ASSERT(sort_median(even, 4) == 3);
+    ASSERT(sort_median(holes, 5) == 3);
+    ASSERT(holes[0] == 1 && holes[1] == 2 && isnan(holes[3]) && isnan(holes[4]));
+    ASSERT(sort_median(odd, 0) == 0);
 }
