@@ -188,6 +188,9 @@ int store_read_tensors(struct store *store, int64_t run_id, int rank, struct are
                        struct store_tensor **rows, int64_t *count, struct error *err);
 int store_read_operations(struct store *store, int64_t run_id, int rank, struct arena *arena,
                           struct store_operation **rows, int64_t *count, struct error *err);
+/* The place of an id in what was read: an index, or -1. */
+int64_t store_find_tensor(const struct store_tensor *rows, int64_t count, int64_t tensor_id);
+int64_t store_find_operation(const struct store_operation *rows, int64_t count, int64_t operation_id);
 int store_read_predictions(struct store *store, int64_t run_id, struct arena *arena, struct store_prediction **rows,
                            int64_t *count, struct error *err);
 /* In order of step, then of rank. */

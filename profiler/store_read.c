@@ -1,6 +1,8 @@
 /* Reads run.db into arrays: one query and one small function that fills a row, for each kind of row. */
 #include "profiler/store_query.h"
 
+#include <stdlib.h>
+
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
 #define RUN_COLUMNS                                                                                          \
@@ -147,6 +149,19 @@ int store_read_tensors(struct store *store, int64_t run_id, int rank, struct are
     return query_rows(store, &query, arena, rows, count, err);
 }
 
+static int compare_tensor(const void *id, const void *row)
+{
+    int64_t wanted = *(const int64_t *)id, here = ((const struct store_tensor *)row)->tensor_id;
+    return (wanted > here) - (wanted < here);
+}
+
+int64_t store_find_tensor(const struct store_tensor *rows, int64_t count, int64_t tensor_id)
+{
+    const struct store_tensor *found =
+        count ? bsearch(&tensor_id, rows, (size_t)count, sizeof *rows, compare_tensor) : NULL;
+    return found ? found - rows : -1;
+}
+
 int store_read_peak_tensors(struct store *store, int64_t run_id, int rank, int64_t limit, struct arena *arena,
                             struct store_tensor **rows, int64_t *count, struct error *err)
 {
@@ -185,6 +200,19 @@ int store_read_operations(struct store *store, int64_t run_id, int rank, struct 
         .row_bytes = sizeof **rows,
         .fill = fill_operation};
     return query_rows(store, &query, arena, rows, count, err);
+}
+
+static int compare_operation(const void *id, const void *row)
+{
+    int64_t wanted = *(const int64_t *)id, here = ((const struct store_operation *)row)->operation_id;
+    return (wanted > here) - (wanted < here);
+}
+
+int64_t store_find_operation(const struct store_operation *rows, int64_t count, int64_t operation_id)
+{
+    const struct store_operation *found =
+        count ? bsearch(&operation_id, rows, (size_t)count, sizeof *rows, compare_operation) : NULL;
+    return found ? found - rows : -1;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- time */

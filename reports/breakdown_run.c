@@ -118,10 +118,9 @@ static int read_moment(const struct reading *r, const struct store_point *highes
     b->moment = (struct breakdown_moment){.micro_batch = -1, .step = steps_number(highest->step)};
     if (store_read_operations(r->store, r->run_id, (int)b->rank, r->arena, &operations, &count, r->err))
         return -1;
-    for (int64_t i = 0; i < count; i++) {
-        const struct store_operation *operation = &operations[i];
-        if (operation->operation_id != highest->operation_id)
-            continue;
+    int64_t at = store_find_operation(operations, count, highest->operation_id);
+    if (at >= 0) {
+        const struct store_operation *operation = &operations[at];
         b->moment.operation = operation->kind;
         b->moment.phase = operation->phase;
         b->moment.micro_batch = operation->micro_batch;
@@ -221,7 +220,7 @@ static int read_prediction(const struct reading *r, struct breakdown *b)
 static int faster_first(const void *left, const void *right)
 {
     double a = ((const struct store_step *)left)->seconds, b = ((const struct store_step *)right)->seconds;
-    return (a > b) - (a < b);
+    return isnan(a) || isnan(b) ? !!isnan(a) - !!isnan(b) : (a > b) - (a < b);
 }
 
 static int read_steps(const struct reading *r, struct breakdown_steps *out)
@@ -242,9 +241,9 @@ static int read_steps(const struct reading *r, struct breakdown_steps *out)
     out->first_loss = steps[0].loss;
     out->last_loss = steps[count - 1].loss;
     qsort(steps, (size_t)count, sizeof *steps, faster_first);
-    /* Of an even number, the lower of the two in the middle: a step that really happened. */
-    out->median_seconds = steps[(count - 1) / 2].seconds;
-    out->tokens_per_s = steps[(count - 1) / 2].tokens_per_s;
+    /* As sort_median() has it: a step that really happened. */
+    out->median_seconds = steps[count / 2].seconds;
+    out->tokens_per_s = steps[count / 2].tokens_per_s;
     return 0;
 }
 

@@ -12,49 +12,22 @@ struct recording {
     int64_t tensor_count, operation_count;
 };
 
-/* Tables are in order of id. */
-static int64_t find_tensor(const struct recording *r, int64_t id)
-{
-    int64_t low = 0, high = r->tensor_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (r->tensors[middle].tensor_id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->tensor_count && r->tensors[low].tensor_id == id ? low : -1;
-}
-
-static int64_t find_operation(const struct recording *r, int64_t id)
-{
-    int64_t low = 0, high = r->operation_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (r->operations[middle].operation_id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->operation_count && r->operations[low].operation_id == id ? low : -1;
-}
-
 /* What belongs to no tensor is known by its address alone; behind the tensors there is a name for it in each role. */
 static void see(void *context, const struct store_memory *event)
 {
     const struct recording *r = context;
-    int64_t tensor = event->tensor_id < 0 ? -1 : find_tensor(r, event->tensor_id);
-    series_add(r->builder,
-               &(struct series_event){
-                   .at = event->time_ns,
-                   .operation = event->operation_id < 0 ? -1 : find_operation(r, event->operation_id),
-                   .tensor = tensor < 0 ? r->tensor_count + (int64_t)event->role : tensor,
-                   .bytes = event->bytes,
-                   .live_bytes = event->live_bytes,
-                   .key = event->tensor_id < 0 ? -1 - event->address : event->tensor_id,
-                   .role = event->role,
-                   .step = steps_number(event->step),
-               });
+    int64_t tensor = store_find_tensor(r->tensors, r->tensor_count, event->tensor_id);
+    int64_t operation = store_find_operation(r->operations, r->operation_count, event->operation_id);
+    series_add(r->builder, &(struct series_event){
+                               .at = event->time_ns,
+                               .operation = operation,
+                               .tensor = tensor < 0 ? r->tensor_count + (int64_t)event->role : tensor,
+                               .bytes = event->bytes,
+                               .live_bytes = event->live_bytes,
+                               .key = event->tensor_id < 0 ? -1 - event->address : event->tensor_id,
+                               .role = event->role,
+                               .step = steps_number(event->step),
+                           });
 }
 
 static void name_tensors(const struct recording *r, struct arena *arena, struct series *out)

@@ -53,29 +53,16 @@ struct reading {
     int64_t count, room;
 };
 
-static const struct work_span *find_operation(const struct reading *r, int64_t id)
-{
-    int64_t low = 0, high = r->operation_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (r->rows[middle].operation_id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->operation_count && r->rows[low].operation_id == id ? &r->operations[low] : NULL;
-}
-
 static void see(void *context, const struct store_kernel *kernel)
 {
     static const struct work_span unknown = {
         .activity = ACTIVITY_OPTIMIZER, .kind = "(unknown)", .phase = "", .micro_batch = -1, .operations = 1};
     struct reading *r = context;
-    const struct work_span *operation = find_operation(r, kernel->operation_id);
+    int64_t at = store_find_operation(r->rows, r->operation_count, kernel->operation_id);
     if (r->count == r->room)
         r->spans = host_resize(r->spans, (size_t)(r->room = 2 * r->room + 256) * sizeof *r->spans);
     struct work_span *span = &r->spans[r->count++];
-    *span = operation ? *operation : unknown;
+    *span = at < 0 ? unknown : r->operations[at];
     span->start_ns = kernel->start_ns;
     span->end_ns = kernel->end_ns > kernel->start_ns ? kernel->end_ns : kernel->start_ns;
     span->step = steps_number(kernel->step);
