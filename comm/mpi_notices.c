@@ -16,12 +16,15 @@ static void tell(struct mpi_family *mpi, int rank, const struct notice *notice)
 {
     if (rank == mpi->rank)
         return;
-    MPI_Request request;
+    MPI_Request request = MPI_REQUEST_NULL;
     int64_t start_ns = clock_ns();
     int done = 0;
-    MPI_Isend(notice, sizeof *notice, MPI_BYTE, rank, NOTICE_TAG, mpi->notices, &request);
+    /* One that cannot be told is dead, or will find out by itself. */
+    if (MPI_Isend(notice, sizeof *notice, MPI_BYTE, rank, NOTICE_TAG, mpi->notices, &request) != MPI_SUCCESS)
+        return;
     while (!done && clock_ns() - start_ns < second_ns)
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
     if (!done)
         MPI_Request_free(&request);
 }
