@@ -253,15 +253,22 @@ void store_close(struct store *store)
     free(store);
 }
 
+/* Of another process, for one. Where there are no tables yet the question fails, and there are no runs. */
+static bool holds_other_run(struct store *store)
+{
+    char sql[120];
+    int64_t others = 0;
+    snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM runs WHERE run_id NOT IN (%lld, %lld)",
+             (long long)store->own_run, (long long)store->batch_run);
+    return store->db && !read_number(store, sql, &others, NULL) && others > 0;
+}
+
 void store_discard(struct store *store)
 {
     static const char *const endings[] = {"", "-wal", "-shm", "-journal"};
-    int64_t runs = 0;
     if (!store)
         return;
-    /* Where there are no tables yet this fails, and there are no runs. */
-    bool ours = store->made &&
-                (!store->db || read_number(store, "SELECT COUNT(*) FROM runs", &runs, NULL) || runs <= 1);
+    bool ours = store->made && !holds_other_run(store);
     char *path = beside(store->path, "");
     store_close(store);
     for (size_t i = 0; ours && i < sizeof endings / sizeof endings[0]; i++) {

@@ -72,15 +72,20 @@ int store_begin(struct store *store, struct error *err)
 {
     assert(store->writes);
     store->batch_failed = false;
+    store->batch_run = 0;
     return store_execute(store, "BEGIN IMMEDIATE", "written", err);
 }
 
 int store_commit(struct store *store, struct error *err)
 {
-    if (!store->batch_failed && store_execute(store, "COMMIT", "written", &store->batch_error) == 0)
+    if (!store->batch_failed && store_execute(store, "COMMIT", "written", &store->batch_error) == 0) {
+        if (store->batch_run)
+            store->own_run = store->batch_run;
         return 0;
+    }
     store_roll_back(store);
     store->batch_failed = false;
+    store->batch_run = 0; /* another process may be given its number */
     if (err)
         *err = store->batch_error;
     return -1;
@@ -197,7 +202,7 @@ int store_run_add(struct store *store, struct store_run *run, struct error *err)
                text(run->device), whole(run->capacity_bytes), text(run->policy), text(run->memplan_version),
                whole(run->ranks), whole(run->event_steps), text(run->note), whole(run->steps)))
         return -1;
-    run->run_id = sqlite3_last_insert_rowid(store->db);
+    store->batch_run = run->run_id = sqlite3_last_insert_rowid(store->db);
     for (int rank = 0; rank < run->ranks; rank++)
         if (store_rank_add(store, run->run_id, &(struct store_rank){.rank = rank}, err))
             return -1;

@@ -15,6 +15,7 @@ struct store {
     bool writes;
     int64_t version;                             /* of the schema in the file; 0: there is none yet */
     bool made;                                   /* the file was not there before */
+    int64_t own_run, batch_run;                  /* the last that was added here, and that of the open batch; 0: none */
     sqlite3_stmt *inserts[STORE_INSERTS];        /* prepared when first used; by enum insert in store_add.c */
     bool batch_failed;                           /* in the open transaction; batch_error says why */
     struct error batch_error;

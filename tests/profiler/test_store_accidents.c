@@ -265,6 +265,31 @@ TEST(store_discarded, "a run that came to nothing takes along the file made for 
     scratch_close(folder);
 }
 
+/* The second process's run has the number that the first one's would have had. */
+TEST(store_discarded_beside, "whoever made a file leaves it to the one whose run is in it")
+{
+    char folder[64], path[128];
+    struct store *store, *other;
+    struct store_run run = {.ranks = 1}, theirs = {.ranks = 1};
+    struct store_memory event = {.bytes = 1, .live_bytes = 1};
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    ASSERT_OK(store_create(path, &other, &err));
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_memory_add(store, run.run_id, 0, &event, &err));
+    ASSERT_INT(store_memory_add(store, run.run_id, 0, &event, &err), -1);
+    ASSERT_INT(store_commit(store, &err), -1);
+    ASSERT_OK(store_begin(other, &err));
+    ASSERT_OK(store_run_add(other, &theirs, &err));
+    ASSERT_OK(store_commit(other, &err));
+    ASSERT_INT(theirs.run_id, run.run_id);
+    store_discard(store);
+    ASSERT_INT(access(path, F_OK), 0);
+    store_close(other);
+    scratch_close(folder);
+}
+
 TEST(store_refusals,
      "what is no run.db is refused in one sentence with a way out, for reading and for writing")
 {
