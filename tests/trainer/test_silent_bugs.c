@@ -349,6 +349,41 @@ static void assert_norm(struct lab *lab, chosen *choose, const char *const *layo
     }
 }
 
+/* What a run of several ranks must have in common with that of one. */
+typedef void check_run(const struct lab *lab, const struct view *view, const char *layout);
+
+static void check_loss(const struct lab *lab, const struct view *view, const char *layout)
+{
+    assert_close(view->loss, lab->one->loss, 1e-6, "loss", lab->model, layout);
+}
+
+static void check_gradients(const struct lab *lab, const struct view *view, const char *layout)
+{
+    assert_gradients(view, lab->one, layout);
+}
+
+/* Means over the batch. */
+static void check_means(const struct lab *lab, const struct view *view, const char *layout)
+{
+    check_loss(lab, view, layout);
+    check_gradients(lab, view, layout);
+}
+
+/* The first step of both models under each of the layouts. */
+static void check_layouts(const char *const *layouts, int count, check_run *check)
+{
+    const char *const models[] = {gpt2, llama};
+    for (int m = 0; m < 2; m++) {
+        struct lab lab = lab_open(models[m], 1);
+        for (int i = 0; i < count; i++) {
+            struct view *view = lab_view(&lab, layouts[i]);
+            check(&lab, view, layouts[i]);
+            view_close(view);
+        }
+        lab_close(&lab);
+    }
+}
+
 #define COUNT_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 
 /* TransformerEngine PR 715: norms 1.36 to 1.52 times too large. */
@@ -433,16 +468,7 @@ TEST(silent_loss_vocabulary, "a loss from shards of the vocabulary is the loss f
 {
     static const char *const layouts[] = {"micro=2 tp=2" STEP, "micro=2 tp=4" STEP, "micro=2 tp=4 sp" STEP,
                                           "micro=1 tp=2 pp=2" STEP, "micro=1 tp=2 dp=4" STEP};
-    const char *const models[] = {gpt2, llama};
-    for (int m = 0; m < 2; m++) {
-        struct lab lab = lab_open(models[m], 1);
-        for (int i = 0; i < COUNT_OF(layouts); i++) {
-            struct view *view = lab_view(&lab, layouts[i]);
-            assert_close(view->loss, lab.one->loss, 1e-6, "loss", models[m], layouts[i]);
-            view_close(view);
-        }
-        lab_close(&lab);
-    }
+    check_layouts(layouts, COUNT_OF(layouts), check_loss);
 }
 
 /* bionemo-recipes PR 631. A model of zeros gives every letter the same logit, and so would it the padding: 21 letters on 4
@@ -479,17 +505,7 @@ TEST(silent_loss_tokens, "loss and gradients are means over the global batch, ho
                                           "micro=1 dp=4 zero=1" STEP,
                                           "micro=1 dp=2 pp=2 gpipe" STEP,
                                           "micro=2 dp=2 tp=2 sp" STEP};
-    const char *const models[] = {gpt2, llama};
-    for (int m = 0; m < 2; m++) {
-        struct lab lab = lab_open(models[m], 1);
-        for (int i = 0; i < COUNT_OF(layouts); i++) {
-            struct view *view = lab_view(&lab, layouts[i]);
-            assert_close(view->loss, lab.one->loss, 1e-6, "loss", models[m], layouts[i]);
-            assert_gradients(view, lab.one, layouts[i]);
-            view_close(view);
-        }
-        lab_close(&lab);
-    }
+    check_layouts(layouts, COUNT_OF(layouts), check_means);
 }
 
 /* Megatron-LM issue 7452. With a learning rate of 0 the weights of a run are those it began with: what stage s holds as
@@ -541,16 +557,7 @@ TEST(silent_sequence_gradients,
     static const char *const layouts[] = {"micro=2 tp=2 sp" STEP, "micro=2 tp=4 sp" STEP,
                                           "micro=1 tp=2 dp=2 sp zero=1" STEP, "micro=1 tp=2 pp=2 sp" STEP,
                                           "micro=1 tp=2 pp=2 sp zb-h1" STEP};
-    const char *const models[] = {gpt2, llama};
-    for (int m = 0; m < 2; m++) {
-        struct lab lab = lab_open(models[m], 1);
-        for (int i = 0; i < COUNT_OF(layouts); i++) {
-            struct view *view = lab_view(&lab, layouts[i]);
-            assert_gradients(view, lab.one, layouts[i]);
-            view_close(view);
-        }
-        lab_close(&lab);
-    }
+    check_layouts(layouts, COUNT_OF(layouts), check_gradients);
 }
 
 /* 20 steps, after which everything that several ranks hold must be the same bits on all of them. */
