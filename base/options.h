@@ -24,8 +24,7 @@ struct option_spec {
     const char *name; /* long name without dashes: "micro-batch" */
     char letter;      /* one-letter form, or 0 */
     enum option_kind kind;
-    const char
-        *argument; /* what the value is called in help: "BYTES"; NULL for flags; NULL shows the choices */
+    const char *argument; /* what the value is called in help: "BYTES"; NULL for flags, and to show the choices */
     const char *choices; /* OPTION_CHOICE only: "none|selective|full" */
     const char *help;    /* a phrase; may name the default */
     size_t offset;       /* of the field in the struct that options_parse() fills */

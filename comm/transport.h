@@ -1,6 +1,6 @@
 /* What all ways of connecting ranks have in common, and what each must be able to do. Threads of one process are one
- * transport, MPI is another, NCCL over either of them a third. comm.c checks calls, writes them down as jobs and waits for them; a transport carries jobs out
- * and finishes them. */
+ * transport, MPI is another, NCCL over either of them a third. comm.c checks calls, writes them down as jobs and waits for
+ * them; a transport carries jobs out and finishes them. */
 #ifndef MEMPLAN_COMM_TRANSPORT_H
 #define MEMPLAN_COMM_TRANSPORT_H
 
@@ -25,8 +25,7 @@ struct job {
     struct job *next;
     int64_t ticket;
     bool begun; /* the transport's mark */
-    bool
-        awaited; /* the caller does nothing else until it is done, so it may be done on the caller's thread */
+    bool awaited; /* the caller does nothing else until it is done: it may be done on the caller's thread */
     enum job_kind kind;
     enum dtype dtype;
     enum comm_reduction reduction;

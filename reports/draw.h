@@ -15,8 +15,8 @@ struct sheet {
     const char *prefix; /* before the ids of patterns; see palette_add_patterns() */
 };
 
-/* Each draws one <svg> of its topic, whole, and returns its height, which follows from what there is to show. `series` has points, the breakdown is
- * detailed where layers are drawn. */
+/* Each draws one <svg> of its topic, whole, and returns its height, which follows from what there is to show. `series` has
+ * points, the breakdown is detailed where layers are drawn. */
 int draw_memory(const struct sheet *sheet, const struct series *series, int64_t capacity_bytes);
 int draw_roles(const struct sheet *sheet, const struct breakdown *breakdown);
 int draw_layers(const struct sheet *sheet, const struct breakdown *breakdown);

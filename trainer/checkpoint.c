@@ -43,8 +43,8 @@ struct writing {
     const struct state_access *access;
     struct comm *comm; /* NULL: alone */
     struct catalogue catalogue;
-    char before[NAME],
-        name[NAME]; /* files of tensors, in the folder; rank 0 alone knows `before`, "" when there is none */
+    char name[NAME];   /* of the file of tensors, in the folder */
+    char before[NAME]; /* of the one that stands there; rank 0 alone knows it, "" when there is none */
     struct safetensors_writer *writer;
     float *buffer; /* PIECE elements */
 };

@@ -4,8 +4,8 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
-#include "base/units.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "trainer/file_map.h"
 #include "trainer/random.h"
 

@@ -16,11 +16,11 @@ struct step_memory {
     struct device *device;
     struct device_arena *arena; /* NULL under MEMORY_TENSOR */
     struct arena *names_arena;
-    struct slot *
-        slots; /* by tensor id: what lives as long as the run, then program->slot_micro_batches micro-batches */
+    /* By tensor id: what lives as long as the run, then program->slot_micro_batches micro-batches. */
+    struct slot *slots;
     int64_t lasting_count, slot_count;
-    const char **
-        names; /* of what lasts and of one micro-batch; built once, because the ledger keeps pointers to them */
+    /* Of what lasts and of one micro-batch; built once, because the ledger keeps pointers to them. */
+    const char **names;
 };
 
 const char *memory_policy_name(enum memory_policy policy)
