@@ -48,7 +48,7 @@ static int read(struct training_job *job, const struct launch *launch, const str
     shards->persistence_threshold = 10000;
     shards->prefetch_bucket = shards->live_parameters = 30000000;
     job->optimizer.name = "adamw"; /* FusedAdam, or DeepSpeedCPUAdam */
-    return hf_complete(job, files, err);
+    return hf_complete(job, &table, files, err);
 }
 
 /* A switch, where the Trainer's has a file behind it; and a stage beside it. */

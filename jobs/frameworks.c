@@ -1,5 +1,6 @@
 #include "jobs/frameworks.h"
 
+#include "jobs/axolotl.h"
 #include "jobs/deepspeed_chat.h"
 #include "jobs/hf.h"
 #include "jobs/llamafactory.h"
@@ -10,15 +11,11 @@
 
 #include <string.h>
 
-const struct framework *const frameworks[] = {&titan_framework,
-                                              &megatron_deepspeed_framework,
-                                              &megatron_framework,
-                                              &llamafactory_framework,
-                                              &deepspeed_chat_framework,
-                                              &hf_framework,
-                                              &llmc_framework,
-                                              &plain_framework,
-                                              NULL};
+const struct framework *const frameworks[] = {&titan_framework,    &megatron_deepspeed_framework,
+                                              &megatron_framework, &llamafactory_framework,
+                                              &axolotl_framework,  &deepspeed_chat_framework,
+                                              &hf_framework,       &llmc_framework,
+                                              &plain_framework,    NULL};
 
 const struct framework *frameworks_find(const struct launch *launch)
 {

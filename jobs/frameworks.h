@@ -34,6 +34,8 @@ struct framework {
                            * from what a script starts besides. NULL: none of its own */
     const char *binaries; /* programs of its own that no Python runs, blanks between; NULL: none */
     const struct launcher *launcher; /* its own command, which starts its processes; NULL: it has none */
+    const char *keys;   /* of its YAML, blanks between: one at the outermost level tells such a file; NULL: it reads none */
+    const char *launch; /* of such a FILE: "llamafactory-cli train FILE" */
     bool (*is)(const struct launch *launch);
     /* Fills a job whose launch is known: what its options and files say, what the framework takes by default, what is missing. */
     int (*read)(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);

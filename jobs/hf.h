@@ -16,7 +16,8 @@ extern const struct framework_modules hf_modules;
 struct setting_table hf_options_with(const struct setting_table *own, struct arena *arena);
 int hf_read_options(struct training_job *job, const struct setting_table *table, const struct words *arguments,
                     const struct job_files *files, struct error *err);
-int hf_complete(struct training_job *job, const struct job_files *files, struct error *err);
+int hf_complete(struct training_job *job, const struct setting_table *table, const struct job_files *files,
+                struct error *err);
 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
 /* Programs of TRL go by its trainers' names. */

@@ -133,6 +133,31 @@ struct setting_table hf_options_with(const struct setting_table *own, struct are
                                   own->framework, true};
 }
 
+/* Takes the keys of FSDP's configuration out: those below fsdp_config, and one of them that a change which is tried says anew,
+ * of which the last part alone is there. Keys without a value say nothing. */
+static struct pairs take_fsdp(struct training_job *job, struct pairs *pairs)
+{
+    static const char group[] = "fsdp_config.";
+    struct pairs taken = {.file = pairs->file};
+    size_t length = sizeof group - 1;
+    int kept = 0;
+    for (int i = 0; i < pairs->count; i++) {
+        const struct pair *p = &pairs->list[i];
+        bool below = !strncmp(p->key, group, length);
+        const char *key = below ? p->key + length : p->key;
+        if (!*p->value)
+            continue;
+        if (below || (!p->line && pairs_find(&taken, key)))
+            pairs_add(&taken, job->facts.arena, key, p->value, p->line);
+        else
+            pairs->list[kept++] = *p;
+        if (below)
+            job->shards.key_prefix = strncmp(key, "fsdp_", 5) ? "" : "fsdp_";
+    }
+    pairs->count = kept;
+    return taken;
+}
+
 /* The keys of an object, or of YAML, are options. */
 static int read_options_file(struct training_job *job, const struct setting_table *table,
                              const struct word *file, const struct job_files *files, struct error *err)
@@ -149,9 +174,10 @@ static int read_options_file(struct training_job *job, const struct setting_tabl
     if (json)
         pairs_from_json(&pairs, job->facts.arena, object);
     json_decref(object);
+    struct pairs fsdp = take_fsdp(job, &pairs);
     for (int i = 0; i < pairs.count; i++)
         pairs.list[i].key = arena_printf(job->facts.arena, "--%s", pairs.list[i].key);
-    return setting_read_pairs(table, job, &pairs, err);
+    return setting_read_pairs(table, job, &pairs, err) || accelerate_read_fsdp(job, &fsdp, err) ? -1 : 0;
 }
 
 /* run_clm.py args.json, run_sft.py args.yaml --bf16, sft.py --config args.yaml --bf16: what stands on the line comes before the
@@ -229,16 +255,19 @@ static int apply_overrides(struct training_job *job, struct error *err)
     return job_model_check(m, "--config_overrides", err);
 }
 
-static int read_model(struct training_job *job, const struct job_files *files, struct error *err)
+static int read_model(struct training_job *job, const struct setting_table *table,
+                      const struct job_files *files, struct error *err)
 {
     const struct job_switches *s = &job->switches;
-    const char *option = files->model ? "--model" : s->config_name ? "--config_name" : "--model_name_or_path";
+    const char *path = setting_name(table, job, offsetof(struct training_job, switches.model_path));
+    const char *config = setting_name(table, job, offsetof(struct training_job, switches.config_name));
+    const char *option = files->model ? "--model" : s->config_name ? config : path;
     const char *source = files->model ? files->model : s->config_name ? s->config_name : s->model_path;
     if (!source && s->model_name && !strcmp(s->model_name, "gpt2"))
         source = "gpt2-124m", option = "--model_type gpt2";
     if (!source) {
-        if (!job_was_given(job, "--model_name_or_path"))
-            job_note(job, FACT_MISSING, "--model_name_or_path", "?", "nothing says it; give --model FOLDER");
+        if (!job_was_given(job, path))
+            job_note(job, FACT_MISSING, path, "?", "nothing says it; give --model FOLDER");
         return 0;
     }
     const char *why;
@@ -396,8 +425,9 @@ static void read_precision(struct training_job *job)
                      : s->bf16    ? JOB_AUTOCAST_BF16
                      : s->fp16    ? JOB_AUTOCAST_FP16
                                   : JOB_FP32;
-    bool shards = job->shards.sharding == JOB_FSDP1 || job->shards.sharding == JOB_FSDP2;
-    if (half_weights && shards && (s->bf16 || s->fp16) && !job->adapter.rank) {
+    bool raises =
+        job->shards.sharding == JOB_FSDP1 || (job->shards.sharding == JOB_FSDP2 && !s->fsdp2_raises_nothing);
+    if (half_weights && raises && (s->bf16 || s->fp16) && !job->adapter.rank) {
         /* accelerate/utils/fsdp_utils.py, and Accelerator.prepare_model() for FSDP1 */
         job->precision = s->bf16 ? JOB_AUTOCAST_BF16 : JOB_AUTOCAST_FP16;
         job_note(job, FACT_DERIVED, "weights", "fp32",
@@ -461,9 +491,10 @@ static void read_trl_defaults(struct training_job *job)
     }
 }
 
-int hf_complete(struct training_job *job, const struct job_files *files, struct error *err)
+int hf_complete(struct training_job *job, const struct setting_table *table, const struct job_files *files,
+                struct error *err)
 {
-    if (read_model(job, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))
+    if (read_model(job, table, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))
         return -1;
     read_trl_defaults(job);
     if (read_deepspeed(job, files, err))
@@ -486,5 +517,5 @@ int hf_read(struct training_job *job, const struct launch *launch, const struct 
     if (hf_compares(launch->program) && !job->beyond)
         job->beyond = arena_printf(job->facts.arena, "training that compares or rewards answers (%.60s)",
                                    launch->program);
-    return hf_complete(job, files, err);
+    return hf_complete(job, &trainer, files, err);
 }

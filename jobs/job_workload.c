@@ -237,14 +237,18 @@ static void set_kernels(const struct training_job *job, struct workload *w)
     bool flash_2 = k->attention == JOB_FLASH || k->attention == JOB_FLASH3;
     bool scores = k->attention == JOB_EAGER || (job->model.traits.flash_2_alone && !flash_2);
     w->attention = scores ? WORKLOAD_EAGER : WORKLOAD_FLASH;
-    if (k->liger) {
+    if (k->liger || k->fused_norm)
         w->norm = WORKLOAD_NORM_FUSED;
+    if (k->liger || k->fused_gate)
         w->gate = WORKLOAD_GATE_FUSED;
+    if (k->liger || k->fused_head || k->cut_loss) {
         w->loss = WORKLOAD_LOSS_LINEAR;
         /* ops/fused_linear_cross_entropy.py: so that a chunk's logits are about as large as the head's input */
         w->loss_chunks = max_i64(w->model.vocab / max_i64(w->model.hidden, 1), 1);
         w->logits_held = 0;
     }
+    if (k->cut_loss)
+        w->loss_chunks = w->model.vocab; /* Wijmans et al. 2024: as good as none of them in memory */
     w->expert_capacity = k->pads_experts ? k->expert_capacity : 0;
     w->compiled = k->compile;
 }

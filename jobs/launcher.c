@@ -241,6 +241,13 @@ static void set_program(struct training_job *job, const struct words *command, i
     job->launch.program = out->program;
 }
 
+static int refuse_command(const struct launcher *launcher, const struct word *word, const struct launch *out,
+                          struct error *err)
+{
+    return error_set(err, "%.60s %.60s is no training; %s is followed by one of: %s", word->text,
+                     out->program, launcher->name, launcher->commands);
+}
+
 int launcher_read(struct training_job *job, const struct words *command, const struct words *batch,
                   struct launch *out, struct error *err)
 {
@@ -259,7 +266,7 @@ int launcher_read(struct training_job *job, const struct words *command, const s
             at++;
             if (launcher->is_program && at < command->count) {
                 set_program(job, command, at, out);
-                return 0;
+                return is_called(launcher, command, at - 1) ? 0 : refuse_command(launcher, word, out, err);
             }
             at += launcher->commands && is_called(launcher, command, at - 1);
         } else if (text_ends_with(word->text, ".py") || (module && word->text[0] != '-') ||

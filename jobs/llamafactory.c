@@ -3,6 +3,7 @@
 #include "jobs/llamafactory.h"
 
 #include "jobs/hf.h"
+#include "jobs/hf_keys.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 
 /* ---- options ---- */
 
-enum { TUNING, STAGE, ATTENTION, KEEPS_ALL, PURE, BITS };
+enum { TUNING, STAGE, ATTENTION, BITS }; /* texts */
+enum { KEEPS_ALL, PURE };                /* switches */
 
 /* src/llamafactory/hparams/model_args.py, data_args.py, finetuning_args.py */
 static const struct setting_rule rules[] = {
@@ -19,8 +21,8 @@ static const struct setting_rule rules[] = {
     TEXT("--stage", own[STAGE], "sft"),
     TEXT("--finetuning_type", own[TUNING], "lora"),
     TEXT("--flash_attn", own[ATTENTION], "auto"),
-    TEXT("--disable_gradient_checkpointing", own[KEEPS_ALL], "false"),
-    TEXT("--pure_bf16", own[PURE], "false"),
+    BOOL("--disable_gradient_checkpointing", own_switch[KEEPS_ALL], "false"),
+    BOOL("--pure_bf16", own_switch[PURE], "false"),
     TEXT("--quantization_bit", own[BITS], NULL),
     BOOL("--enable_liger_kernel", kernels.liger, "false"),
     COUNT("--lora_rank", switches.lora_rank, "8"),
@@ -68,17 +70,12 @@ static struct words with_dashes(const struct words *given, struct arena *arena)
 
 /* ---- what they mean ---- */
 
-static bool is_true(const char *text)
-{
-    return text && (!strcasecmp(text, "true") || !strcmp(text, "1"));
-}
-
 /* hparams/parser.py and model/adapter.py: weights are loaded in the type that is computed in, and what is trained is raised to fp32
  * unless --pure_bf16 says otherwise. */
 static void set_type(struct training_job *job)
 {
     struct job_switches *s = &job->switches;
-    bool pure = is_true(job->own[PURE]), frozen = s->peft;
+    bool pure = job->own_switch[PURE], frozen = s->peft;
     const char *computed = s->bf16 || pure ? "bfloat16" : s->fp16 ? "float16" : "float32";
     s->dtype = frozen || pure ? computed : "float32";
     job_note(job, FACT_DERIVED, "weights", s->dtype,
@@ -115,7 +112,7 @@ static void set_switches(struct training_job *job)
         job->adapter.targets = "all-linear";
     s->load_4bit = bits && !strcmp(bits, "4");
     s->load_8bit = bits && !strcmp(bits, "8");
-    s->gradient_checkpointing = !is_true(job->own[KEEPS_ALL]);
+    s->gradient_checkpointing = !job->own_switch[KEEPS_ALL];
     set_type(job);
     set_attention(job);
 }
@@ -129,7 +126,7 @@ static int read(struct training_job *job, const struct launch *launch, const str
     if (hf_read_options(job, &table, &arguments, files, err) || setting_defaults(&table, job, err))
         return -1;
     set_switches(job);
-    return hf_complete(job, files, err);
+    return hf_complete(job, &table, files, err);
 }
 
 /* ---- its launches ---- */
@@ -171,46 +168,28 @@ static bool is(const struct launch *launch)
 
 /* ---- what could be written otherwise ---- */
 
-/* The Trainer's options as this framework has them: keys of its YAML, where there is one. */
-static void rename_edit(struct job_edit *edit, const char *file)
-{
-    static const struct {
-        const char *name, *value, *own_name, *own_value; /* no value: it stays */
-    } names[] = {{"--gradient_checkpointing", "True", "disable_gradient_checkpointing", "false"},
-                 {"--gradient_checkpointing", "False", "disable_gradient_checkpointing", "true"},
-                 {"--use_liger_kernel", NULL, "enable_liger_kernel", NULL},
-                 {"--attn_implementation", "sdpa", "flash_attn", "sdpa"},
-                 {"--load_in_4bit", NULL, "quantization_bit", "4"}};
-    const char *name = edit->name + strspn(edit->name, "-");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i].name + 2) ||
-            (names[i].value && edit->value && strcasecmp(names[i].value, edit->value)))
-            continue;
-        name = names[i].own_name;
-        edit->value = names[i].own_value ? names[i].own_value : edit->value;
-        break;
-    }
-    if (edit->place == JOB_EDIT_OPTION && file)
-        edit->place = JOB_EDIT_FILE, edit->file = file;
-    edit->name = name;
-}
+static const struct hf_key keys[] = {
+    {"--gradient_checkpointing", "True", "disable_gradient_checkpointing", "false"},
+    {"--gradient_checkpointing", "False", "disable_gradient_checkpointing", "true"},
+    {"--use_liger_kernel", NULL, "enable_liger_kernel", NULL},
+    {"--attn_implementation", "sdpa", "flash_attn", "sdpa"},
+    {"--load_in_4bit", NULL, "quantization_bit", "4"},
+    {0},
+};
 
 static void changes(struct proposals *p, bool larger)
 {
     int first = p->out->count;
-    const char *file = changes_file_of(p->job, "--model_name_or_path");
     hf_changes(p, larger);
-    for (int i = first; i < p->out->count; i++)
-        for (int k = 0; k < p->out->list[i].count; k++)
-            if (p->out->list[i].edits[k].place == JOB_EDIT_OPTION ||
-                (file && p->out->list[i].edits[k].file && !strcmp(p->out->list[i].edits[k].file, file)))
-                rename_edit(&p->out->list[i].edits[k], file);
+    hf_keys_rename(p, first, keys, changes_file_of(p->job, "--model_name_or_path"));
 }
 
 const struct framework llamafactory_framework = {
     .name = "LLaMA-Factory",
     .version = VERSION,
     .launcher = &command,
+    .keys = "finetuning_type cutoff_len model_name_or_path",
+    .launch = "llamafactory-cli train FILE",
     .is = is,
     .read = read,
     .changes = changes,

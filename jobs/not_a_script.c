@@ -1,50 +1,47 @@
-/* Kinds of files, one an entry: told by their first bytes, the end of their name, or a key of their JSON or YAML. */
+/* Kinds of files, one an entry: told by their first bytes, the end of their name, or a key of their JSON or YAML. Those that one
+ * framework reads are in its own entry (frameworks.h). */
 #include "jobs/not_a_script.h"
 
 #include "base/json.h"
 #include "base/text.h"
+#include "jobs/frameworks.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { KEYS = 4 };
+enum { LONGEST_KEY = 60, LONGEST_WAY = 200 };
 
 struct kind {
     const char *what;
-    const char *way;        /* on; FILE stands for the file's name */
-    const char *keys[KEYS]; /* one of which it has; none: any file does */
+    const char *way;  /* on; FILE stands for the file's name */
+    const char *keys; /* blanks between; one of which it has. NULL: any file does */
 };
 
 static const struct kind objects[] = {
     {"a plan of memplan's",
-     "memplan predict FILE --device D says whether it fits, and memplan train FILE runs it",
-     {"memplan_plan"}},
-    {"a calibration of memplan's",
-     "memplan plan MODEL --cluster C --calibration FILE plans with it",
-     {"memplan_calibration"}},
+     "memplan predict FILE --device D says whether it fits, and memplan train FILE runs it", "memplan_plan"},
+    {"a calibration of memplan's", "memplan plan MODEL --cluster C --calibration FILE plans with it",
+     "memplan_calibration"},
     {"the description of a model",
      "memplan predict FILE --device D says what memplan's own training of it needs; of another launch it is "
      "the model with memplan check --model FILE -- LAUNCH COMMAND",
-     {"model_type", "architectures", "num_hidden_layers", "family"}},
+     "model_type architectures num_hidden_layers family"},
     {"a configuration of DeepSpeed's",
      "give the launch that names it: memplan check -- deepspeed train.py --deepspeed FILE",
-     {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping"}},
-    {"JSON", "give the launch that names it: memplan check -- LAUNCH COMMAND", {0}},
+     "zero_optimization train_micro_batch_size_per_gpu train_batch_size gradient_clipping"},
+    {"JSON", "give the launch that names it: memplan check -- LAUNCH COMMAND", NULL},
 };
 
 static const struct kind documents[] = {
-    {"a configuration of LLaMA-Factory's",
-     "give its launch: memplan check -- llamafactory-cli train FILE",
-     {"finetuning_type", "cutoff_len", "model_name_or_path"}},
     {"a configuration of accelerate's",
      "give the launch that names it: memplan check -- accelerate launch --config_file FILE train.py",
-     {"distributed_type", "num_processes", "mixed_precision"}},
-    {"YAML", "give the launch that names it: memplan check -- LAUNCH COMMAND", {0}},
+     "distributed_type num_processes mixed_precision"},
+    {"YAML", "give the launch that names it: memplan check -- LAUNCH COMMAND", NULL},
 };
 
 static const struct kind recording = {
-    "a recording of memplan's",
-    "memplan report FILE shows it, and memplan compare holds it against a plan",
-    {0}};
+    "a recording of memplan's", "memplan report FILE shows it, and memplan compare holds it against a plan",
+    NULL};
 
 static const struct {
     const char *end;
@@ -52,15 +49,14 @@ static const struct {
 } names[] = {
     {".py",
      {"a Python program",
-      "give its launch: memplan check -- torchrun --nproc-per-node 8 FILE and its options",
-      {0}}},
+      "give its launch: memplan check -- torchrun --nproc-per-node 8 FILE and its options", NULL}},
     {".toml",
      {"a configuration",
       "give the launch that names it: memplan check -- torchrun --nproc-per-node 8 -m torchtitan.train "
       "--job.config_file FILE",
-      {0}}},
+      NULL}},
     {".safetensors",
-     {"weights", "name the folder that they lie in: memplan check --model FOLDER -- LAUNCH COMMAND", {0}}},
+     {"weights", "name the folder that they lie in: memplan check --model FOLDER -- LAUNCH COMMAND", NULL}},
 };
 
 static int refuse(const char *file, const struct kind *kind, struct error *err)
@@ -74,12 +70,23 @@ static int refuse(const char *file, const struct kind *kind, struct error *err)
     return -1;
 }
 
+/* The next of the keys; false: there is none. */
+static bool next_key(const char **keys, char key[LONGEST_KEY])
+{
+    size_t length = strcspn(*keys, " ");
+    snprintf(key, LONGEST_KEY, "%.*s", (int)length, *keys);
+    *keys += length;
+    *keys += strspn(*keys, " ");
+    return length > 0;
+}
+
 static bool has_key(const struct kind *kind, const json_t *object)
 {
-    for (int i = 0; i < KEYS && kind->keys[i]; i++)
-        if (json_object_get(object, kind->keys[i]))
+    char key[LONGEST_KEY];
+    for (const char *keys = kind->keys; keys && next_key(&keys, key);)
+        if (json_object_get(object, key))
             return true;
-    return !kind->keys[0];
+    return !kind->keys;
 }
 
 /* NULL: there is none behind it. */
@@ -89,16 +96,15 @@ static const char *next_line(const char *line)
     return end ? end + 1 : NULL;
 }
 
-/* Whether a line of YAML's outermost level begins with it. */
-static bool has_line(const struct kind *kind, const char *text)
+/* Whether a line of YAML's outermost level begins with one of them. */
+static bool has_line(const char *keys, const char *text)
 {
-    for (int i = 0; i < KEYS && kind->keys[i]; i++) {
-        size_t size = strlen(kind->keys[i]);
+    char key[LONGEST_KEY];
+    while (next_key(&keys, key))
         for (const char *line = text; line; line = next_line(line))
-            if (!strncmp(line, kind->keys[i], size) && line[size] == ':')
+            if (!strncmp(line, key, strlen(key)) && line[strlen(key)] == ':')
                 return true;
-    }
-    return !kind->keys[0];
+    return false;
 }
 
 /* A group of commands in braces is no JSON. */
@@ -117,7 +123,15 @@ static int refuse_json(const char *file, const char *text, size_t length, struct
 static int refuse_yaml(const char *file, const char *text, struct error *err)
 {
     const struct kind *kind = documents;
-    while (!has_line(kind, text))
+    char what[LONGEST_WAY], way[LONGEST_WAY];
+    for (const struct framework *const *f = frameworks; *f; f++) {
+        if (!(*f)->keys || !has_line((*f)->keys, text))
+            continue;
+        snprintf(what, sizeof what, "a configuration of %s's", (*f)->name);
+        snprintf(way, sizeof way, "give its launch: memplan check -- %s", (*f)->launch);
+        return refuse(file, &(struct kind){what, way, NULL}, err);
+    }
+    while (kind->keys && !has_line(kind->keys, text))
         kind++;
     return refuse(file, kind, err);
 }

@@ -24,10 +24,16 @@ static bool same_name(const char *a, const char *b, bool any_dashes)
     return !*a && !*b;
 }
 
+static bool is_group(const struct setting_rule *rule)
+{
+    return rule->kind == SETTING_BEYOND && rule->name[strlen(rule->name) - 1] == '*';
+}
+
 static const struct setting_rule *find_rule(const struct setting_table *table, const char *name)
 {
     for (const struct setting_rule *rule = table->rules; rule->name; rule++)
-        if (same_name(rule->name, name, table->any_dashes))
+        if (same_name(rule->name, name, table->any_dashes) ||
+            (is_group(rule) && !strncmp(rule->name, name, strlen(rule->name) - 1)))
             return rule;
     return NULL;
 }
@@ -230,6 +236,19 @@ int setting_apply(const struct setting_table *table, struct training_job *job, c
         return refuse(origin, name->text, text, wanted, err);
     job_note(job, FACT_READ, rule->name, text, origin);
     return 0;
+}
+
+const char *setting_name(const struct setting_table *table, const struct training_job *job, size_t offset)
+{
+    const char *first = NULL;
+    for (const struct setting_rule *rule = table->rules; rule->name; rule++) {
+        if (rule->offset != offset)
+            continue;
+        if (job_was_given(job, rule->name))
+            return rule->name;
+        first = first ? first : rule->name;
+    }
+    return first;
 }
 
 int setting_defaults(const struct setting_table *table, struct training_job *job, struct error *err)

@@ -17,7 +17,7 @@ enum setting_kind {
     SETTING_CHOICE, /* int: the place among `choices`, "none|selective|full" */
     SETTING_LIST,   /* const char *: all words up to the next option, joined by commas */
     SETTING_BEYOND, /* const char *: changes memory in a way that no rule is about; the first of them fills the field with
-                     * `choices`, a feature by name, unless its value is the fallback or says no */
+                     * `choices`, a feature by name, unless its value is the fallback or says no. "qat.*": all keys below */
 };
 
 struct setting_rule {
@@ -57,6 +57,8 @@ int setting_apply(const struct setting_table *table, struct training_job *job, c
  * noted as unknown). */
 int setting_read_words(const struct setting_table *table, struct training_job *job, const struct words *words,
                        struct words *rest, struct error *err);
+/* By which name the option that fills a field of the job (its offset) was given; if none was, the first of its names. */
+const char *setting_name(const struct setting_table *table, const struct training_job *job, size_t offset);
 /* Fills every field that has a default and that nothing filled. */
 int setting_defaults(const struct setting_table *table, struct training_job *job, struct error *err);
 

@@ -105,6 +105,7 @@ struct job_shards {
     const char *wrap; /* the class of layers that is a unit */
     int64_t unit_parameters; /* or units have at least so many; 0: not said */
     bool whole_model; /* FSDP has one unit, the model */
+    const char *key_prefix; /* of FSDP's keys below fsdp_config of the program's own file: "", "fsdp_"; NULL: none is there */
     bool syncs_late;  /* FSDP sums micro-batches in whole gradients, and reduces those of the last */
     bool reshard_after_forward;
     int offload_optimizer, offload_parameters; /* enum job_offload */
@@ -130,7 +131,10 @@ struct job_kernels {
     bool transformer_engine;
     bool masked_softmax_fusion, bias_gelu_fusion, bias_swiglu_fusion, bias_dropout_fusion, rope_fusion;
     bool gradient_accumulation_fusion, cross_entropy_fusion, persist_layer_norm;
-    bool compile, liger;
+    bool compile;
+    bool liger; /* all of Liger's that a model has; some of them: */
+    bool fused_norm, fused_gate, fused_head; /* the head with its loss */
+    bool cut_loss; /* Cut Cross-Entropy: of logits there are only blocks in a kernel */
     bool vocabulary_parallel_loss;
     const char *loss_implementation; /* of a fused cross-entropy: "native", "te" */
     const char *fp8, *compile_parts;
@@ -150,6 +154,7 @@ struct job_switches {
     bool peft, load_4bit, load_8bit, adafactor;
     bool no_binary_head, zero_bubble, reduces_16bit, keeps_gathered;
     bool whole_loss; /* it is not computed in parallel */
+    bool fsdp2_raises_nothing; /* it splits 16-bit weights as they are */
     int zero_stage;  /* from 0 */
     const char *position_type, *normalization, *tokenizer, *layer_frequency, *attention_backend, *implementation;
     const char *model_path, *config_name, *config_overrides, *model_name, *flavor, *dtype, *gradient_dtype;
@@ -161,12 +166,13 @@ struct job_switches {
     int64_t lora_rank, lora_alpha, replicate_degree, pipeline_micro_batch;
 };
 
-enum { JOB_OWN = 8 };
+enum { JOB_OWN = 16 };
 
 struct training_job {
     const struct framework *framework;
     struct job_switches switches;
-    const char *own[JOB_OWN]; /* options that one framework alone has: its own file says which */
+    const char *own[JOB_OWN]; /* options that one framework alone has, texts and switches: its own file says which */
+    bool own_switch[JOB_OWN];
     struct facts facts;
     struct job_launch launch;
     struct job_model model;

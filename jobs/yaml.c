@@ -19,6 +19,7 @@ struct reader {
     int depth;
     char prefix[LONGEST_KEY + 1];
     int line;
+    int text_indent; /* of the key whose value is the text on the lines behind it; -1: none */
 };
 
 static int broken(const struct reader *r, const char *what)
@@ -47,7 +48,7 @@ static int clean_value(const struct reader *r, const char *from, const char *end
     if (stop - from >= LONGEST_VALUE)
         return broken(r, "a value is too long");
     snprintf(out, LONGEST_VALUE, "%.*s", (int)(stop - from), from);
-    if (!quote && strchr("&*|>!%@`", out[0]) && out[0])
+    if (!quote && strchr("&*!%@`", out[0]) && out[0])
         return broken(r, "this part of YAML is not read");
     return 0;
 }
@@ -119,6 +120,7 @@ static int read_key(struct reader *r, int indent, const char *from, const char *
     pairs_add(r->out, r->arena, key, value, r->line);
     snprintf(r->prefix, sizeof r->prefix, "%s.", key);
     r->levels[r->depth++] = (struct level){indent, strlen(r->prefix)};
+    r->text_indent = value[0] == '|' || value[0] == '>' ? indent : -1;
     return 0;
 }
 
@@ -129,6 +131,8 @@ static int read_line(struct reader *r, const char *from, const char *end)
         at++;
     while (end > at && isspace((unsigned char)end[-1]))
         end--;
+    if (r->text_indent >= 0 && (at == end || at - from > r->text_indent))
+        return 0; /* no setting that counts is a text of several lines: its value stays "|" */
     if (at == end || *at == '#' || (end - at == 3 && !strncmp(at, "---", 3)))
         return 0;
     if (*at == '\t')
@@ -142,7 +146,7 @@ static int read_line(struct reader *r, const char *from, const char *end)
 
 int yaml_read(const char *text, size_t length, struct arena *arena, struct pairs *out, struct error *err)
 {
-    struct reader r = {.arena = arena, .out = out, .err = err};
+    struct reader r = {.arena = arena, .out = out, .err = err, .text_indent = -1};
     const char *end = text + length;
     for (const char *at = text; at < end;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));

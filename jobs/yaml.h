@@ -1,5 +1,5 @@
-/* The YAML that configurations are written in: keys with values, nested by indentation, lists of plain values. Anything else of
- * YAML is refused. */
+/* The YAML that configurations are written in: keys with values, nested by indentation, lists of plain values, texts of
+ * several lines, which are passed over. Anything else of YAML is refused. */
 #ifndef MEMPLAN_JOBS_YAML_H
 #define MEMPLAN_JOBS_YAML_H
 

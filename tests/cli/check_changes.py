@@ -49,9 +49,10 @@ def edit_json(path, name, value):
 
 
 def edit_yaml(path, name, value):
+    """A key that is there, or a new one of the outermost level."""
     text, count = re.subn(rf"(?m)^(\s*{name}:).*$", rf"\1 {value}", path.read_text())
-    assert count == 1, f"{path}: {name}"
-    path.write_text(text)
+    assert count < 2, f"{path}: {name}"
+    path.write_text(text if count else f"{text.rstrip()}\n{name}: {value}\n")
 
 
 def edit_written(text, name, value):

@@ -21,8 +21,8 @@ static const char *const precisions[] = {"fp32",          "bf16",          "fp16
                                          "autocast bf16", "autocast fp16", "pure bf16"};
 static const char *const shardings[] = {
     "replicated", "distributed optimizer", "zero 1", "zero 2", "zero 3", "fsdp1", "fsdp2"};
-static const char *const granularities[] = {"none", "selective", "full"};
-static const char *const kernels[] = {"default", "eager", "sdpa", "flash", "flex"};
+static const char *const granularities[] = {"none", "selective", "full", "budget"};
+static const char *const kernels[] = {"default", "eager", "sdpa", "flash", "flex", "flash 3"};
 
 static void dump_model(const struct training_job *job, struct text *out)
 {

@@ -25,6 +25,7 @@ TEST(names_other_files, "a file of another kind is called what it is, with the c
         {"plan", "{\"memplan_plan\": 1}", "a plan of memplan's", "memplan predict plan"},
         {"other.json", "{\"a\": 1}", "JSON", "LAUNCH COMMAND"},
         {"lf.yaml", "# how\nbf16: true\nfinetuning_type: full\n", "LLaMA-Factory's", "train lf.yaml"},
+        {"c.yml", "base_model: x\n", "Axolotl's", "axolotl train c.yml"},
         {"acc.yml", "distributed_type: FSDP\n", "accelerate's", "--config_file acc.yml train.py"},
         {"x.yaml", "a: 1\n  num_processes: 2\n", "YAML", "LAUNCH COMMAND"},
         {"train.py", "import torch\n", "a Python program", "torchrun --nproc-per-node 8 train.py"},

@@ -75,6 +75,7 @@ TEST(yaml_keys, "YAML's keys are nested by indentation; quotes and comments go")
                  "2 a=1\n3 b=\n4 b.c=x\n5 b.d=\n6 b.d.e=y z\n7 f=true\n");
     assert_reads(yaml_read, "a:\n- x\n- y\nb: [p, q]\nc: {}\nd: null\n", "1 a=x,y\n4 b=p,q\n5 c=\n6 d=\n");
     assert_reads(yaml_read, "url: http://x:1\n", "1 url=http://x:1\n");
+    assert_reads(yaml_read, "a:\n  t: |\n    x: y\n\n   - &z\n  b: 2\n", "1 a=\n2 a.t=|\n6 a.b=2\n");
 }
 
 TEST(yaml_refusals, "what is not read of YAML is refused with its line")
