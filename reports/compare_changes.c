@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By layer first, so that layers that changed alike are met as their numbers rise: "layer 10 qkv" is before "layer 2 qkv" by name. */
 static int by_name(const void *left, const void *right)
 {
     const struct compare_change *a = left, *b = right;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
     int order = a->name && b->name ? strcmp(a->name, b->name) : 0;
-    if (order)
-        return order;
-    return a->layer != b->layer ? (a->layer < b->layer ? -1 : 1) : (int)a->role - (int)b->role;
+    return order ? order : (int)a->role - (int)b->role;
 }
 
 static int most_changed_first(const void *left, const void *right)

@@ -390,3 +390,43 @@ TEST(compare_runs_foreign, "ranks that other tools number otherwise are compared
     arena_free(arena);
     scratch_close(folder);
 }
+
+/* A tensor of `bytes` in each of 12 layers. */
+static int64_t write_layers(struct store *store, int64_t bytes)
+{
+    struct store_run run = run_header(1);
+    struct store_rank rank = {.measured = true, .peak_bytes = 12 * bytes};
+    struct store_memory event = {.operation_id = -1, .role = ROLE_ACTIVATION, .bytes = bytes};
+    rank.at_peak[ROLE_ACTIVATION] = rank.peak_bytes;
+    ASSERT_OK(store_run_add(store, &run, &err));
+    for (int layer = 0; layer < 12; layer++) {
+        char name[32];
+        snprintf(name, sizeof name, "layer %d qkv", layer);
+        struct store_tensor tensor = {layer, name, "2x16x96", "F32", ROLE_ACTIVATION, layer, 0, bytes};
+        event.seq = event.tensor_id = layer;
+        event.live_bytes += bytes;
+        ASSERT_OK(store_tensor_add(store, run.run_id, 0, &tensor, &err));
+        ASSERT_OK(store_memory_add(store, run.run_id, 0, &event, &err));
+    }
+    ASSERT_OK(store_rank_add(store, run.run_id, &rank, &err));
+    return run.run_id;
+}
+
+TEST(compare_runs_layers, "layers that changed alike are one stretch, though 10 is before 2 by name")
+{
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct comparison c;
+    scratch_open(folder);
+    struct store *store = run_open(scratch_path(folder, "run.db", path));
+    int64_t before = write_layers(store, 1024), after = write_layers(store, 2048);
+    ASSERT_OK(runs_compare(store, before, store, after, arena, &c));
+    ASSERT_INT(c.tensor_count, 12);
+    struct text text = ink_checked(compare_report(&c, arena), INK_ASCII);
+    ASSERT_HAS(text.data, "  layers 0-11 qkv (each)  activation  1.00 KiB  2.00 KiB  +1.00 KiB\n");
+    ASSERT_HAS(text.data, "  layers 0-11 (each)  activation  1.00 KiB  2.00 KiB  +1.00 KiB\n");
+    text_free(&text);
+    run_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
