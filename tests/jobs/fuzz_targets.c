@@ -222,6 +222,8 @@ int fuzz_yaml(const uint8_t *bytes, size_t count)
                    "accelerate launch --config_file acc.yaml sft.py --model_name_or_path gpt2-124m");
     read_with_file("args.yaml", bytes, count, "torchrun run_sft.py args.yaml --model_name_or_path gpt2-124m");
     read_with_file("lf.yaml", bytes, count, "llamafactory-cli train lf.yaml model_name_or_path=gpt2-124m");
+    read_with_file("axo.yaml", bytes, count,
+                   "axolotl train axo.yaml --base-model gpt2-124m --launcher torchrun -- --nproc-per-node 8");
     return 0;
 }
 

@@ -10,7 +10,7 @@ int fuzz_script(const uint8_t *bytes, size_t count);    /* a launch script, to a
 int fuzz_launch(const uint8_t *bytes, size_t count);    /* words of a launch line, one a line */
 int fuzz_deepspeed(const uint8_t *bytes, size_t count); /* DeepSpeed's JSON */
 int fuzz_toml(const uint8_t *bytes, size_t count);      /* torchtitan's TOML */
-int fuzz_yaml(const uint8_t *bytes, size_t count);      /* YAML of accelerate, of a program's options, of LLaMA-Factory */
+int fuzz_yaml(const uint8_t *bytes, size_t count);      /* YAML of accelerate, of a program's options, of frameworks */
 int fuzz_config(const uint8_t *bytes, size_t count);    /* config.json */
 int fuzz_weights(const uint8_t *bytes, size_t count);   /* the header of a safetensors file */
 int fuzz_stages(const uint8_t *bytes, size_t count);    /* options of a pipeline; "d" first: of DeepSpeed's */
