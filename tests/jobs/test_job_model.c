@@ -222,7 +222,7 @@ TEST(job_model_families,
 
 TEST(job_model_refusals, "configurations that cannot be are refused by name")
 {
-    assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known");
+    assert_refused("{\"model_type\":\"t5\"}", "model_type \"t5\" is not known; gpt2, llama, ");
     assert_refused("{\"hidden_size\":1}", "model_type");
     assert_refused("{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_embd\":8,\"n_head\":2,\"vocab_size\":9}",
                    "layers is 0; it must be between 1 and 100000");
