@@ -48,14 +48,15 @@ struct embed_grad_args {
     bool add_wte, add_wpe;
 };
 
-/* LayerNorm: y = (x - mean) * rstd * w + b. RMSNorm (rms): y = x * rstd * w, no mean, no b. rstd = 1/sqrt(var + eps). */
+/* LayerNorm: y = (x - mean) * rstd * w + b. RMSNorm (rms): y = x * rstd * w, no mean, no b. rstd = 1/sqrt(var + eps). A residual
+ * is added to y behind all that, as where norms follow attention (OLMo 2); it may not alias y. */
 struct norm_args {
     int64_t R, C;
     enum dtype dtype;
     bool rms;
     double eps;
-    const void *x, *w, *b; /* (R, C), (C), (C) or NULL */
-    void *y;               /* (R, C) */
+    const void *x, *w, *b, *residual; /* (R, C), (C), (C) or NULL, (R, C) or NULL */
+    void *y;                          /* (R, C) */
     void *mean, *rstd;     /* wide (R); mean NULL for rms */
 };
 
@@ -137,14 +138,16 @@ struct rope_args {
     void *qkv; /* (B, T, (H + 2K) D) */
 };
 
-/* Where queries and keys are normed before they are turned (Qwen3): a row's H + K first heads, each by RMSNorm over its D elements
- * with the weights q_norm or k_norm. */
+/* Where queries and keys are normed before they are turned: a row's H + K first heads, each by RMSNorm over its D elements with the
+ * weights q_norm or k_norm (Qwen3), or `whole`, all queries of a row by one RMSNorm over H D elements and all its keys by another
+ * over K D (OLMo 2). */
 struct qk_norm_heads {
     int64_t B, T, H, K, D;
     enum dtype dtype;
+    bool whole;
     double eps, theta;
     const void *qkv;             /* (B, T, (H + 2K) D): neither normed nor turned */
-    const void *q_norm, *k_norm; /* (D) */
+    const void *q_norm, *k_norm; /* (D); whole: (H D), (K D) */
 };
 
 /* y = the heads normed and then turned as by rope_args; values are copied. */
@@ -159,7 +162,7 @@ struct qk_norm_args {
 struct qk_norm_grad_args {
     struct qk_norm_heads heads;
     void *dqkv;              /* (B, T, (H + 2K) D) */
-    void *dq_norm, *dk_norm; /* wide (D) */
+    void *dq_norm, *dk_norm; /* wide, as large as the weights */
     bool add;                /* to dq_norm and dk_norm */
 };
 

@@ -32,9 +32,9 @@ static float row_variance(const float *x, float mean, int64_t C)
     return sum / (float)C;
 }
 
-/* `w` and `b` are F32; b may be NULL. */
+/* All are F32 but args; b and `residual` may be NULL. */
 static void norm_row(const struct norm_args *args, int64_t r, const float *x, const float *w, const float *b,
-                     float *y)
+                     const float *residual, float *y)
 {
     float mean = args->rms ? 0 : row_mean(x, args->C);
     float rstd = 1 / sqrtf(row_variance(x, mean, args->C) + (float)args->eps);
@@ -44,6 +44,9 @@ static void norm_row(const struct norm_args *args, int64_t r, const float *x, co
     else
         for (int64_t i = 0; i < args->C; i++)
             y[i] = (x[i] - mean) * rstd * w[i];
+    if (residual)
+        for (int64_t i = 0; i < args->C; i++)
+            y[i] += residual[i];
     if (args->mean)
         ((float *)args->mean)[r] = mean;
     ((float *)args->rstd)[r] = rstd;
@@ -54,16 +57,18 @@ int cpu_norm(const struct kernel_context *ctx, const struct norm_args *args, str
     if (cpu_check_dtype(args->dtype, "norm", err))
         return -1;
     int64_t C = args->C, stride = row_stride(C);
-    float *scratch = host_resize(NULL, (size_t)((2 + 2 * ctx->threads) * stride) * sizeof *scratch);
+    float *scratch = host_resize(NULL, (size_t)((2 + 3 * ctx->threads) * stride) * sizeof *scratch);
     const float *w = cpu_load(args->dtype, args->w, 0, C, scratch);
     const float *b = args->b ? cpu_load(args->dtype, args->b, 0, C, scratch + stride) : NULL;
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
     for (int64_t part = 0; part < ctx->threads; part++) {
-        float *x_row = scratch + (2 + 2 * part) * stride, *y_row = x_row + stride;
+        float *x_row = scratch + (2 + 3 * part) * stride, *y_row = x_row + stride;
         struct cpu_range rows = cpu_part(args->R, 1, part, ctx->threads);
         for (int64_t r = rows.begin; r < rows.end; r++) {
             float *y = cpu_target(args->dtype, args->y, r * C, y_row);
-            norm_row(args, r, cpu_load(args->dtype, args->x, r * C, C, x_row), w, b, y);
+            const float *residual =
+                args->residual ? cpu_load(args->dtype, args->residual, r * C, C, y_row + stride) : NULL;
+            norm_row(args, r, cpu_load(args->dtype, args->x, r * C, C, x_row), w, b, residual, y);
             cpu_store(args->dtype, args->y, r * C, C, y);
         }
     }

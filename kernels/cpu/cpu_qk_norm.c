@@ -1,5 +1,5 @@
-/* RMSNorm of queries and keys with the rotary embedding behind it: a head is read once, and normed and turned in the first-level
- * cache. A thread owns positions, as in cpu_rope.c. The gradients of the weights are summed per thread over its positions,
+/* RMSNorm of queries and keys with the rotary embedding behind it: what is normed together, a head or all of a row, is read once,
+ * and normed and turned in the cache. A thread owns positions, as in cpu_rope.c. The gradients of the weights are summed per thread over its positions,
  * then over the threads in order. */
 #include "kernels/cpu/cpu_table.h"
 
@@ -11,21 +11,40 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* What is normed together, of queries or of keys: so many heads side by side, in so many groups of a row. */
+struct group {
+    int64_t first_head, heads, groups, size;
+    float *weights; /* in F32 */
+};
+
 /* What all threads read. */
 struct setting {
     const struct qk_norm_heads *heads;
     int64_t
         stride; /* floats from one buffer to the next: whole cache lines, so that threads do not share one */
     double *frequency;
-    float *weights[2]; /* q_norm, k_norm in F32 */
+    struct group kinds[2]; /* queries, keys */
 };
 
-/* A thread's: D floats each. */
+/* A thread's: as many floats each as the larger group has. */
 struct buffers {
     float *cosine, *sine, *x, *y, *sums[2];
 };
 
 enum { BUFFERS = 5 };
+
+static struct group group_of(const struct qk_norm_heads *q, int64_t first_head, int64_t heads,
+                             const void *weights)
+{
+    struct group group = {.first_head = first_head, .heads = q->whole ? heads : 1};
+    group.groups = heads / group.heads;
+    group.size = group.heads * q->D;
+    group.weights = host_alloc((size_t)group.size * sizeof(float));
+    const float *values = cpu_load(q->dtype, weights, 0, group.size, group.weights);
+    if (values != group.weights)
+        memcpy(group.weights, values, (size_t)group.size * sizeof *values);
+    return group;
+}
 
 static int setting_open(struct setting *s, const struct qk_norm_heads *heads, const char *kernel,
                         struct error *err)
@@ -36,23 +55,18 @@ static int setting_open(struct setting *s, const struct qk_norm_heads *heads, co
         return error_set(err, "%s turns pairs, and a head of size %ld is odd; choose an even head size",
                          kernel, (long)heads->D);
     s->heads = heads;
-    s->stride = round_up(heads->D, 16);
     s->frequency = cpu_rope_frequencies(heads->D, heads->theta);
-    for (int i = 0; i < 2; i++) {
-        s->weights[i] = host_alloc((size_t)s->stride * sizeof(float));
-        const void *from = i ? heads->k_norm : heads->q_norm;
-        const float *values = cpu_load(heads->dtype, from, 0, heads->D, s->weights[i]);
-        if (values != s->weights[i])
-            memcpy(s->weights[i], values, (size_t)heads->D * sizeof *values);
-    }
+    s->kinds[0] = group_of(heads, 0, heads->H, heads->q_norm);
+    s->kinds[1] = group_of(heads, heads->H, heads->K, heads->k_norm);
+    s->stride = round_up(s->kinds[0].size, 16); /* keys are no more than queries */
     return 0;
 }
 
 static void setting_close(struct setting *s)
 {
     free(s->frequency);
-    free(s->weights[0]);
-    free(s->weights[1]);
+    free(s->kinds[0].weights);
+    free(s->kinds[1].weights);
 }
 
 /* A thread's part of one block, which is zeros at first. */
@@ -74,24 +88,31 @@ static int64_t head_at(const struct qk_norm_heads *q, int64_t b, int64_t t, int6
     return ((b * q->T + t) * (q->H + 2 * q->K) + head) * q->D;
 }
 
-static float rstd_of(const struct qk_norm_heads *q, const float *x)
+static float rstd_of(const struct qk_norm_heads *q, const float *x, int64_t size)
 {
     float sum = 0;
-    for (int64_t i = 0; i < q->D; i++)
+    for (int64_t i = 0; i < size; i++)
         sum += x[i] * x[i];
-    return 1 / sqrtf(sum / (float)q->D + (float)q->eps);
+    return 1 / sqrtf(sum / (float)size + (float)q->eps);
 }
 
-static void forward_head(const struct setting *s, const struct buffers *own, int64_t at, const float *w,
-                         void *out)
+static void turn_group(const struct setting *s, const struct buffers *own, const struct group *kind, float *y)
+{
+    const int64_t D = s->heads->D;
+    for (int64_t head = 0; head < kind->heads; head++, y += D)
+        cpu_rope_turn(D / 2, y, y + D / 2, own->cosine, own->sine);
+}
+
+static void forward_group(const struct setting *s, const struct buffers *own, const struct group *kind,
+                          int64_t at, void *out)
 {
     const struct qk_norm_heads *q = s->heads;
-    const float *x = cpu_load(q->dtype, q->qkv, at, q->D, own->x);
-    float *y = cpu_target(q->dtype, out, at, own->y), rstd = rstd_of(q, x);
-    for (int64_t i = 0; i < q->D; i++)
-        y[i] = x[i] * rstd * w[i];
-    cpu_rope_turn(q->D / 2, y, y + q->D / 2, own->cosine, own->sine);
-    cpu_store(q->dtype, out, at, q->D, y);
+    const float *x = cpu_load(q->dtype, q->qkv, at, kind->size, own->x);
+    float *y = cpu_target(q->dtype, out, at, own->y), rstd = rstd_of(q, x, kind->size);
+    for (int64_t i = 0; i < kind->size; i++)
+        y[i] = x[i] * rstd * kind->weights[i];
+    turn_group(s, own, kind, y);
+    cpu_store(q->dtype, out, at, kind->size, y);
 }
 
 static void forward_position(const struct setting *s, const struct buffers *own, int64_t t, void *out)
@@ -100,8 +121,9 @@ static void forward_position(const struct setting *s, const struct buffers *own,
     const int64_t element = dtype_bytes(q->dtype);
     cpu_rope_angles(s->frequency, q->D / 2, t, false, own->cosine, own->sine);
     for (int64_t b = 0; b < q->B; b++) {
-        for (int64_t head = 0; head < q->H + q->K; head++)
-            forward_head(s, own, head_at(q, b, t, head), s->weights[head >= q->H], out);
+        for (const struct group *kind = s->kinds; kind < s->kinds + 2; kind++)
+            for (int64_t i = 0; i < kind->groups; i++)
+                forward_group(s, own, kind, head_at(q, b, t, kind->first_head + i * kind->heads), out);
         int64_t values = head_at(q, b, t, q->H + q->K) * element;
         memcpy((char *)out + values, (const char *)q->qkv + values, (size_t)(q->K * q->D * element));
     }
@@ -126,23 +148,24 @@ int cpu_qk_norm(const struct kernel_context *ctx, const struct qk_norm_args *arg
 }
 
 /* With dy turned back, n = x rstd and g = dy w: d = rstd (g - n average(g n)), and the weights' gradient is the sum of dy n. */
-static void backward_head(const struct setting *s, const struct buffers *own, int64_t at, const float *w,
-                          float *sums, void *dqkv)
+static void backward_group(const struct setting *s, const struct buffers *own, const struct group *kind,
+                           int64_t at, float *sums, void *dqkv)
 {
     const struct qk_norm_heads *q = s->heads;
-    const float *x = cpu_load(q->dtype, q->qkv, at, q->D, own->x);
-    float *d = cpu_target(q->dtype, dqkv, at, own->y), rstd = rstd_of(q, x), sum = 0;
-    cpu_load(q->dtype, dqkv, at, q->D, d);
-    cpu_rope_turn(q->D / 2, d, d + q->D / 2, own->cosine, own->sine);
-    for (int64_t i = 0; i < q->D; i++) {
+    const int64_t size = kind->size;
+    const float *x = cpu_load(q->dtype, q->qkv, at, size, own->x), *w = kind->weights;
+    float *d = cpu_target(q->dtype, dqkv, at, own->y), rstd = rstd_of(q, x, size), sum = 0;
+    cpu_load(q->dtype, dqkv, at, size, d);
+    turn_group(s, own, kind, d);
+    for (int64_t i = 0; i < size; i++) {
         float n = x[i] * rstd;
         sum += d[i] * w[i] * n;
         sums[i] += d[i] * n;
     }
-    float average = sum / (float)q->D;
-    for (int64_t i = 0; i < q->D; i++)
+    float average = sum / (float)size;
+    for (int64_t i = 0; i < size; i++)
         d[i] = rstd * (d[i] * w[i] - x[i] * rstd * average);
-    cpu_store(q->dtype, dqkv, at, q->D, d);
+    cpu_store(q->dtype, dqkv, at, size, d);
 }
 
 static void backward_position(const struct setting *s, const struct buffers *own, int64_t t, void *dqkv)
@@ -150,16 +173,18 @@ static void backward_position(const struct setting *s, const struct buffers *own
     const struct qk_norm_heads *q = s->heads;
     cpu_rope_angles(s->frequency, q->D / 2, t, true, own->cosine, own->sine);
     for (int64_t b = 0; b < q->B; b++)
-        for (int64_t head = 0; head < q->H + q->K; head++) {
-            int which = head >= q->H;
-            backward_head(s, own, head_at(q, b, t, head), s->weights[which], own->sums[which], dqkv);
+        for (int which = 0; which < 2; which++) {
+            const struct group *kind = &s->kinds[which];
+            for (int64_t i = 0; i < kind->groups; i++)
+                backward_group(s, own, kind, head_at(q, b, t, kind->first_head + i * kind->heads),
+                               own->sums[which], dqkv);
         }
 }
 
 /* total[i] (+)= the threads' sums, one after another. */
 static void add_sums(const struct setting *s, float *block, int threads, int which, bool add, float *total)
 {
-    for (int64_t i = 0; i < s->heads->D; i++) {
+    for (int64_t i = 0; i < s->kinds[which].size; i++) {
         float sum = add ? total[i] : 0;
         for (int64_t part = 0; part < threads; part++)
             sum += buffers_at(s, block, part).sums[which][i];

@@ -54,6 +54,11 @@ template <typename T, int N, bool WARP> static __global__ void norm_kernel(norm_
             load_pack(b + c, shift);
         for (int i = 0; i < N; i++)
             values[i] = (values[i] - mean) * rstd * weight[i] + shift[i];
+        if (args.residual) {
+            load_pack(static_cast<const T *>(args.residual) + r * C + c, shift);
+            for (int i = 0; i < N; i++)
+                values[i] += shift[i];
+        }
         store_pack(static_cast<T *>(args.y) + r * C + c, values);
     }
     if (rank != 0)
@@ -84,8 +89,8 @@ extern "C" int cuda_norm(const struct kernel_context *ctx, const struct norm_arg
         return -1;
     if (args->R == 0)
         return 0;
-    bool packed =
-        cuda_packs_rows(args->dtype, args->C) && cuda_are_aligned(args->x, args->w, args->b, args->y);
+    bool packed = cuda_packs_rows(args->dtype, args->C) &&
+                  cuda_are_aligned(args->x, args->w, args->b, args->residual, args->y);
     cuda_choose<norm_launch>(args->dtype, packed, cuda_of(ctx), args);
     return cuda_launched("norm", err);
 }
@@ -196,7 +201,7 @@ struct norm_grad_launch {
             return;
         CUDA_LAUNCH((norm_grad_kernel<T, N>), dim3(static_cast<unsigned>(parts)), dim3(threads), shared_bytes,
                     context->compute, *args, (norm_parts{rows, static_cast<float *>(context->scratch)}));
-        parts_add(context, parts, args->C, args->dw, args->db, args->add_w);
+        parts_add(context, parts, args->C, {args->dw, args->C}, {args->db, args->C}, args->add_w);
     }
 };
 

@@ -8,24 +8,30 @@
 /* As many threads as a block can have: there are few blocks. */
 enum { ADD_COLUMNS = 32, ADD_GROUPS = 32 };
 
+/* A weight's gradient; parts have C columns for it, of which it has these. */
+struct parts_total {
+    void *sums;
+    int64_t columns;
+};
+
 /* first for blockIdx.y = 0, second for 1: groups of parts, each in order, and then the groups. */
-static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, float *first,
-                                        float *second,
-                                        bool add)
+static __global__ void add_parts_kernel(int64_t parts, int64_t C, const float *sums, parts_total first,
+                                        parts_total second, bool add)
 {
     CUDA_SHARED(float, groups, ADD_GROUPS *ADD_COLUMNS);
     const int64_t c = static_cast<int64_t>(blockIdx.x) * ADD_COLUMNS + threadIdx.x;
     const float *column = sums + blockIdx.y * C + c;
+    const int64_t columns = blockIdx.y ? second.columns : first.columns;
     float sum = 0;
-    for (int64_t part = threadIdx.y; part < parts && c < C; part += ADD_GROUPS)
+    for (int64_t part = threadIdx.y; part < parts && c < columns; part += ADD_GROUPS)
         sum += column[part * 2 * C];
     groups[threadIdx.y * ADD_COLUMNS + threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.y != 0 || c >= C)
+    if (threadIdx.y != 0 || c >= columns)
         return;
     for (int group = 1; group < ADD_GROUPS; group++)
         sum += groups[group * ADD_COLUMNS + threadIdx.x];
-    float *total = (blockIdx.y ? second : first) + c;
+    float *total = static_cast<float *>(blockIdx.y ? second.sums : first.sums) + c;
     *total = add ? *total + sum : sum;
 }
 
@@ -45,15 +51,14 @@ static inline int64_t parts_count(int64_t R, int64_t rows)
     return R > 0 ? cuda_divide_up(R, rows) : 1;
 }
 
-/* first(C) and second(C) (+)= the sums of all parts; second may be NULL. */
-static inline void parts_add(const cuda_context *context, int64_t parts, int64_t C, void *first, void *second,
-                             bool add)
+/* first and second (+)= the sums of all parts; second's sums may be NULL. */
+static inline void parts_add(const cuda_context *context, int64_t parts, int64_t C, parts_total first,
+                             parts_total second, bool add)
 {
     CUDA_LAUNCH(add_parts_kernel,
-                dim3(static_cast<unsigned>(cuda_divide_up(C, ADD_COLUMNS)), second ? 2 : 1),
+                dim3(static_cast<unsigned>(cuda_divide_up(C, ADD_COLUMNS)), second.sums ? 2 : 1),
                 dim3(ADD_COLUMNS, ADD_GROUPS), 0, context->compute, parts, C,
-                static_cast<const float *>(context->scratch), static_cast<float *>(first),
-                static_cast<float *>(second), add);
+                static_cast<const float *>(context->scratch), first, second, add);
 }
 
 #endif

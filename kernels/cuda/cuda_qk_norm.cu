@@ -1,4 +1,4 @@
-/* RMSNorm of queries and keys with the rotary embedding behind it, and the gradient of both. With E bytes per element, limited
+/* RMSNorm of each query and key with the rotary embedding behind it, and the gradient of both. With E bytes per element, limited
  * by HBM:
  *     qk_norm       reads qkv and writes y: 2E bytes per element
  *     qk_norm_grad  reads dqkv and qkv and writes dqkv: 3E bytes per element of queries and keys, and 16 bytes per column and
@@ -8,31 +8,9 @@
  * Eight lanes have a head, and each of them the same pairs (i, i + D/2) of every head it meets. Forward, a block has one
  * position, in several sequences. Backward, it has a run of rows, and a lane keeps the sums of its columns in shared memory,
  * which nobody else touches. */
-#include "kernels/cuda/cuda_pack.cuh"
-#include "kernels/cuda/cuda_parts.cuh"
-#include "kernels/cuda/cuda_reduce.cuh"
-#include "kernels/cuda/rope_turn.cuh"
+#include "kernels/cuda/cuda_qk_norm.cuh"
 
 enum { HEAD_LANES = 8, LARGEST_HEAD = 256 /* attention's too */ };
-
-struct qk_norm_shape {
-    int64_t B, T, row; /* row: elements of a qkv row */
-    int D, H, normed;  /* normed: heads */
-    float eps;
-    rope_angles angles;
-};
-
-static qk_norm_shape shape_of(const qk_norm_heads *heads, bool inverse)
-{
-    return {heads->B,
-            heads->T,
-            (heads->H + 2 * heads->K) * heads->D,
-            static_cast<int>(heads->D),
-            static_cast<int>(heads->H),
-            static_cast<int>(heads->H + heads->K),
-            static_cast<float>(heads->eps),
-            rope_angles_of(heads->D, heads->theta, inverse)};
-}
 
 /* The pairs of a head that this lane has: packs low[i .. i + N) and high[i .. i + N), high being low + D/2. */
 #define FOR_PAIRS(i, lane, pairs) for (int i = (lane)*N; i < (pairs); i += HEAD_LANES * N)
@@ -83,25 +61,17 @@ static __global__ void qk_norm_kernel(qk_norm_shape shape, const T *qkv, const T
                 store_pack(to + half + i, high);
             }
         }
-        for (int64_t at = shape.normed * shape.D + threadIdx.x * N; at < shape.row; at += blockDim.x * N) {
-            float values[N];
-            load_pack(qkv + row + at, values);
-            store_pack(y + row + at, values);
-        }
+        qk_norm_copy_values<N>(shape, qkv + row, y + row);
     }
 }
 
 struct qk_norm_launch {
     template <typename T, int N> static void run(const cuda_context *context, const qk_norm_args *args)
     {
-        enum { ENOUGH_BLOCKS = 1024 };
         const qk_norm_heads *heads = &args->heads;
-        const int64_t spread = cuda_divide_up(ENOUGH_BLOCKS, heads->T);
-        CUDA_LAUNCH((qk_norm_kernel<T, N>),
-                    dim3(static_cast<unsigned>(heads->T),
-                         static_cast<unsigned>(heads->B < spread ? heads->B : spread)),
+        CUDA_LAUNCH((qk_norm_kernel<T, N>), qk_norm_grid(heads),
                     dim3(cuda_threads((heads->H + heads->K) * HEAD_LANES, 256)), heads->D * sizeof(float),
-                    context->compute, shape_of(heads, false), static_cast<const T *>(heads->qkv),
+                    context->compute, qk_norm_shape_of(heads, false), static_cast<const T *>(heads->qkv),
                     static_cast<const T *>(heads->q_norm), static_cast<const T *>(heads->k_norm),
                     static_cast<T *>(args->y));
     }
@@ -132,7 +102,10 @@ extern "C" int cuda_qk_norm(const struct kernel_context *ctx, const struct qk_no
         return 0;
     bool packed = cuda_packs_rows(heads->dtype, heads->D / 2) &&
                   cuda_are_aligned(heads->qkv, heads->q_norm, heads->k_norm, args->y);
-    cuda_choose<qk_norm_launch>(heads->dtype, packed, cuda_of(ctx), args);
+    if (heads->whole)
+        cuda_qk_norm_whole(cuda_of(ctx), args, packed);
+    else
+        cuda_choose<qk_norm_launch>(heads->dtype, packed, cuda_of(ctx), args);
     return cuda_launched("qk_norm", err);
 }
 
@@ -251,11 +224,11 @@ struct qk_norm_grad_launch {
                       parts = parts_count(R, rows);
         const int64_t places = 4 * N * lane_turns(static_cast<int>(heads->D / 2), N) * GRAD_THREADS;
         CUDA_LAUNCH((qk_norm_grad_kernel<T, N>), dim3(static_cast<unsigned>(parts)), dim3(GRAD_THREADS),
-                    (heads->D + places) * sizeof(float), context->compute, shape_of(heads, true), rows,
+                    (heads->D + places) * sizeof(float), context->compute, qk_norm_shape_of(heads, true), rows,
                     static_cast<const T *>(heads->qkv), static_cast<const T *>(heads->q_norm),
                     static_cast<const T *>(heads->k_norm), static_cast<T *>(args->dqkv),
                     static_cast<float *>(context->scratch));
-        parts_add(context, parts, heads->D, args->dq_norm, args->dk_norm, args->add);
+        parts_add(context, parts, heads->D, {args->dq_norm, heads->D}, {args->dk_norm, heads->D}, args->add);
     }
 };
 
@@ -264,11 +237,15 @@ extern "C" int cuda_qk_norm_grad(const struct kernel_context *ctx, const struct 
 {
     const qk_norm_heads *heads = &args->heads;
     if (check_heads(heads, "qk_norm_grad", err) ||
-        cuda_check_scratch(cuda_of(ctx), 2 * heads->D * static_cast<int64_t>(sizeof(float)), "qk_norm_grad",
-                           err))
+        cuda_check_scratch(cuda_of(ctx),
+                           2 * (heads->whole ? heads->H : 1) * heads->D * static_cast<int64_t>(sizeof(float)),
+                           "qk_norm_grad", err))
         return -1;
     bool packed = cuda_packs_rows(heads->dtype, heads->D / 2) &&
                   cuda_are_aligned(heads->qkv, heads->q_norm, heads->k_norm, args->dqkv);
-    cuda_choose<qk_norm_grad_launch>(heads->dtype, packed, cuda_of(ctx), args);
+    if (!heads->whole)
+        cuda_choose<qk_norm_grad_launch>(heads->dtype, packed, cuda_of(ctx), args);
+    else if (cuda_qk_norm_whole_grad(cuda_of(ctx), args, packed, err))
+        return -1;
     return cuda_launched("qk_norm_grad", err);
 }

@@ -23,7 +23,7 @@ static double row_variance(const struct norm_args *args, int64_t r, double mean)
     return sum / (double)args->C;
 }
 
-/* y = (x - mean) * rstd * w + b */
+/* y = (x - mean) * rstd * w + b + residual */
 int reference_norm(const struct kernel_context *context, const struct norm_args *args, struct error *err)
 {
     (void)context;
@@ -36,6 +36,8 @@ int reference_norm(const struct kernel_context *context, const struct norm_args 
         for (int64_t c = 0; c < args->C; c++) {
             double normal = (element_get(dtype, args->x, r * args->C + c) - mean) * rstd;
             double shift = args->b ? element_get(dtype, args->b, c) : 0;
+            if (args->residual)
+                shift += element_get(dtype, args->residual, r * args->C + c);
             element_set(dtype, args->y, r * args->C + c, normal * element_get(dtype, args->w, c) + shift);
         }
         if (!args->rms)

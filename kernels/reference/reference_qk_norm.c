@@ -1,5 +1,6 @@
-/* RMSNorm of each head's query and key, and then the rotary embedding (Qwen3 technical report 2025, arXiv:2505.09388), one head
- * at a time. What RMSNorm and RoPE are stands in reference_norm.c and reference_rope.c. */
+/* RMSNorm of each head's query and key (Qwen3 technical report 2025, arXiv:2505.09388), or of all queries and of all keys of a
+ * position (OLMo 2, arXiv:2501.00656), and then the rotary embedding. What RMSNorm and RoPE are stands in reference_norm.c and
+ * reference_rope.c. */
 #include "base/arena.h"
 #include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
@@ -7,32 +8,47 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A head of a row that is normed: `at` is the index of its first element, t its position, `weights` its D weights. */
-struct head {
-    int64_t at, t;
+/* What is normed together, one head of a row or several side by side: `at` is the index of the first of `size` elements, t
+ * their position, `weights` as many. */
+struct group {
+    int64_t at, size, t;
+    bool keys;
     const void *weights;
 };
 
-static int64_t normed_heads(const struct qk_norm_heads *q)
+static int64_t groups_in_row(const struct qk_norm_heads *q)
 {
-    return q->B * q->T * (q->H + q->K);
+    return q->whole ? 2 : q->H + q->K;
 }
 
-/* Head `number` of all those that are normed. */
-static struct head head_of(const struct qk_norm_heads *q, int64_t number)
+static int64_t group_count(const struct qk_norm_heads *q)
 {
-    int64_t row = number / (q->H + q->K), head = number % (q->H + q->K);
-    return (struct head){(row * (q->H + 2 * q->K) + head) * q->D, row % q->T,
-                         head < q->H ? q->q_norm : q->k_norm};
+    return q->B * q->T * groups_in_row(q);
+}
+
+static struct group group_of(const struct qk_norm_heads *q, int64_t number)
+{
+    int64_t row = number / groups_in_row(q), within = number % groups_in_row(q);
+    int64_t head = q->whole ? within * q->H : within;
+    bool keys = head >= q->H;
+    return (struct group){
+        .at = (row * (q->H + 2 * q->K) + head) * q->D,
+        .size = !q->whole ? q->D
+                : keys    ? q->K * q->D
+                          : q->H * q->D,
+        .t = row % q->T,
+        .keys = keys,
+        .weights = keys ? q->k_norm : q->q_norm,
+    };
 }
 
 /* 1 / rms */
-static double rstd_of(const struct qk_norm_heads *q, int64_t at)
+static double rstd_of(const struct qk_norm_heads *q, struct group group)
 {
     double sum = 0;
-    for (int64_t i = 0; i < q->D; i++)
-        sum += element_get(q->dtype, q->qkv, at + i) * element_get(q->dtype, q->qkv, at + i);
-    return 1 / sqrt(sum / (double)q->D + q->eps);
+    for (int64_t i = group.at; i < group.at + group.size; i++)
+        sum += element_get(q->dtype, q->qkv, i) * element_get(q->dtype, q->qkv, i);
+    return 1 / sqrt(sum / (double)group.size + q->eps);
 }
 
 static double normal_at(const struct qk_norm_heads *q, int64_t at, double rstd, int64_t i)
@@ -40,17 +56,18 @@ static double normal_at(const struct qk_norm_heads *q, int64_t at, double rstd, 
     return element_get(q->dtype, q->qkv, at + i) * rstd;
 }
 
-static void head_forward(const struct qk_norm_args *args, struct head head)
+static void group_forward(const struct qk_norm_args *args, struct group group)
 {
     const struct qk_norm_heads *q = &args->heads;
     const int64_t half = q->D / 2;
-    double rstd = rstd_of(q, head.at);
-    for (int64_t i = 0; i < half; i++) {
-        double x = normal_at(q, head.at, rstd, i) * element_get(q->dtype, head.weights, i);
-        double y = normal_at(q, head.at, rstd, half + i) * element_get(q->dtype, head.weights, half + i);
-        reference_turn(q->theta, q->D, i, head.t, false, &x, &y);
-        element_set(q->dtype, args->y, head.at + i, x);
-        element_set(q->dtype, args->y, head.at + half + i, y);
+    double rstd = rstd_of(q, group);
+    for (int64_t pair = 0; pair < group.size / 2; pair++) {
+        int64_t low = pair / half * q->D + pair % half, high = low + half;
+        double x = normal_at(q, group.at, rstd, low) * element_get(q->dtype, group.weights, low);
+        double y = normal_at(q, group.at, rstd, high) * element_get(q->dtype, group.weights, high);
+        reference_turn(q->theta, q->D, pair % half, group.t, false, &x, &y);
+        element_set(q->dtype, args->y, group.at + low, x);
+        element_set(q->dtype, args->y, group.at + high, y);
     }
 }
 
@@ -77,32 +94,34 @@ int reference_qk_norm(const struct kernel_context *context, const struct qk_norm
     (void)context;
     if (check("qk_norm", &args->heads, err))
         return -1;
-    for (int64_t i = 0; i < normed_heads(&args->heads); i++)
-        head_forward(args, head_of(&args->heads, i));
+    for (int64_t i = 0; i < group_count(&args->heads); i++)
+        group_forward(args, group_of(&args->heads, i));
     copy_values(args);
     return 0;
 }
 
-/* dy, turned back, of one head; adds dy * n to the weights' sums, and puts the gradient in dqkv:
+/* dy, turned back, of one group; adds dy * n to the weights' sums, and puts the gradient in dqkv:
  *     with g = dy * w and n = x * rstd:  d = rstd * (g - n * avg(g * n)) */
-static void head_backward(const struct qk_norm_grad_args *args, struct head head, double *dy, double *sums)
+static void group_backward(const struct qk_norm_grad_args *args, struct group group, double *dy, double *sums)
 {
     const struct qk_norm_heads *q = &args->heads;
     const int64_t half = q->D / 2;
-    double rstd = rstd_of(q, head.at), projection = 0;
-    for (int64_t i = 0; i < q->D; i++)
-        dy[i] = element_get(q->dtype, args->dqkv, head.at + i);
-    for (int64_t i = 0; i < half; i++)
-        reference_turn(q->theta, q->D, i, head.t, true, &dy[i], &dy[half + i]);
-    for (int64_t i = 0; i < q->D; i++) {
-        double n = normal_at(q, head.at, rstd, i);
-        sums[i] += dy[i] * n;
-        projection += dy[i] * element_get(q->dtype, head.weights, i) * n / (double)q->D;
+    double rstd = rstd_of(q, group), projection = 0;
+    for (int64_t i = 0; i < group.size; i++)
+        dy[i] = element_get(q->dtype, args->dqkv, group.at + i);
+    for (int64_t pair = 0; pair < group.size / 2; pair++) {
+        double *low = dy + pair / half * q->D + pair % half;
+        reference_turn(q->theta, q->D, pair % half, group.t, true, low, low + half);
     }
-    for (int64_t i = 0; i < q->D; i++)
-        element_set(q->dtype, args->dqkv, head.at + i,
-                    rstd * (dy[i] * element_get(q->dtype, head.weights, i) -
-                            normal_at(q, head.at, rstd, i) * projection));
+    for (int64_t i = 0; i < group.size; i++) {
+        double n = normal_at(q, group.at, rstd, i);
+        sums[i] += dy[i] * n;
+        projection += dy[i] * element_get(q->dtype, group.weights, i) * n / (double)group.size;
+    }
+    for (int64_t i = 0; i < group.size; i++)
+        element_set(q->dtype, args->dqkv, group.at + i,
+                    rstd * (dy[i] * element_get(q->dtype, group.weights, i) -
+                            normal_at(q, group.at, rstd, i) * projection));
 }
 
 int reference_qk_norm_grad(const struct kernel_context *context, const struct qk_norm_grad_args *args,
@@ -112,15 +131,17 @@ int reference_qk_norm_grad(const struct kernel_context *context, const struct qk
     const struct qk_norm_heads *q = &args->heads;
     if (check("qk_norm_grad", q, err))
         return -1;
-    double *dy = host_alloc((size_t)(3 * q->D) * sizeof *dy), *q_sums = dy + q->D, *k_sums = q_sums + q->D;
-    for (int64_t i = 0; i < normed_heads(q); i++) {
-        struct head head = head_of(q, i);
-        head_backward(args, head, dy, i % (q->H + q->K) < q->H ? q_sums : k_sums);
+    const int64_t q_size = q->whole ? q->H * q->D : q->D, k_size = q->whole ? q->K * q->D : q->D;
+    double *dy = host_alloc((size_t)(2 * q_size + k_size) * sizeof *dy), *q_sums = dy + q_size,
+           *k_sums = q_sums + q_size;
+    for (int64_t i = 0; i < group_count(q); i++) {
+        struct group group = group_of(q, i);
+        group_backward(args, group, dy, group.keys ? k_sums : q_sums);
     }
-    for (int64_t i = 0; i < q->D; i++) {
+    for (int64_t i = 0; i < q_size; i++)
         element_put(element_wide(q->dtype), args->dq_norm, i, q_sums[i], args->add);
+    for (int64_t i = 0; i < k_size; i++)
         element_put(element_wide(q->dtype), args->dk_norm, i, k_sums[i], args->add);
-    }
     free(dy);
     return 0;
 }

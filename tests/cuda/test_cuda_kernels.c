@@ -181,10 +181,11 @@ static void check_norm(enum dtype dtype, const int64_t rc[2], bool rms, bool bia
     struct twin x = twin_make(dtype, R * C), w = twin_make(dtype, C), b = twin_make(dtype, C);
     struct twin y = twin_make(dtype, R * C), mean = twin_make(DTYPE_F32, R), rstd = twin_make(DTYPE_F32, R);
     struct twin dy = twin_make(dtype, R * C), d = twin_make(dtype, R * C);
-    struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C);
+    struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C), extra = twin_make(dtype, R * C);
     for (int run = 0; run < RUNS; run++) {
         struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
         args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
+        args.residual = add ? extra.copy[run] : NULL;
         args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
         MACHINE_RUN(table_of(run)->norm(context(), &args, &err));
     }
@@ -305,8 +306,10 @@ static void check_qk_norm(enum dtype dtype, struct qk_norm_heads heads, bool add
 {
     const int64_t count = heads.B * heads.T * (heads.H + 2 * heads.K) * heads.D;
     struct twin qkv = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
-    struct twin q_norm = twin_make(dtype, heads.D), k_norm = twin_make(dtype, heads.D);
-    struct twin dq = twin_make(DTYPE_F32, heads.D), dk = twin_make(DTYPE_F32, heads.D);
+    const int64_t queries = heads.whole ? heads.H * heads.D : heads.D,
+                  keys = heads.whole ? heads.K * heads.D : heads.D;
+    struct twin q_norm = twin_make(dtype, queries), k_norm = twin_make(dtype, keys);
+    struct twin dq = twin_make(DTYPE_F32, queries), dk = twin_make(DTYPE_F32, keys);
     heads.dtype = dtype, heads.eps = 1e-6, heads.theta = 10000;
     for (int run = 0; run < RUNS; run++) {
         heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
@@ -331,6 +334,21 @@ TEST_LOOP(cuda_kernels_qk_norm, "queries and keys normed and turned, forward and
     }
     shift = 1;
     check_qk_norm(dtype_of(_i), (struct qk_norm_heads){.B = 1, .T = 5, .H = 2, .K = 2, .D = 16}, false);
+}
+
+/* Rows that take a thread one turn and several, fewer keys than queries, and more shared memory than needs no asking. */
+TEST_LOOP(cuda_kernels_qk_norm_whole, "all queries normed together, and all keys", DTYPES)
+{
+    const enum dtype dtype = dtype_of(_i);
+    for (int add = 0; add < 2; add++) {
+        check_qk_norm(dtype, (struct qk_norm_heads){1, 1, 1, 1, 2, .whole = true}, add);
+        check_qk_norm(dtype, (struct qk_norm_heads){2, 33, 4, 2, 6, .whole = true}, add);
+        check_qk_norm(dtype, (struct qk_norm_heads){3, 7, 30, 10, 64, .whole = true}, add);
+        check_qk_norm(dtype, (struct qk_norm_heads){1, 2, 40, 40, 128, .whole = true}, add);
+        check_qk_norm(dtype, (struct qk_norm_heads){1, 2, 2, 2, 256, .whole = true}, add);
+    }
+    shift = 1;
+    check_qk_norm(dtype, (struct qk_norm_heads){1, 5, 4, 2, 16, .whole = true}, false);
 }
 
 TEST(cuda_kernels_qk_norm_nothing, "sums over no positions are zero, or what was there")
@@ -589,7 +607,8 @@ TEST_LOOP(cuda_kernels_random_shapes, "every kernel on ten random shapes, at ran
                    (struct rope_args){.B = B, .T = T, .H = any(1, 4), .K = any(1, 2), .D = 2 * any(1, 40)});
         check_qk_norm(
             dtype,
-            (struct qk_norm_heads){.B = B, .T = T, .H = any(1, 4), .K = any(1, 2), .D = 2 * any(1, 40)},
+            (struct qk_norm_heads){
+                .B = B, .T = T, .H = any(2, 4), .K = any(1, 2), .D = 2 * any(1, 40), .whole = other},
             either);
         check_gelu(dtype, any(1, 5000), 3);
         check_swiglu(dtype, R, C, 3);

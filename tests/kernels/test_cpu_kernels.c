@@ -251,10 +251,11 @@ static void check_norm(int setting, const int64_t rc[2], bool rms, bool bias, bo
     struct twin x = twin_make(dtype, R * C), w = twin_make(dtype, C), b = twin_make(dtype, C);
     struct twin y = twin_make(dtype, R * C), mean = twin_make(DTYPE_F32, R), rstd = twin_make(DTYPE_F32, R);
     struct twin dy = twin_make(dtype, R * C), d = twin_make(dtype, R * C);
-    struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C);
+    struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C), extra = twin_make(dtype, R * C);
     for (int run = 0; run < RUNS; run++) {
         struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
         args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
+        args.residual = add ? extra.copy[run] : NULL;
         args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
         ASSERT_OK(table_of(run)->norm(&context, &args, &err));
         struct norm_grad_args grad = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_d = add, .add_w = add};
@@ -335,17 +336,19 @@ TEST_LOOP(cpu_kernels_rope, "rotary embedding, forward and back", SETTINGS)
                 check_rope(_i, &shapes[i], unturned / 2 * 2, inverse);
 }
 
-static void check_qk_norm(int setting, const struct attention_shape *shape, bool add)
+static void check_qk_norm(int setting, const struct attention_shape *shape, bool whole, bool add)
 {
     struct kernel_context context = context_of(setting);
     enum dtype dtype = dtype_of(setting);
     const int64_t count = shape->B * shape->T * (shape->H + 2 * shape->K) * shape->D;
     struct twin qkv = twin_make(dtype, count), y = twin_make(dtype, count), d = twin_make(dtype, count);
-    struct twin q_norm = twin_make(dtype, shape->D), k_norm = twin_make(dtype, shape->D);
-    struct twin dq = twin_make(DTYPE_F32, shape->D), dk = twin_make(DTYPE_F32, shape->D);
+    const int64_t queries = whole ? shape->H * shape->D : shape->D,
+                  keys = whole ? shape->K * shape->D : shape->D;
+    struct twin q_norm = twin_make(dtype, queries), k_norm = twin_make(dtype, keys);
+    struct twin dq = twin_make(DTYPE_F32, queries), dk = twin_make(DTYPE_F32, keys);
     for (int run = 0; run < RUNS; run++) {
         struct qk_norm_heads heads = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K};
-        heads.D = shape->D, heads.dtype = dtype, heads.eps = 1e-6, heads.theta = 10000;
+        heads.D = shape->D, heads.dtype = dtype, heads.whole = whole, heads.eps = 1e-6, heads.theta = 10000;
         heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
         ASSERT_OK(table_of(run)->qk_norm(&context, &(struct qk_norm_args){heads, y.copy[run]}, &err));
         struct qk_norm_grad_args grad = {.heads = heads, .dqkv = d.copy[run], .add = add};
@@ -361,7 +364,8 @@ TEST_LOOP(cpu_kernels_qk_norm, "queries and keys normed and turned, forward and 
         {1, 1, 1, 1, 2}, {2, 33, 4, 2, 6}, {1, 130, 3, 1, 64}, {3, 5, 2, 2, 128}};
     for (int64_t i = 0; i < COUNT(shapes); i++)
         for (int add = 0; add < 2; add++)
-            check_qk_norm(_i, &shapes[i], add);
+            for (int whole = 0; whole < 2; whole++)
+                check_qk_norm(_i, &shapes[i], whole, add);
 }
 
 TEST(cpu_kernels_qk_norm_refusals, "F64 and a head of odd size are refused with a way out")

@@ -35,6 +35,15 @@ TEST(reference_layer_norm_by_hand, "LayerNorm of (1, 3) is (-1, 1) before scale 
     ASSERT_NEAR(rstd, 1, 1e-15);
 }
 
+TEST(reference_norm_residual, "a residual is added behind weights and shift")
+{
+    double x[] = {1, 3}, w[] = {2, 3}, b[] = {10, 20}, residual[] = {100, 200}, y[2], mean, rstd;
+    struct norm_args args = {.R = 1, .C = 2, .dtype = DTYPE_F64, .x = x, .w = w, .b = b, .y = y};
+    args.mean = &mean, args.rstd = &rstd, args.residual = residual;
+    ASSERT_OK(ops->norm(&one_thread, &args, &err));
+    assert_near(y, (double[]){108, 223}, 2);
+}
+
 TEST(reference_rms_norm_by_hand, "RMSNorm of (1, 7) divides by 5, and eps is inside the root")
 {
     /* mean square (1 + 49) / 2 = 25; with eps 11 the root is 6 */
@@ -325,6 +334,30 @@ TEST(reference_qk_norm_is_both,
     turn(expected, T, D, false);
     struct qk_norm_heads heads = {.B = 1, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64, .eps = 1e-2};
     heads.theta = 100, heads.qkv = qkv, heads.q_norm = weights[0], heads.k_norm = weights[1];
+    ASSERT_OK(ops->qk_norm(&one_thread, &(struct qk_norm_args){heads, y}, &err));
+    assert_near(y, expected, COUNT);
+}
+
+TEST(reference_qk_norm_whole, "or of RMSNorm on all queries, and on all keys of a position")
+{
+    enum { T = 3, H = 3, K = 2, D = 4, ROW = (H + 2 * K) * D, COUNT = T * ROW };
+    double qkv[COUNT], expected[COUNT], y[COUNT], rstd[1], weights[(H + K) * D];
+    fill(1, qkv, COUNT);
+    fill(2, weights, (H + K) * D);
+    memcpy(expected, qkv, sizeof qkv);
+    for (int part = 0; part < 2 * T; part++) {
+        int at = part / 2 * ROW + part % 2 * H * D;
+        struct norm_args norm = {.R = 1, .C = (part % 2 ? K : H) * D, .dtype = DTYPE_F64, .rms = true};
+        norm.eps = 1e-2, norm.rstd = rstd, norm.x = qkv + at, norm.y = expected + at;
+        norm.w = weights + part % 2 * H * D;
+        ASSERT_OK(ops->norm(&one_thread, &norm, &err));
+    }
+    struct rope_args rope = {.B = 1, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64, .theta = 100};
+    rope.qkv = expected;
+    ASSERT_OK(ops->rope(&one_thread, &rope, &err));
+    struct qk_norm_heads heads = {.B = 1, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64, .eps = 1e-2};
+    heads.whole = true, heads.theta = 100, heads.qkv = qkv;
+    heads.q_norm = weights, heads.k_norm = weights + H * D;
     ASSERT_OK(ops->qk_norm(&one_thread, &(struct qk_norm_args){heads, y}, &err));
     assert_near(y, expected, COUNT);
 }

@@ -231,25 +231,30 @@ static double qk_norm_loss(const void *context)
     return dot(probe->forward.y, probe->dy, ROPE_COUNT);
 }
 
-TEST(reference_gradient_qk_norm,
-     "normed and turned queries and keys: dqkv and both weights' gradients are the slopes")
+TEST_LOOP(
+    reference_gradient_qk_norm,
+    "normed and turned queries and keys, each or all together: dqkv and both weights' gradients are the "
+    "slopes",
+    2)
 {
+    enum { QUERIES = ROPE_H * ROPE_D, KEYS = ROPE_K * ROPE_D };
     double qkv[ROPE_COUNT], y[ROPE_COUNT], dy[ROPE_COUNT], d[ROPE_COUNT];
-    double q_norm[ROPE_D], k_norm[ROPE_D], dq[ROPE_D], dk[ROPE_D];
+    double q_norm[QUERIES], k_norm[KEYS], dq[QUERIES], dk[KEYS];
+    const int queries = _i ? QUERIES : ROPE_D, keys = _i ? KEYS : ROPE_D;
     fill(1, qkv, ROPE_COUNT);
     fill(2, dy, ROPE_COUNT);
-    fill(3, q_norm, ROPE_D);
-    fill(4, k_norm, ROPE_D);
+    fill(3, q_norm, QUERIES);
+    fill(4, k_norm, KEYS);
     struct qk_norm_heads heads = {.B = ROPE_B, .T = ROPE_T, .H = ROPE_H, .K = ROPE_K, .D = ROPE_D};
-    heads.dtype = DTYPE_F64, heads.eps = 1e-2, heads.theta = 100;
+    heads.dtype = DTYPE_F64, heads.whole = _i, heads.eps = 1e-2, heads.theta = 100;
     heads.qkv = qkv, heads.q_norm = q_norm, heads.k_norm = k_norm;
     memcpy(d, dy, sizeof d);
     struct qk_norm_grad_args backward = {.heads = heads, .dqkv = d, .dq_norm = dq, .dk_norm = dk};
     ASSERT_OK(ops->qk_norm_grad(&one_thread, &backward, &err));
     struct qk_norm_probe probe = {{heads, y}, dy};
     check_gradient("dqkv", qk_norm_loss, &probe, qkv, d, ROPE_COUNT);
-    check_gradient("dq_norm", qk_norm_loss, &probe, q_norm, dq, ROPE_D);
-    check_gradient("dk_norm", qk_norm_loss, &probe, k_norm, dk, ROPE_D);
+    check_gradient("dq_norm", qk_norm_loss, &probe, q_norm, dq, queries);
+    check_gradient("dk_norm", qk_norm_loss, &probe, k_norm, dk, keys);
 }
 
 struct gelu_probe {
