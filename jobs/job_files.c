@@ -313,6 +313,12 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
     struct arena *arena = job->facts.arena;
     const char *found = job_file_find(job, files, source);
     const struct model *preset = presets_find(source);
+    if (preset && preset->norms != NORMS_BEFORE)
+        return error_set(
+            err,
+            "%s %s: its norms stand behind attention and the feed-forward, which no rule of other "
+            "frameworks' memory is about; `memplan predict %s` judges it in memplan's own trainer",
+            option, preset->name, preset->name);
     if (preset) {
         from_preset(job, preset);
         job->model_known = true;

@@ -31,7 +31,7 @@ enum op_kind {
     OP_LOAD_TARGETS,   /*                                 targets */
     OP_EMBED,          /* tokens wte wpe?                 out */
     OP_EMBED_GRAD,     /* d tokens                        dwte dwpe? */
-    OP_NORM,           /* x w b?                          y mean? rstd */
+    OP_NORM,           /* x w b? residual?                y mean? rstd */
     OP_NORM_GRAD,      /* dy x w mean? rstd               d dw db? */
     OP_MATMUL,         /* x w bias? residual?             y */
     OP_MATMUL_DGRAD,   /* dy w                            dx */

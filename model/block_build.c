@@ -132,7 +132,7 @@ static void place_heads_backward(struct builder *b, const struct attention_tenso
         builder_op(b, OP_ROPE, OP_INVERSE, 1, IN(dqkv), 1, OUT(dqkv));
 }
 
-/* y = x + proj(attention(qkv(input))) */
+/* y = residual + proj(attention(qkv(input))) */
 static struct attention_tensors attention_forward(struct builder *b, int input, int residual, int y)
 {
     struct attention_tensors a = {.qkv_w = builder_weight(b, PARAM_QKV),
@@ -235,6 +235,40 @@ static void build_pre_norm(struct builder *b)
                       builder_gradient(b, PARAM_NORM1_BIAS));
 }
 
+/* The gradient of a norm that stands behind attention or the feed-forward, from d, which goes on past it. */
+static int norm_behind_backward(struct builder *b, int d, int x, enum parameter_id id, int rstd,
+                                const char *name)
+{
+    int dx = builder_narrow(b, name);
+    builder_norm_grad(b, OP_RMS, d, x, builder_weight(b, id), -1, rstd, dx, builder_gradient(b, id), -1);
+    return dx;
+}
+
+/* x -> x + norm(attention(x)) -> . + norm(mlp(.)): OLMo 2. */
+static void build_norms_behind(struct builder *b)
+{
+    int x = builder_input(b, ROLE_ACTIVATION), out = builder_output(b, ROLE_ACTIVATION);
+    int proj = builder_narrow(b, "proj"), rstd1 = builder_statistic(b, "post_rstd1");
+    int mid = builder_narrow(b, "mid");
+    struct attention_tensors a = attention_forward(b, x, -1, proj);
+    builder_norm_behind(b, proj, builder_weight(b, PARAM_POST_NORM1), x, mid, rstd1);
+    int down = builder_narrow(b, "down"), rstd2 = builder_statistic(b, "post_rstd2");
+    struct mlp_tensors m = mlp_forward(b, mid, -1, down);
+    builder_norm_behind(b, down, builder_weight(b, PARAM_POST_NORM2), mid, out, rstd2);
+    builder_end_forward(b);
+    builder_number_droppable(b);
+
+    int d = builder_stream(b, false);
+    int ddown = norm_behind_backward(b, d, down, PARAM_POST_NORM2, rstd2, "d_down");
+    int dup = mlp_backward(b, &m, ddown);
+    builder_wgrad(b, dup, m.whole, builder_gradient(b, PARAM_UP), -1);
+    builder_column_parallel_dgrad_to(b, dup, m.up_w, d, "d_mid");
+    int dproj = norm_behind_backward(b, d, proj, PARAM_POST_NORM1, rstd1, "d_proj");
+    int dqkv = attention_backward(b, &a, dproj);
+    builder_wgrad(b, dqkv, a.whole, builder_gradient(b, PARAM_QKV), builder_gradient(b, PARAM_QKV_BIAS));
+    builder_column_parallel_dgrad_to(b, dqkv, a.qkv_w, d, "d_x");
+}
+
 /* x -> norm(x + attention(x)) -> norm(. + mlp(.)): the encoder. */
 static void build_post_norm(struct builder *b, bool first)
 {
@@ -270,6 +304,8 @@ void block_build_layer(struct block *block, const struct model *model, struct bl
     struct builder b = builder_start(block, model, shape, PART_LAYER);
     if (model->family == MODEL_ENCODER)
         build_post_norm(&b, first);
+    else if (model->norms == NORMS_BEHIND)
+        build_norms_behind(&b);
     else
         build_pre_norm(&b);
     builder_end_block(&b);

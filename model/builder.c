@@ -199,6 +199,11 @@ void builder_norm(struct builder *b, unsigned rms, int x, int w, int bias, int y
     builder_op(b, OP_NORM, rms, 3, IN(x, w, bias), 3, OUT(y, mean, rstd));
 }
 
+void builder_norm_behind(struct builder *b, int x, int w, int residual, int y, int rstd)
+{
+    builder_op(b, OP_NORM, OP_RMS, 4, IN(x, w, -1, residual), 3, OUT(y, -1, rstd));
+}
+
 void builder_matmul(struct builder *b, int x, int w, int bias, int residual, int y)
 {
     builder_op(b, OP_MATMUL, 0, 4, IN(x, w, bias, residual), 1, OUT(y));
@@ -256,7 +261,8 @@ void builder_row_parallel(struct builder *b, int x, int w, int bias, int residua
     int partial = builder_partial_place(b, y, "partial");
     builder_matmul(b, x, w, -1, -1, partial);
     builder_leave(b, partial, y);
-    builder_op(b, OP_RESIDUAL, 0, 3, IN(y, residual, bias), 1, OUT(y));
+    if (residual >= 0)
+        builder_op(b, OP_RESIDUAL, 0, 3, IN(y, residual, bias), 1, OUT(y));
 }
 
 void builder_column_parallel_dgrad(struct builder *b, int dy, int w, int dx)

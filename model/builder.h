@@ -59,6 +59,8 @@ struct slots {
 void builder_op(struct builder *b, enum op_kind kind, unsigned flags, int in_count, struct slots in, int out_count,
                 struct slots out);
 void builder_norm(struct builder *b, unsigned rms, int x, int w, int bias, int y, int mean, int rstd);
+/* y = residual + RMSNorm of x */
+void builder_norm_behind(struct builder *b, int x, int w, int residual, int y, int rstd);
 void builder_norm_grad(struct builder *b, unsigned flags, int dy, int x, int w, int mean, int rstd, int d, int dw, int db);
 void builder_matmul(struct builder *b, int x, int w, int bias, int residual, int y);
 void builder_wgrad(struct builder *b, int dy, int x, int dw, int db);
@@ -75,7 +77,7 @@ int builder_enter(struct builder *b, int part, const char *name);
 int builder_partial_place(struct builder *b, int y, const char *name);
 void builder_leave(struct builder *b, int partial, int y);
 void builder_exchange(struct builder *b, enum op_kind kind, int from, int to);
-/* y = residual + bias + x w^T, where each rank has some of the columns of x and w. */
+/* y = residual + bias + x w^T, where each rank has some of the columns of x and w; without a residual there is no bias either. */
 void builder_row_parallel(struct builder *b, int x, int w, int bias, int residual, int y);
 /* dx = dy w, where each rank has some of the columns of dy and rows of w. */
 void builder_column_parallel_dgrad(struct builder *b, int dy, int w, int dx);

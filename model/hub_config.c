@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3 and phi3 are"
+#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3 and olmo2 are"
 
 static int read_gpt2(const json_t *config, const char *where, struct model *m, struct error *err)
 {
@@ -93,13 +93,15 @@ static int read_turned(const json_t *config, const char *where, struct model *m,
 static int read_llama(const json_t *config, const char *where, const char *type, struct model *m,
                       struct error *err)
 {
-    bool attention_bias = false, qwen3 = !strcmp(type, "qwen3");
+    bool attention_bias = false, qwen3 = !strcmp(type, "qwen3"), olmo2 = !strcmp(type, "olmo2");
     m->family = MODEL_LLAMA;
-    m->norm_eps = !strcmp(type, "phi3") ? 1e-5 : 1e-6;
+    m->norm_eps = olmo2 || !strcmp(type, "phi3") ? 1e-5 : 1e-6;
     m->rope_theta = 10000;
     m->max_seq_len = qwen3 ? 32768 : !strcmp(type, "phi3") ? 4096 : 2048;
     m->head_size = qwen3 ? 128 : 0;
-    m->qk_norm = qwen3;
+    m->qk_norm = qwen3 || olmo2;
+    m->qk_norm_whole = olmo2;
+    m->norms = olmo2 ? NORMS_BEHIND : NORMS_BEFORE;
     if (jsonfile_int(config, "num_hidden_layers", where, &m->layers, err) ||
         jsonfile_int(config, "hidden_size", where, &m->hidden, err) ||
         jsonfile_int(config, "num_attention_heads", where, &m->heads, err) ||
@@ -158,8 +160,7 @@ static const struct {
     {"gemma3_text", OUTER_NORMS ", and sliding windows in most layers", true},
     {"gemma3n", "per-layer embeddings, and images or sounds beside text", false},
     {"olmo", "LayerNorm without weights", false},
-    {"olmo2", OUTER_NORMS " in place of those before, and norms of whole queries and keys", false},
-    {"olmo3", OUTER_NORMS " in place of those before, and norms of whole queries and keys", false},
+    {"olmo3", "sliding windows in most layers", false},
     {"phi", PARALLEL ", and RoPE of a part of each head", true},
     {"gptj", PARALLEL ", and RoPE of a part of each head", true},
     {"gpt_neo", "sliding windows in every other layer", false},
@@ -251,7 +252,7 @@ static const struct {
     {"mosaicml/mpt-", "mpt"},
     {"bigcode/starcoder2-", "starcoder2"},
     {"bigcode/starcoder", "gpt_bigcode"},
-    {"allenai/OLMo-2-", "olmo2"},
+    {"allenai/OLMo-2-", NULL},
     {"allenai/Olmo-3-", "olmo3"},
     {"allenai/OLMoE-", "olmoe"},
     {"allenai/OLMo-", "olmo"},
@@ -317,7 +318,7 @@ const char *const *hub_config_checked_types(void)
 int hub_config_read(const json_t *config, const char *where, const char *type, struct model *out,
                     struct error *err)
 {
-    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3", "phi3"};
+    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2"};
     if (!strcmp(type, "gpt2"))
         return read_gpt2(config, where, out, err);
     for (size_t i = 0; i < sizeof llamas / sizeof llamas[0]; i++)

@@ -2,7 +2,7 @@
  * these files (the presets of mlc-llm, the configurations of litgpt 0.5.13 and of torchtune 0.6.1, the defaults and examples of
  * transformers 4.57.6), and each count of parameters that they lead to is the published one: tests/jobs/test_hub_models.c.
  * Epsilons of norms and longest texts, which decide no count, are in some rows from the models' pages alone. Models whose layers
- * no rule is about are left out. */
+ * neither the trainer nor a rule is about are left out. */
 #include "model/hub_models.h"
 
 #include "base/text.h"
@@ -65,6 +65,8 @@ enum { NAMES_OF_ONE = 8 };
                                 "\"moe_intermediate_size\":" #EACH)
 
 #define PHI3(L, C, H, K, F, V, T, THETA, MORE) DECODER("phi3", L, C, H, K, F, V, T, 1e-05, THETA, BF16 MORE)
+
+#define OLMO2(L, C, H, K, F) DECODER("olmo2", L, C, H, K, F, 100352, 4096, 1e-06, 500000, "")
 
 #define DEEPSEEK(TYPE, L, C, H, F, V, EXPERTS, ACTIVE, EACH, SHARED, DENSE, MORE)                            \
     DECODER(TYPE, L, C, H, H, F, V, 163840, 1e-06, 10000,                                                    \
@@ -217,6 +219,19 @@ static const struct {
     {{"microsoft/Phi-4-mini-instruct"},
      PHI3(32, 3072, 24, 8, 8192, 200064, 131072, 10000.0, TIED ",\"partial_rotary_factor\":0.75")},
     {{"microsoft/phi-4"}, PHI3(40, 5120, 40, 10, 17920, 100352, 16384, 250000, "")},
+
+    {{"allenai/OLMo-2-0425-1B", "allenai/OLMo-2-0425-1B-SFT", "allenai/OLMo-2-0425-1B-DPO",
+      "allenai/OLMo-2-0425-1B-Instruct"},
+     OLMO2(16, 2048, 16, 16, 8192)},
+    {{"allenai/OLMo-2-1124-7B", "allenai/OLMo-2-1124-7B-SFT", "allenai/OLMo-2-1124-7B-DPO",
+      "allenai/OLMo-2-1124-7B-Instruct"},
+     OLMO2(32, 4096, 32, 32, 11008)},
+    {{"allenai/OLMo-2-1124-13B", "allenai/OLMo-2-1124-13B-SFT", "allenai/OLMo-2-1124-13B-DPO",
+      "allenai/OLMo-2-1124-13B-Instruct"},
+     OLMO2(40, 5120, 40, 40, 13824)},
+    {{"allenai/OLMo-2-0325-32B", "allenai/OLMo-2-0325-32B-SFT", "allenai/OLMo-2-0325-32B-DPO",
+      "allenai/OLMo-2-0325-32B-Instruct"},
+     OLMO2(64, 5120, 40, 8, 27648)},
 
     {{"TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T"},
      LLAMA_SMALL(22, 2048, 32, 4, 5632, 32000, 2048, 10000.0, FP32)},

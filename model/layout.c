@@ -52,6 +52,12 @@ static int check_tensor_parallel(const struct layout *l, const struct model *mod
         check_divides(l, "key/value heads", model->kv_heads, err) ||
         check_divides(l, "the feed-forward size", model->ffn, err))
         return -1;
+    if (l->tp > 1 && model->qk_norm_whole)
+        return error_set(
+            err,
+            "--tp %lld shares heads among ranks, and %s norms all queries of a position together, "
+            "and all keys; use --tp 1",
+            (long long)l->tp, model->name);
     if (l->sequence_parallel && l->tp == 1)
         return error_set(err, "--sequence-parallel splits the work between tensor-parallel ranks; give --tp "
                               "2 or more, or leave it out");

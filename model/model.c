@@ -16,6 +16,9 @@
 #include <sys/stat.h>
 
 static const char *const family_names[] = {"gpt2", "llama", "encoder"};
+static const char *const norms_names[] = {[NORMS_BEFORE] = "before", [NORMS_BEHIND] = "behind"};
+
+enum { NORMS_COUNT = sizeof norms_names / sizeof norms_names[0] };
 
 const char *model_family_name(enum model_family family)
 {
@@ -94,6 +97,31 @@ static int check_unturned(const struct model *model, struct error *err)
     return 0;
 }
 
+static int check_norms(const struct model *model, struct error *err)
+{
+    if (model->family != MODEL_LLAMA && model->qk_norm)
+        return error_set(
+            err, "model %s: qk_norm is of llama models, and this one is of family %s; set it to false",
+            model->name, model_family_name(model->family));
+    if (model->qk_norm_whole && !model->qk_norm)
+        return error_set(
+            err,
+            "model %s: qk_norm_whole says how queries and keys are normed, and qk_norm is false; "
+            "set both or none",
+            model->name);
+    if (model->norms != NORMS_BEFORE && model->family != MODEL_LLAMA)
+        return error_set(
+            err, "model %s: norms \"%s\" are of llama models, and this one is of family %s; leave norms out",
+            model->name, norms_names[model->norms], model_family_name(model->family));
+    if (model->norms != NORMS_BEFORE && model->proj_bias)
+        return error_set(
+            err,
+            "model %s: proj_bias is of models whose norms stand before attention, and these stand "
+            "%s it; set it to false",
+            model->name, norms_names[model->norms]);
+    return 0;
+}
+
 int model_check(const struct model *model, struct error *err)
 {
     const char *name = model->name;
@@ -122,10 +150,8 @@ int model_check(const struct model *model, struct error *err)
             name, (long long)model->head_size);
     if (check_unturned(model, err))
         return -1;
-    if (model->family != MODEL_LLAMA && model->qk_norm)
-        return error_set(
-            err, "model %s: qk_norm is of llama models, and this one is of family %s; set it to false", name,
-            model_family_name(model->family));
+    if (check_norms(model, err))
+        return -1;
     if (model->family == MODEL_ENCODER && model->tied)
         return error_set(err, "model %s: an encoder has no embedding to tie its head to; set tied to false",
                          name);
@@ -327,6 +353,19 @@ static void name_from_path(struct model *model, const char *path)
     set_name(model, slash ? slash + 1 : copy);
 }
 
+static int read_norms(const json_t *object, const char *where, enum model_norms *out, struct error *err)
+{
+    const char *name = norms_names[NORMS_BEFORE];
+    if (jsonfile_text_optional(object, "norms", where, &name, err))
+        return -1;
+    for (int i = 0; i < NORMS_COUNT; i++)
+        if (!strcmp(name, norms_names[i])) {
+            *out = (enum model_norms)i;
+            return 0;
+        }
+    return error_set(err, "%s: norms \"%.60s\" is unknown; use before or behind", where, name);
+}
+
 static int read_own(const json_t *object, const char *where, struct model *m, struct error *err)
 {
     const char *family = NULL, *name = "";
@@ -372,7 +411,9 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_bool_optional(object, "tied", where, &m->tied, err) ||
         jsonfile_bool_optional(object, "qkv_bias", where, &m->qkv_bias, err) ||
         jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err) ||
-        jsonfile_bool_optional(object, "qk_norm", where, &m->qk_norm, err))
+        jsonfile_bool_optional(object, "qk_norm", where, &m->qk_norm, err) ||
+        jsonfile_bool_optional(object, "qk_norm_whole", where, &m->qk_norm_whole, err) ||
+        read_norms(object, where, &m->norms, err))
         return -1;
     if (name[0])
         set_name(m, name);
@@ -402,12 +443,14 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
 
 json_t *model_to_json(const struct model *m)
 {
-    return json_pack(
-        "{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:b, s:b, s:b, s:b, s:I}", "name",
-        jsonfile_string(m->name), "family", model_family_name(m->family), "layers", (json_int_t)m->layers,
-        "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads,
-        "head_size", (json_int_t)m->head_size, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab,
-        "max_seq_len", (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
-        "unturned", (json_int_t)m->unturned, "tied", m->tied, "qkv_bias", m->qkv_bias, "proj_bias",
-        m->proj_bias, "qk_norm", m->qk_norm, "usual_batch", (json_int_t)m->usual_batch);
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:b, s:b, s:b, s:b, "
+                     "s:b, s:s, s:I}",
+                     "name", jsonfile_string(m->name), "family", model_family_name(m->family), "layers",
+                     (json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads,
+                     "kv_heads", (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
+                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
+                     (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
+                     "unturned", (json_int_t)m->unturned, "tied", m->tied, "qkv_bias", m->qkv_bias,
+                     "proj_bias", m->proj_bias, "qk_norm", m->qk_norm, "qk_norm_whole", m->qk_norm_whole,
+                     "norms", norms_names[m->norms], "usual_batch", (json_int_t)m->usual_batch);
 }

@@ -14,6 +14,12 @@ enum model_family {
     MODEL_ENCODER, /* post-norm LayerNorm, biases, GELU, no mask; reads feature vectors, classifies each position */
 };
 
+/* Where the norms of a llama's layer stand. */
+enum model_norms {
+    NORMS_BEFORE, /* what attention and feed-forward read is normed */
+    NORMS_BEHIND, /* what they give is, before it is added to the residual stream (OLMo 2) */
+};
+
 enum { MODEL_NAME = 64 };
 
 struct model {
@@ -33,6 +39,8 @@ struct model {
     bool qkv_bias;  /* always true for gpt2 and encoder */
     bool proj_bias; /* of attention's output; likewise */
     bool qk_norm;   /* llama: RMSNorm of each head's query and of its key before RoPE, with weights of D (Qwen3) */
+    bool qk_norm_whole;      /* with qk_norm: of all queries of a position together, and of all its keys (OLMo 2) */
+    enum model_norms norms;  /* llama */
     int64_t usual_batch; /* micro-batch when none is asked for */
     char note[200]; /* what the source says and we do not model; empty when nothing */
 };

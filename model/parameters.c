@@ -64,8 +64,9 @@ static void attention_parameters(const struct model *m, struct list *list, doubl
     if (m->qkv_bias)
         add(list, PARAM_QKV_BIAS, "qkv_bias", qkv, 0, SHARED_ROWS, 0, 0);
     if (m->qk_norm) {
-        add_vector(list, PARAM_Q_NORM, "q_norm", m->head_size, SHARED_NOT, 1);
-        add_vector(list, PARAM_K_NORM, "k_norm", m->head_size, SHARED_NOT, 1);
+        enum sharing sharing = m->qk_norm_whole ? SHARED_ROWS : SHARED_NOT;
+        add_vector(list, PARAM_Q_NORM, "q_norm", m->qk_norm_whole ? queries : m->head_size, sharing, 1);
+        add_vector(list, PARAM_K_NORM, "k_norm", m->qk_norm_whole ? keys : m->head_size, sharing, 1);
     }
     add_matrix(list, PARAM_PROJ, "proj", m->hidden, queries, SHARED_COLUMNS, residual_std);
     if (m->proj_bias)
@@ -87,15 +88,22 @@ static void mlp_parameters(const struct model *m, struct list *list, double resi
 static void layer_parameters(const struct model *m, struct list *list)
 {
     bool layer_norm = m->family != MODEL_LLAMA;
-    double residual_std = init_std / sqrt(2.0 * (double)m->layers);
-    add_vector(list, PARAM_NORM1, "norm1", m->hidden, SHARED_NOT, 1);
+    bool before = m->norms != NORMS_BEHIND, behind = m->norms != NORMS_BEFORE;
+    double residual_std = behind ? init_std : init_std / sqrt(2.0 * (double)m->layers);
+    if (before)
+        add_vector(list, PARAM_NORM1, "norm1", m->hidden, SHARED_NOT, 1);
     if (layer_norm)
         add_vector(list, PARAM_NORM1_BIAS, "norm1_bias", m->hidden, SHARED_NOT, 0);
     attention_parameters(m, list, residual_std);
-    add_vector(list, PARAM_NORM2, "norm2", m->hidden, SHARED_NOT, 1);
+    if (behind)
+        add_vector(list, PARAM_POST_NORM1, "post_norm1", m->hidden, SHARED_NOT, 1);
+    if (before)
+        add_vector(list, PARAM_NORM2, "norm2", m->hidden, SHARED_NOT, 1);
     if (layer_norm)
         add_vector(list, PARAM_NORM2_BIAS, "norm2_bias", m->hidden, SHARED_NOT, 0);
     mlp_parameters(m, list, residual_std);
+    if (behind)
+        add_vector(list, PARAM_POST_NORM2, "post_norm2", m->hidden, SHARED_NOT, 1);
 }
 
 static void head_parameters(const struct model *m, struct list *list)

@@ -36,6 +36,8 @@ enum parameter_id {
     /* PART_LAYER again: behind the others, whose numbers stay (trainer/weights.c) */
     PARAM_Q_NORM,
     PARAM_K_NORM,
+    PARAM_POST_NORM1, /* behind attention, inside the residual */
+    PARAM_POST_NORM2, /* behind the feed-forward */
     PARAM_IDS,
 };
 
@@ -65,7 +67,8 @@ struct parameter {
 enum { PART_PARAMETERS_MAX = 12 };
 
 /* Fills out[0..n) in storage order and returns n. A tied head has no PARAM_HEAD: it uses the embedding's PARAM_WTE.
- * Initial values follow GPT-2: std 0.02, and 0.02 / sqrt(2 L) for the two matrices that write into the residual stream.
+ * Initial values follow GPT-2: std 0.02, and 0.02 / sqrt(2 L) for the two matrices that write into the residual stream, unless a
+ * norm stands between, which would undo that.
  * `tp`: over how many ranks heads, feed-forward and vocabulary are shared; the vocabulary is padded to a multiple. */
 int parameters_of(const struct model *model, enum part part, int64_t tp,
                   struct parameter out[PART_PARAMETERS_MAX]);

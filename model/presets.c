@@ -1,6 +1,6 @@
 /* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
- * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) and Qwen3 (Yang et al. 2025, table 1) with the config.json of
- * each. The tiny ones are for tests and demonstrations. */
+ * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) Qwen3 (Yang et al. 2025, table 1) and OLMo 2 (Walsh et al.
+ * 2025, table 2) with the config.json of each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
 #include <stdbool.h>
@@ -30,6 +30,14 @@
         .rope_theta = 1000000, .tied = TIED, .qk_norm = true, .usual_batch = 1                               \
     }
 
+/* Norms behind attention and the feed-forward, and of whole queries and keys. */
+#define OLMO2(NAME, L, C, H, K, F, V, T, THETA, EPS)                                                         \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = H, .kv_heads = K,            \
+        .head_size = (C) / (H), .ffn = F, .vocab = V, .max_seq_len = T, .norm_eps = EPS,                     \
+        .rope_theta = THETA, .qk_norm = true, .qk_norm_whole = true, .norms = NORMS_BEHIND, .usual_batch = 1 \
+    }
+
 #define ENCODER(NAME, L, C, H, CLASSES, T, BATCH)                                                            \
     {                                                                                                        \
         .name = NAME, .family = MODEL_ENCODER, .layers = L, .hidden = C, .heads = H, .kv_heads = H,          \
@@ -53,6 +61,9 @@ static const struct model presets[] = {
     QWEN3("qwen3-0.6b", 28, 1024, 16, 3072, true),
     QWEN3("qwen3-8b", 36, 4096, 32, 12288, false),
     QWEN3("qwen3-32b", 64, 5120, 64, 25600, false),
+    OLMO2("olmo2-1b", 16, 2048, 16, 16, 8192, 100352, 4096, 500000, 1e-6),
+    OLMO2("olmo2-7b", 32, 4096, 32, 32, 11008, 100352, 4096, 500000, 1e-6),
+    OLMO2("olmo2-13b", 40, 5120, 40, 40, 13824, 100352, 4096, 500000, 1e-6),
     GPT2("gpt2-tiny", 2, 32, 4, 256, 64),
     GPT2("gpt2-small-bytes", 6, 256, 8, 256, 256),
     LLAMA("llama-tiny", 2, 32, 4, 2, 88, 256, 64, 10000),
@@ -71,6 +82,7 @@ static const struct model presets[] = {
      .tied = true,
      .qk_norm = true,
      .usual_batch = 1},
+    OLMO2("olmo2-tiny", 2, 32, 4, 2, 88, 256, 64, 10000, 1e-3),
     ENCODER("block-tiny", 2, 32, 4, 10, 64, 2),
 };
 
@@ -110,6 +122,9 @@ static const struct {
     {"qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen-3-0.6b"},
     {"qwen3-8b", "Qwen/Qwen3-8B", "qwen-3-8b qwen3"},
     {"qwen3-32b", "Qwen/Qwen3-32B", "qwen-3-32b"},
+    {"olmo2-1b", "allenai/OLMo-2-0425-1B", "olmo-2-1b"},
+    {"olmo2-7b", "allenai/OLMo-2-1124-7B", "olmo-2-7b olmo2 olmo-2"},
+    {"olmo2-13b", "allenai/OLMo-2-1124-13B", "olmo-2-13b"},
 };
 
 enum { NAMES = sizeof names / sizeof names[0] };

@@ -206,7 +206,8 @@ static bool is_norm_in_parts(const struct layout *l, enum parameter_id id)
     if (!l->sequence_parallel)
         return false;
     return id == PARAM_NORM1 || id == PARAM_NORM1_BIAS || id == PARAM_NORM2 || id == PARAM_NORM2_BIAS ||
-           id == PARAM_FINAL_NORM || id == PARAM_FINAL_NORM_BIAS;
+           id == PARAM_POST_NORM1 || id == PARAM_POST_NORM2 || id == PARAM_FINAL_NORM ||
+           id == PARAM_FINAL_NORM_BIAS;
 }
 
 /* Gradients, or with ZeRO a rank's shards of them: of the norms, or of the tied embedding. */

@@ -33,6 +33,12 @@ const char *export_target_name(enum export_target target)
 int export_check(enum export_target target, const struct model *model, enum precision precision,
                  struct error *err)
 {
+    if (export_restricts(target) && (model->norms != NORMS_BEFORE || model->qk_norm_whole))
+        return error_set(err,
+                         "%s has no norms behind attention and the feed-forward or of all queries together, "
+                         "and %s has; --to "
+                         "slurm and --to mpirun run it with memplan train",
+                         export_target_name(target), model->name);
     if (target == EXPORT_MEGATRON && model->family == MODEL_ENCODER)
         return error_set(err,
                          "%s reads feature vectors and classifies each position, which Megatron-LM has no "

@@ -90,7 +90,8 @@ static void visit_stages(struct walk *w, int64_t ranks)
 
 static bool divides(const struct model *model, int64_t tp)
 {
-    return model->heads % tp == 0 && model->kv_heads % tp == 0 && model->ffn % tp == 0 && tp <= model->vocab;
+    return model->heads % tp == 0 && model->kv_heads % tp == 0 && model->ffn % tp == 0 &&
+           tp <= model->vocab && (tp == 1 || !model->qk_norm_whole);
 }
 
 void space_shapes(const struct search_request *request, int64_t most_tp,

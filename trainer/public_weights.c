@@ -34,7 +34,7 @@ struct origin {
 /* Where a name begins with `prefix` it may also do without: models are published with their head or bare. */
 struct naming {
     const char *prefix;
-    struct origin origins[20]; /* ended by one without a name */
+    struct origin origins[24]; /* ended by one without a name */
 };
 
 static const struct naming gpt2_naming = {
@@ -58,6 +58,7 @@ static const struct naming gpt2_naming = {
                 {PARAM_HEAD, "lm_head.weight", WHOLE}},
 };
 
+/* A model whose norms stand behind attention has their names for them. */
 static const struct naming llama_naming = {
     .prefix = "model.",
     .origins = {{PARAM_WTE, "embed_tokens.weight", WHOLE},
@@ -72,6 +73,8 @@ static const struct naming llama_naming = {
                 {PARAM_K_NORM, "layers.#.self_attn.k_norm.weight", WHOLE},
                 {PARAM_PROJ, "layers.#.self_attn.o_proj.weight", WHOLE},
                 {PARAM_PROJ_BIAS, "layers.#.self_attn.o_proj.bias", WHOLE},
+                {PARAM_POST_NORM1, "layers.#.post_attention_layernorm.weight", WHOLE},
+                {PARAM_POST_NORM2, "layers.#.post_feedforward_layernorm.weight", WHOLE},
                 {PARAM_NORM2, "layers.#.post_attention_layernorm.weight", WHOLE},
                 {PARAM_UP, "layers.#.mlp.gate_proj.weight", HALF},
                 {PARAM_UP, "layers.#.mlp.up_proj.weight", HALF},

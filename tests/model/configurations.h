@@ -56,6 +56,8 @@ static inline void configuration_shape(uint64_t *state, bool large, struct confi
     m->qkv_bias = !llama || configuration_pick(state, 0, 1);
     m->proj_bias = !llama || configuration_pick(state, 0, 1);
     m->qk_norm = llama && (*state >> 40 & 1);
+    m->qk_norm_whole = m->qk_norm && (*state >> 41 & 1);
+    m->norms = llama && !m->proj_bias && (*state >> 42 & 1) ? NORMS_BEHIND : NORMS_BEFORE;
     m->usual_batch = 1;
 }
 
@@ -65,7 +67,7 @@ static inline void configuration_share(uint64_t *state, struct configuration *c)
     const struct model *m = &c->model;
     struct layout *l = &c->layout;
     int64_t tp = configuration_pick(state, 0, 1) ? 1 : configuration_pick(state, 2, 4);
-    bool shares = m->heads % tp == 0 && m->kv_heads % tp == 0 && m->ffn % tp == 0 && m->vocab >= tp;
+    bool shares = m->heads % tp == 0 && m->kv_heads % tp == 0 && m->ffn % tp == 0 && m->vocab >= tp && !m->qk_norm_whole;
     l->tp = shares ? tp : 1;
     l->sequence_parallel = l->tp > 1 && l->seq_len % l->tp == 0 && configuration_pick(state, 0, 1);
 }

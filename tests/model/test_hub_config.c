@@ -1,6 +1,7 @@
 /* What of the Hugging Face hub is read as a model of ours, and in which words the rest is refused. */
 #include "jobs/job_model.h"
 #include "model/hub_config.h"
+#include "model/layout.h"
 #include "model/model.h"
 #include "tests/test.h"
 
@@ -54,6 +55,23 @@ TEST(hub_config_qwen3,
     m = read_config(CONFIG("qwen3", ", \"head_dim\": 32, \"attention_bias\": true"));
     ASSERT(m.qk_norm && m.qkv_bias && m.proj_bias);
     ASSERT_INT(m.head_size, 32);
+}
+
+/* 2 x (64 x 128 + 64 x 64 + 3 x 96 x 64 + 64 + 32 + 2 x 64) + 2 x 300 x 64 + 64 */
+TEST(hub_config_olmo2,
+     "OLMo 2 norms behind attention and feed-forward, and all queries together; its heads stay whole")
+{
+    struct model m = read_config(CONFIG("olmo2", ""));
+    ASSERT(m.qk_norm && m.qk_norm_whole && m.norms == NORMS_BEHIND && !m.tied);
+    ASSERT(m.norm_eps == 1e-5 && m.rope_theta == 10000);
+    ASSERT_INT(model_parameters(&m),
+               2 * (64 * 128 + 64 * 64 + 3 * 96 * 64 + 64 + 32 + 2 * 64) + 2 * 300 * 64 + 64);
+    ASSERT_OK(model_read("allenai/OLMo-2-0325-32B", NULL, &m, &err));
+    ASSERT_INT(model_parameters(&m), 32234279936);
+    ASSERT_INT(layout_complete(&(struct layout){.tp = 2}, &m, &err), -1);
+    ASSERT_HAS(err.text, "--tp 2 shares heads among ranks, and OLMo-2-0325-32B norms all queries");
+    ASSERT_INT(read_text(CONFIG("olmo2", ", \"attention_bias\": true"), &m), -1);
+    ASSERT_HAS(err.text, "proj_bias is of models whose norms stand before");
 }
 
 TEST(hub_config_windows, "a sliding window counts where it is in use: by type, or by what the file says")
@@ -111,13 +129,13 @@ TEST(hub_config_unknown, "a type that nobody knows is refused with those that ar
     ASSERT_INT(read_text("{\"model_type\": \"novel\"}", &m), -1);
     ASSERT_STR(err.text,
                "some/config.json: model_type \"novel\" is not supported; gpt2, llama, mistral, qwen2, "
-               "qwen3 and phi3 are");
+               "qwen3, phi3 and olmo2 are");
 }
 
 TEST(hub_config_reasons, "a known type is refused with what it has, and with the command that does judge it")
 {
     struct model m;
-    ASSERT_INT(read_text("{\"model_type\": \"olmo2\"}", &m), -1);
+    ASSERT_INT(read_text("{\"model_type\": \"exaone4\"}", &m), -1);
     ASSERT_HAS(err.text, "norms behind attention and feed-forward in place of those before");
     ASSERT(!strstr(err.text, "memplan check"));
     ASSERT_INT(read_text("{\"model_type\": \"mixtral\"}", &m), -1);

@@ -36,10 +36,14 @@ static const struct {
     {"qwen3-0.6b", 596049920},     /* 28 x 15,730,944 + 155,582,464 + 1,024 */
     {"qwen3-8b", 8190735360},      /* 36 x 192,946,432 + 1,244,659,712 + 4,096 */
     {"qwen3-32b", 32762123264},    /* 64 x 487,598,336 + 1,555,824,640 + 5,120 */
+    {"olmo2-1b", 1484916736},      /* 16 x 67,117,056 + 411,041,792 + 2,048 */
+    {"olmo2-7b", 7298617344},      /* 32 x 202,391,552 + 822,083,584 + 4,096 */
+    {"olmo2-13b", 13716198400},    /* 40 x 317,214,720 + 1,027,604,480 + 5,120 */
     {"gpt2-tiny", 35712},          /* 2 x 12,704 + 8,192 + 2,048 + 64 */
     {"gpt2-small-bytes", 4870144}, /* 6 x 789,760 + 65,536 + 65,536 + 512 */
     {"llama-tiny", 39584},         /* 2 x 11,584 + 16,384 + 32 */
     {"qwen3-tiny", 37600},         /* 2 x 14,688 + 8,192 + 32 */
+    {"olmo2-tiny", 39680},         /* 2 x 11,632 + 16,384 + 32 */
     {"block-tiny", 25738},         /* 2 x 12,704 + 320 + 10 */
 };
 
@@ -202,7 +206,7 @@ static void refuse(const char *text, const char *piece)
 
 TEST(model_refusals, "each thing a description can have wrong is named, with what would be right")
 {
-    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3 and phi3");
+    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3, phi3 and olmo2");
     refuse("{\"model_type\": 3}", "model_type");
     refuse("{\"model_type\": \"gpt2\"}", "n_layer");
     refuse("{}", "family");
@@ -222,6 +226,10 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("encoder", ", \"qkv_bias\": false"), "family llama");
     refuse(OWN("encoder", ", \"tied\": true"), "no embedding");
     refuse(OWN("gpt2", ", \"qk_norm\": true"), "qk_norm is of llama models");
+    refuse(OWN("llama", ", \"qk_norm_whole\": true"), "qk_norm is false; set both or none");
+    refuse(OWN("llama", ", \"norms\": \"inside\""), "norms \"inside\" is unknown; use before or behind");
+    refuse(OWN("encoder", ", \"norms\": \"behind\""), "norms \"behind\" are of llama models");
+    refuse(OWN("llama", ", \"norms\": \"behind\", \"proj_bias\": true"), "and these stand behind it");
     refuse(OWN("gpt2", ", \"unturned\": 4"), "unturned is of llama models");
     refuse(OWN("llama", ", \"unturned\": 3"), "must be even, and leave a pair to turn");
     refuse(OWN("llama", ", \"unturned\": -2"), "must be even");
@@ -247,6 +255,7 @@ TEST(model_hostile, "no value of any field crashes, hangs or passes unchecked")
         "norm_eps",
         "rope_theta",
         "unturned",
+        "norms",
         "partial_rotary_factor",
         "tied",
         "n_layer",
@@ -403,11 +412,11 @@ static void check_stretches(const struct parameter *p, int64_t tp)
 TEST(parameters_shared,
      "tensor-parallel ranks hold every element of a shared parameter once, and pad the vocabulary")
 {
-    const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "block-tiny"};
+    const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "olmo2-tiny", "block-tiny"};
     struct parameter list[PART_PARAMETERS_MAX];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct model m;
-        bool grouped = i == 1 || i == 2;
+        bool grouped = i >= 1 && i <= 3;
         ASSERT_OK(model_read(names[i],
                              &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = grouped ? 4 : 0},
                              &m, &err));
@@ -450,7 +459,7 @@ TEST(presets_hub_names, "a preset has the shapes that the hub has under the name
         ASSERT_INT(model.ffn, own.ffn);
         listed++;
     }
-    ASSERT_INT(listed, 12);
+    ASSERT_INT(listed, 15);
 }
 
 TEST(presets_other_names, "what people also call a preset or a model of the hub leads to it")

@@ -235,6 +235,7 @@ TEST(program_states_bf16, "bf16 keeps 18 bytes a parameter")
  * gpt2: x, norm1, mid, norm2, attention 5 C, qkv 3 C, up and gelu 8 C, 4 statistics, H of lse: 16 C + 4 + H.
  * llama: 5 C, (H + 2K) D of qkv, 3 F, 2 statistics, H. Normed queries and keys have (H + 2K) D more; and of qwen3-tiny H D is
  * not C, so that x, norm1, mid and norm2 are 4 C and attention is H D.
+ * olmo2: x, attention, proj, mid, down 5 C, (H + 2K) D twice, 3 F, 2 statistics, H.
  * encoder: x, attention, sum1, norm1, sum2 5 C, qkv 3 C, 8 C, 4 statistics, H. */
 TEST(program_saved_bytes, "a layer keeps exactly the bytes of the formula, in each family")
 {
@@ -246,9 +247,10 @@ TEST(program_saved_bytes, "a layer keeps exactly the bytes of the formula, in ea
         {"gpt2-tiny", 16 * 32 + 4 + 4},
         {"llama-tiny", 5 * 32 + 64 + 3 * 88 + 2 + 4},
         {"qwen3-tiny", 4 * 32 + 64 + 2 * 128 + 3 * 88 + 2 + 4},
+        {"olmo2-tiny", 5 * 32 + 2 * 64 + 3 * 88 + 2 + 4},
         {"block-tiny", 16 * 32 + 4 + 4},
     };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct program *p = create(cases[i].name, (struct model_overrides){0}, layout, "none");
         ASSERT_INT(program_block(p, 1)->saved_bytes, 2 * 64 * 4 * cases[i].row);
         program_free(p);

@@ -39,14 +39,16 @@ TEST(recompute_names, "none, selective and full have their names, and other sets
     struct model llama = read_model("llama3-8b"), encoder = read_model("block-768");
     ASSERT_INT(recompute_full(&llama), 0x7f);
     struct model qwen3 = read_model("qwen3-tiny");
-    ASSERT_INT(recompute_full(&qwen3), 0xff);   /* qk_norm too */
+    ASSERT_INT(recompute_full(&qwen3), 0xff); /* qk_norm too */
+    struct model olmo2 = read_model("olmo2-tiny");
+    ASSERT_INT(recompute_full(&olmo2), 0xff); /* qkv, qk_norm, attention, proj, mid, gate_up, swiglu, down */
     ASSERT_INT(recompute_full(&encoder), 0x7f); /* sum1 and sum2 in place of mid and norm2 */
 }
 
 TEST(recompute_set_round_trip, "every set prints as text that reads as the same set, in every family")
 {
-    const char *const names[] = {"gpt2-124m", "llama3-8b", "qwen3-8b", "block-768"};
-    for (int i = 0; i < 4; i++) {
+    const char *const names[] = {"gpt2-124m", "llama3-8b", "qwen3-8b", "olmo2-7b", "block-768"};
+    for (int i = 0; i < 5; i++) {
         struct model m = read_model(names[i]);
         for (uint32_t mask = 0; mask <= recompute_full(&m); mask++) {
             struct text text = {0};
@@ -287,6 +289,11 @@ TEST(recompute_every_set_llama, "with any set dropped, backward sees the same va
 TEST(recompute_every_set_qwen3, "with any set dropped, backward sees the same values: qwen3")
 {
     check_every_set("qwen3-tiny", false);
+}
+
+TEST(recompute_every_set_olmo2, "with any set dropped, backward sees the same values: olmo2")
+{
+    check_every_set("olmo2-tiny", false);
 }
 
 /* What the product made is there, so that one pass over it is all that has to be done again. */

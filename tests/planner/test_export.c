@@ -471,4 +471,6 @@ TEST(export_refused, "a model that a system does not know is refused by name")
     check_refused("block-768", EXPORT_MEGATRON, "block-768");
     check_refused("gpt2-124m", EXPORT_TORCHTITAN, "gpt2-124m");
     check_refused("qwen3-8b", EXPORT_TORCHTITAN, "qwen3-8b");
+    check_refused("olmo2-7b", EXPORT_TORCHTITAN, "olmo2-7b");
+    check_refused("olmo2-7b", EXPORT_MEGATRON, "olmo2-7b");
 }

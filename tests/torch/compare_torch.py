@@ -109,12 +109,21 @@ def rope(model, x):
     return torch.cat([x * angle.cos().to(x) + turned * angle.sin().to(x), rest], dim=-1)
 
 
+def joined_norm(model, heads, weight):
+    """heads: (B, heads, T, D), normed over all of a position."""
+    B, H, T, D = heads.shape
+    joined = rms_norm(model, heads.transpose(1, 2).reshape(B, T, H * D), weight)
+    return joined.view(B, T, H, D).transpose(1, 2)
+
+
 def attention(model, x, w):
     B, T, _ = x.shape
     H, K, D = model["heads"], model["kv_heads"], model["head_size"]
     parts = linear(x, w, "qkv").split([H * D, K * D, K * D], dim=-1)
     q, k, v = (part.view(B, T, -1, D).transpose(1, 2) for part in parts)
-    if model["qk_norm"]:
+    if model["qk_norm_whole"]:
+        q, k = (joined_norm(model, part, w[name]) for part, name in ((q, "q_norm"), (k, "k_norm")))
+    elif model["qk_norm"]:
         q, k = rms_norm(model, q, w["q_norm"]), rms_norm(model, k, w["k_norm"])
     if model["family"] == "llama":
         q, k = rope(model, q), rope(model, k)
@@ -137,6 +146,9 @@ def layer(model, x, w):
     if model["family"] == "encoder":
         x = norm(model, x + attention(model, x, w), w, "norm1")
         return norm(model, x + mlp(model, x, w), w, "norm2")
+    if model["norms"] == "behind":
+        x = x + norm(model, attention(model, x, w), w, "post_norm1")
+        return x + norm(model, mlp(model, x, w), w, "post_norm2")
     x = x + attention(model, norm(model, x, w, "norm1"), w)
     return x + mlp(model, norm(model, x, w, "norm2"), w)
 

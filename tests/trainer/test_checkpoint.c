@@ -75,6 +75,7 @@ TEST(checkpoint_resume, "5 steps, a checkpoint and 5 more are 10 steps, bit for 
     assert_resumes_same("gpt2-tiny", "micro=2 batch=4 seq=17 bf16");
     assert_resumes_same("llama-tiny", "dp=2 micro=1 batch=4 seq=17");
     assert_resumes_same("qwen3-tiny", "dp=2 tp=2 zero=1 micro=1 batch=4 seq=17");
+    assert_resumes_same("olmo2-tiny", "dp=2 pp=2 zero=1 micro=1 batch=4 seq=17");
     assert_resumes_same("llama-tiny", "dp=2 micro=1 batch=4 seq=17 bf16");
     assert_resumes_same("block-tiny", "micro=2 batch=4 seq=17");
 }

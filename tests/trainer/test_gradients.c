@@ -15,8 +15,9 @@ static const char *const models[] = {
     "llama-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
     "block-tiny layers=2 hidden=16 heads=4 vocab=19",
     "qwen3-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
+    "olmo2-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
 };
-enum { MODELS = 4 };
+enum { MODELS = sizeof models / sizeof models[0] };
 
 /* Two micro-batches, so that gradients also accumulate. */
 static struct solo open_solo(const char *model, const char *precision, const char *recompute,
@@ -145,6 +146,12 @@ TEST(gradients_qwen3,
      "so is every gradient of a Qwen3, whose queries and keys are normed, in heads wider than the model")
 {
     check_model(models[3]);
+}
+
+TEST(gradients_olmo2, "so is every gradient of an OLMo 2, whose norms stand behind, and norm all queries of "
+                      "a position together")
+{
+    check_model(models[4]);
 }
 
 TEST(gradients_encoder, "so is every gradient of an encoder")

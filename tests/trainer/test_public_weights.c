@@ -89,6 +89,25 @@ static const struct published qwen3_tensors[] = {
     {0},
 };
 
+/* olmo2-tiny has 4 heads of 8 and 2 of keys and values. */
+static const struct published olmo2_tensors[] = {
+    {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
+    {PARAM_QKV, "model.layers.%d.self_attn.q_proj.weight", .first = 0, .rows = 32},
+    {PARAM_QKV, "model.layers.%d.self_attn.k_proj.weight", .first = 32, .rows = 16},
+    {PARAM_QKV, "model.layers.%d.self_attn.v_proj.weight", .first = 48, .rows = 16},
+    {PARAM_Q_NORM, "model.layers.%d.self_attn.q_norm.weight", .rows = ALL},
+    {PARAM_K_NORM, "model.layers.%d.self_attn.k_norm.weight", .rows = ALL},
+    {PARAM_PROJ, "model.layers.%d.self_attn.o_proj.weight", .rows = ALL},
+    {PARAM_POST_NORM1, "model.layers.%d.post_attention_layernorm.weight", .rows = ALL},
+    {PARAM_UP, "model.layers.%d.mlp.gate_proj.weight", .first = 0, .rows = 88},
+    {PARAM_UP, "model.layers.%d.mlp.up_proj.weight", .first = 88, .rows = 88},
+    {PARAM_DOWN, "model.layers.%d.mlp.down_proj.weight", .rows = ALL},
+    {PARAM_POST_NORM2, "model.layers.%d.post_feedforward_layernorm.weight", .rows = ALL},
+    {PARAM_FINAL_NORM, "model.norm.weight", .rows = ALL},
+    {PARAM_HEAD, "lm_head.weight", .rows = ALL},
+    {0},
+};
+
 /* Phi-3 has stacked what ours are, in the same order. */
 static const struct published phi3_tensors[] = {
     {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
@@ -364,6 +383,16 @@ TEST(public_qwen3,
     p.left_out = "model.layers.1.self_attn.k_norm.weight";
     publish(p, model("qwen3-tiny"), folder);
     ASSERT_HAS(refusal(folder, model("qwen3-tiny")), "layers.1.self_attn.k_norm.weight is missing");
+    runs_remove_folder(folder);
+}
+
+TEST(public_olmo2, "OLMo 2's norms are read as those that stand behind; a llama's are not in their place")
+{
+    char folder[RUNS_PATH];
+    struct publication p = {.dtype = "BF16", .prefix = "", .list = olmo2_tensors};
+    publish(p, model("olmo2-tiny"), folder);
+    assert_reads(folder, model("olmo2-tiny"));
+    ASSERT_HAS(refusal(folder, model("llama-tiny")), "layers.0.input_layernorm.weight is missing");
     runs_remove_folder(folder);
 }
 
