@@ -50,8 +50,7 @@ static const struct command_spec spec = {
 
 static struct watch_paper paper_of_terminal(void)
 {
-    enum ink ink = output_ink(STDOUT_FILENO);
-    return (struct watch_paper){.blocks = ink != INK_ASCII, .colours = ink == INK_COLOURS};
+    return (struct watch_paper){.ink = output_ink(STDOUT_FILENO)};
 }
 
 static int print_page(const struct watch_state *watch, struct error *err)

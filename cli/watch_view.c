@@ -68,16 +68,16 @@ static void end_line(struct page *page)
     }
     if (has_room(page))
         text_printf(page->out, "%.*s%s\n", (int)kept, text,
-                    page->paper->colours && kept && memchr(text, '\033', kept) ? "\033[0m" : "");
+                    page->paper->ink == INK_COLOURS && kept && memchr(text, '\033', kept) ? "\033[0m" : "");
     page->lines++;
     text_free(&page->line);
 }
 
-/* A recording may hold anything; what could move the cursor is shown as '?'. */
+/* NULL is fine. */
 static void add_foreign(struct page *page, const char *text)
 {
-    for (; text && *text; text++)
-        text_printf(&page->line, "%c", (unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
+    if (text)
+        ink_text_foreign(&page->line, text, strlen(text));
 }
 
 static void go_to(struct page *page, int column)
@@ -88,33 +88,17 @@ static void go_to(struct page *page, int column)
 
 static void set_colour(struct page *page, const char *colour)
 {
-    if (page->paper->colours)
+    if (page->paper->ink == INK_COLOURS)
         text_printf(&page->line, "\033[38;5;%dm", palette_terminal(colour));
 }
 
 static void set_style(struct page *page, const char *code)
 {
-    if (page->paper->colours)
+    if (page->paper->ink == INK_COLOURS)
         text_printf(&page->line, "\033[%sm", code);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- bars */
-
-static void add_cells(struct page *page, double share, int columns, bool trough)
-{
-    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-    double filled = fmin(fmax(share, 0), 1) * columns;
-    int parts = (int)lround(filled * 8), whole = page->paper->blocks ? parts / 8 : (int)lround(filled);
-    int used = whole;
-    for (int i = 0; i < whole; i++)
-        text_add(&page->line, page->paper->blocks ? "█" : "#");
-    if (page->paper->blocks && parts % 8) {
-        text_add(&page->line, eighths[parts % 8]);
-        used++;
-    }
-    for (; trough && used < columns; used++)
-        text_add(&page->line, page->paper->blocks ? "░" : ".");
-}
 
 /* A bar in a trough; none where the paper is narrow. */
 static void add_gauge(struct page *page, double share)
@@ -123,9 +107,11 @@ static void add_gauge(struct page *page, double share)
     columns = columns > GAUGE_COLUMNS ? GAUGE_COLUMNS : columns;
     if (columns < LEAST_BAR || isnan(share))
         return;
-    text_add(&page->line, page->paper->blocks ? "" : "[");
-    add_cells(page, share, columns, true);
-    text_add(&page->line, page->paper->blocks ? "  " : "]  ");
+    bool ascii = page->paper->ink == INK_ASCII;
+    text_add(&page->line, ascii ? "[" : "");
+    for (int used = ink_text_bar(&page->line, share, columns, page->paper->ink); used < columns; used++)
+        text_add(&page->line, ascii ? "." : "░");
+    text_add(&page->line, ascii ? "]  " : "  ");
 }
 
 /* The values as a curve of so many columns, the mean of those that share one. Without blocks there is none. */
@@ -133,7 +119,7 @@ static void add_sparkline(struct page *page, const double *values, int64_t count
 {
     static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double low = INFINITY, high = -INFINITY;
-    if (!page->paper->blocks || count < 2 || columns < LEAST_BAR)
+    if (page->paper->ink == INK_ASCII || count < 2 || columns < LEAST_BAR)
         return;
     for (int64_t i = 0; i < count; i++) {
         low = fmin(low, values[i]);
@@ -243,22 +229,16 @@ static void add_speed(struct page *page, const struct watch_state *watch)
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
-static const char *percent_of(double share, char out[UNITS_TEXT])
-{
-    bool tiny = share > 0 && share < 0.0005;
-    snprintf(out, UNITS_TEXT, tiny ? "<%.1f%%" : "%.1f%%", tiny ? 0.1 : 100 * share);
-    return out;
-}
-
 /* "123.96 MiB of 160.00 MiB, 77.5%" */
 static void add_share(struct text *out, int64_t bytes, int64_t capacity_bytes)
 {
-    char have[UNITS_TEXT], all[UNITS_TEXT], percent[UNITS_TEXT];
+    char have[UNITS_TEXT], all[UNITS_TEXT], percent[TABLE_CELL];
     text_add(out, units_format_bytes(bytes, have));
     if (!capacity_bytes)
         return;
     double share = (double)bytes / (double)capacity_bytes;
-    text_printf(out, " of %s, %s", units_format_bytes(capacity_bytes, all), percent_of(share, percent));
+    text_printf(out, " of %s, %s", units_format_bytes(capacity_bytes, all),
+                table_percent_text(share, percent));
 }
 
 /* Of the rank that needs most, seen or foretold. */
@@ -306,15 +286,15 @@ static void add_memory(struct page *page, const struct watch_state *watch)
 
 static void add_role(struct page *page, const char *name, const char *colour, int64_t bytes, int64_t scale)
 {
-    char size[UNITS_TEXT], percent[UNITS_TEXT];
+    char size[UNITS_TEXT], percent[TABLE_CELL];
     double share = (double)bytes / (double)scale;
     text_printf(&page->line, "  %-13s %10s %7s  ", name, units_format_bytes(bytes, size),
-                percent_of(share, percent));
+                table_percent_text(share, percent));
     int columns = page->paper->columns - columns_of(page) - 1;
     if (colour)
         set_colour(page, colour);
     if (columns >= LEAST_BAR)
-        add_cells(page, share, columns > 44 ? 44 : columns, false);
+        ink_text_bar(&page->line, share, columns > 44 ? 44 : columns, page->paper->ink);
     end_line(page);
 }
 
@@ -338,7 +318,7 @@ static void add_roles(struct page *page, const struct watch_state *watch)
 static void add_rank(struct page *page, const struct watch_state *watch, int number)
 {
     const struct watch_rank *rank = &watch->ranks[number];
-    char peak[UNITS_TEXT], time[UNITS_TEXT], percent[UNITS_TEXT];
+    char peak[UNITS_TEXT], time[UNITS_TEXT], percent[TABLE_CELL];
     double share = (double)rank->peak_bytes / (double)scale_of(watch);
     text_printf(&page->line, "  %4d  %7" PRId64 "  ", number, rank->next_step);
     text_printf(&page->line, "%9s  ", rank->next_step ? units_format_seconds(rank->seconds, time) : "");
@@ -346,12 +326,12 @@ static void add_rank(struct page *page, const struct watch_state *watch, int num
         text_add(&page->line, "nothing recorded yet");
     } else {
         text_printf(&page->line, "%10s %7s", units_format_bytes(rank->peak_bytes, peak),
-                    percent_of(share, percent));
+                    table_percent_text(share, percent));
     }
     text_add(&page->line, "  ");
     int columns = page->paper->columns - columns_of(page) - 6;
     if (rank->peak_bytes && columns >= LEAST_BAR)
-        add_cells(page, share, columns > 24 ? 24 : columns, false);
+        ink_text_bar(&page->line, share, columns > 24 ? 24 : columns, page->paper->ink);
     if (rank->is_done) {
         go_to(page, columns_of(page) + 2);
         text_add(&page->line, "done");

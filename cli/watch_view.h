@@ -5,13 +5,13 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/watch_state.h"
+#include "reports/ink_text.h"
 
 #include <stdbool.h>
 
 struct watch_paper {
     int columns, rows; /* that a page may have; rows 0: any number */
-    bool blocks;       /* bars of Unicode blocks rather than '#' */
-    bool colours;      /* those of the roles in all reports, of the 256 that terminals have */
+    enum ink ink;
 };
 
 /* Appends lines, none of them wider than the paper. What does not fit is left out from below, ranks first. */

@@ -287,7 +287,6 @@ static void add_peaks(struct report *report, const struct comparison *c, const c
 struct report *compare_report(const struct comparison *c, struct arena *arena)
 {
     char most[UNITS_TEXT], share[TABLE_CELL];
-    struct table_cell fraction = cell_real(c->max_error_fraction);
     struct report *report;
     const char *first = c->runs ? c->first : "The plan";
     if (c->max_error_bytes == 0)
@@ -296,7 +295,7 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
         report =
             report_create(arena, "%s and %s differ by up to %s, %s of the %s peak", first, c->second,
                           units_format_bytes(c->max_error_bytes, most),
-                          table_cell_text(TABLE_PERCENT, &fraction, share), c->runs ? "first" : "measured");
+                          table_percent_text(c->max_error_fraction, share), c->runs ? "first" : "measured");
     if (c->remark)
         report_remark(report, NULL, "%s", c->remark);
     if (c->layouts[0].layout && c->layouts[1].layout)

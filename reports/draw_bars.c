@@ -34,9 +34,8 @@ static void draw_role(const struct sheet *sheet, const struct breakdown *b, enum
     }
     draw_text(sheet, sheet->width - SHARE, middle + 4, ANCHOR_END, "ink", units_format_bytes(held, bytes));
     char share[TABLE_CELL];
-    struct table_cell cell = cell_real(total ? (double)held / (double)total : 0);
-    draw_text(sheet, sheet->width, middle + 4, ANCHOR_END, "soft small",
-              table_cell_text(TABLE_PERCENT, &cell, share));
+    table_percent_text(total ? (double)held / (double)total : 0, share);
+    draw_text(sheet, sheet->width, middle + 4, ANCHOR_END, "soft small", share);
 }
 
 static bool shows(const struct breakdown *b, int role)
@@ -79,7 +78,6 @@ static void draw_pair(const struct sheet *sheet, const struct comparison *c, con
     double middle = y + PAIR_ROW / 2.0;
     int64_t change =
         c->runs ? row->measured_bytes - row->predicted_bytes : row->predicted_bytes - row->measured_bytes;
-    struct table_cell cell = cell_whole(change);
     draw_text(sheet, NAMES - 12, middle + 4, ANCHOR_END, "ink", role_name(row->role));
     text_add(sheet->out, "<g class='paler'>");
     draw_bar(sheet, row->role, NAMES, middle - PAIR_BAR - 1,
@@ -88,7 +86,7 @@ static void draw_pair(const struct sheet *sheet, const struct comparison *c, con
     draw_bar(sheet, row->role, NAMES, middle + 1, scale_at(scale, (double)row->measured_bytes) - NAMES,
              PAIR_BAR);
     draw_text(sheet, sheet->width, middle + 4, ANCHOR_END, change ? "mark-text" : "soft",
-              table_cell_text(TABLE_CHANGE, &cell, text));
+              table_change_text(change, text));
 }
 
 int draw_pairs(const struct sheet *sheet, const struct comparison *c)

@@ -19,12 +19,6 @@ static void add_headline(struct text *out, const char *label, const char *value,
     text_add(out, "</div>\n");
 }
 
-static const char *print_share(double share, char out[TABLE_CELL])
-{
-    struct table_cell cell = cell_real(share);
-    return table_cell_text(TABLE_PERCENT, &cell, out);
-}
-
 /* --------------------------------------------------------------------------------------------------------------- bars */
 
 /* Where less of the capacity is used than this, the bar is of what is used: slivers say nothing. */
@@ -39,7 +33,8 @@ static void add_piece(struct text *out, const int64_t by_role[ROLE_COUNT], int r
         out,
         "<rect x='%.3f%%' width='%.3f%%' height='100%%' fill='url(#role-%s)'><title>%s %s, %s</title></rect>",
         100 * (double)before / whole, 100 * (double)by_role[role] / whole, role_name((enum role)role),
-        role_name((enum role)role), units_format_bytes(by_role[role], bytes), print_share(part, share));
+        role_name((enum role)role), units_format_bytes(by_role[role], bytes),
+        table_percent_text(part, share));
 }
 
 /* `whole` bytes are as wide as the page. */
@@ -107,7 +102,7 @@ static void add_peak_headline(struct text *out, const struct breakdown *b)
     markup_add_element(out, "dd", NULL, units_format_bytes(b->peak_bytes, peak));
     if (b->capacity_bytes != INT64_MAX) {
         double part = (double)b->peak_bytes / (double)b->capacity_bytes;
-        snprintf(below, sizeof below, "%s of %s", print_share(part, share),
+        snprintf(below, sizeof below, "%s of %s", table_percent_text(part, share),
                  units_format_bytes(b->capacity_bytes, limit));
         markup_add_element(out, "dd", part > 1 ? "below over" : "below", below);
     }
@@ -118,8 +113,7 @@ static void add_predicted_headline(struct text *out, const struct breakdown *b)
 {
     char value[UNITS_TEXT], change[TABLE_CELL], below[TABLE_CELL + 16];
     int64_t predicted = role_table_total(b->predicted);
-    struct table_cell cell = cell_whole(predicted - b->peak_bytes);
-    snprintf(below, sizeof below, "error %s", table_cell_text(TABLE_CHANGE, &cell, change));
+    snprintf(below, sizeof below, "error %s", table_change_text(predicted - b->peak_bytes, change));
     add_headline(out, "predicted", units_format_bytes(predicted, value), below);
 }
 
@@ -211,7 +205,7 @@ static void add_comparison_header(struct text *out, const struct document *d)
         second[role] = rows[role].measured_bytes;
     }
     int64_t before = role_table_total(first), after = role_table_total(second);
-    struct table_cell change = cell_whole(c->runs ? after - before : before - after);
+    int64_t change = c->runs ? after - before : before - after;
     const char *ranks = compare_pair_name(c, rows, d->arena);
     text_add(out, "<header>\n<p class='kicker'>memplan compare</p>\n");
     markup_add_element(out, "h1", "sentence", d->page->title);
@@ -219,7 +213,7 @@ static void add_comparison_header(struct text *out, const struct document *d)
     add_headline(out, c->runs ? "peak before" : "peak, predicted", units_format_bytes(before, value),
                  c->first);
     add_headline(out, c->runs ? "peak after" : "peak, measured", units_format_bytes(after, value), c->second);
-    add_headline(out, c->runs ? "change" : "error", table_cell_text(TABLE_CHANGE, &change, below), ranks);
+    add_headline(out, c->runs ? "change" : "error", table_change_text(change, below), ranks);
     text_add(out, "</dl>\n");
     add_two_bars(out, c, first, second);
     text_add(out, "</header>\n");

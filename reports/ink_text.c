@@ -36,8 +36,7 @@ static int width_of(const char *text)
     return columns_of(text, strlen(text));
 }
 
-/* The first `bytes` bytes. A recording may hold anything; what could move a terminal's cursor is shown as '?'. */
-static void add_bytes(struct text *out, const char *text, size_t bytes)
+void ink_text_foreign(struct text *out, const char *text, size_t bytes)
 {
     size_t start = out->length;
     text_printf(out, "%.*s", (int)bytes, text);
@@ -68,20 +67,18 @@ static void end_line(struct text *out)
 
 /* ------------------------------------------------------------------------------------------------------------- bars */
 
-static void add_bar(struct text *out, double share, int columns, enum ink ink)
+int ink_text_bar(struct text *out, double share, int columns, enum ink ink)
 {
     static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     if (!(share > 0) || columns == 0)
-        return;
-    if (ink == INK_ASCII) {
-        for (int i = 0; i < (int)lround(share * columns); i++)
-            text_add(out, "#");
-        return;
-    }
-    int parts = (int)lround(share * columns * 8);
-    for (int i = 0; i < parts / 8; i++)
-        text_add(out, "█");
-    text_add(out, parts ? eighths[parts % 8] : "▏");
+        return 0;
+    share = share < 1 ? share : 1;
+    int fine = ink == INK_ASCII ? 1 : 8;
+    int parts = larger((int)lround(share * columns * fine), fine > 1), whole = parts / fine;
+    for (int i = 0; i < whole; i++)
+        text_add(out, ink == INK_ASCII ? "#" : "█");
+    text_add(out, eighths[parts % fine]);
+    return whole + (parts % fine > 0);
 }
 
 /* In the colour of the role that the row is about, if any. */
@@ -97,7 +94,7 @@ static void add_row_bar(struct text *out, const struct table *table, const struc
         snprintf(colour, sizeof colour, "38;5;%d", palette_terminal(palette_role((enum role)role)));
         set_style(out, ink, colour);
     }
-    add_bar(out, cell->real, columns, ink);
+    ink_text_bar(out, cell->real, columns, ink);
     if (role >= 0)
         set_style(out, ink, "0");
 }
@@ -128,7 +125,7 @@ static int add_piece(struct text *out, const char *piece, size_t bytes, int spac
         spaces = 0;
     }
     add_spaces(out, spaces);
-    add_bytes(out, piece, bytes);
+    ink_text_foreign(out, piece, bytes);
     return at + spaces + width;
 }
 
@@ -249,13 +246,13 @@ static int bar_columns(const struct table *table, const struct measure *measures
 static void add_shortened(struct text *out, const char *text, int columns)
 {
     if (width_of(text) <= columns) {
-        add_bytes(out, text, strlen(text));
+        ink_text_foreign(out, text, strlen(text));
         return;
     }
     size_t bytes = 0;
     while (columns_of(text, bytes + 1) <= columns - 3)
         bytes++;
-    add_bytes(out, text, bytes);
+    ink_text_foreign(out, text, bytes);
     text_add(out, "...");
 }
 

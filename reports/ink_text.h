@@ -18,4 +18,12 @@ void ink_text_report(const struct report *report, enum ink ink, struct text *out
 /* A table alone, for what is no report. */
 void ink_text_table(const struct table *table, enum ink ink, struct text *out);
 
+/* Parts of such pages, for others that are text. */
+
+/* Adds a bar for a share of 0 .. 1, of which the whole has so many columns; in blocks, one that is there shows. Returns the columns
+ * that it takes. */
+int ink_text_bar(struct text *out, double share, int columns, enum ink ink);
+/* Adds the first `bytes` bytes of a text. A recording may hold anything: what could move a terminal's cursor is shown as '?'. */
+void ink_text_foreign(struct text *out, const char *text, size_t bytes);
+
 #endif

@@ -56,10 +56,9 @@ void report_capacity(struct report *report, const char *label, int64_t bytes, in
     }
     double share = (double)bytes / (double)limit_bytes;
     char percent[TABLE_CELL];
-    struct table_cell cell = cell_real(share);
     const char *text =
         arena_printf(report->arena, "%s of %s, %s", used, units_format_bytes(limit_bytes, limit),
-                     table_cell_text(TABLE_PERCENT, &cell, percent));
+                     table_percent_text(share, percent));
     add_fact(report, label, text, share < 1 ? share : 1);
 }
 

@@ -27,15 +27,14 @@ void table_add(struct table *table, const struct table_cell *cells)
     table->row_count++;
 }
 
-static const char *change_text(int64_t bytes, char *out)
+const char *table_change_text(int64_t bytes, char *out)
 {
     char magnitude[UNITS_TEXT];
     snprintf(out, TABLE_CELL, "%s%s", bytes > 0 ? "+" : "", units_format_bytes(bytes, magnitude));
     return out;
 }
 
-/* None is "0%"; a share that is there never reads as none: "<0.1%", "-<0.1%". */
-static const char *percent_text(double share, char *out)
+const char *table_percent_text(double share, char *out)
 {
     if (share == 0)
         snprintf(out, TABLE_CELL, "0%%");
@@ -65,11 +64,11 @@ const char *table_cell_text(enum table_kind kind, const struct table_cell *cell,
     case TABLE_BYTES:
         return units_format_bytes(cell->whole, out);
     case TABLE_CHANGE:
-        return change_text(cell->whole, out);
+        return table_change_text(cell->whole, out);
     case TABLE_SECONDS:
         return units_format_seconds(cell->real, out);
     case TABLE_PERCENT:
-        return percent_text(cell->real, out);
+        return table_percent_text(cell->real, out);
     case TABLE_NUMBER:
         return number_text(cell->real, out);
     case TABLE_BAR:

@@ -54,6 +54,10 @@ void table_add(struct table *table, const struct table_cell *cells);
  * cells and bars say "". */
 enum { TABLE_CELL = 48 };
 const char *table_cell_text(enum table_kind kind, const struct table_cell *cell, char *out);
+/* What such a cell says, for texts around tables, written to out[TABLE_CELL]. A change: "+1.00 KiB". A share: "6.2%", none "0%", and
+ * one that is there never reads as none, "<0.1%". */
+const char *table_change_text(int64_t bytes, char *out);
+const char *table_percent_text(double share, char *out);
 
 static inline struct table_cell cell_text(const char *text)
 {

@@ -48,6 +48,27 @@ TEST(ink_table_blocks, "blocks are fine to an eighth of a column, and a share th
     arena_free(arena);
 }
 
+/* 0.5 of 5 columns is 2 and a half: three of '#', which are whole, and in blocks two and a half. */
+TEST(ink_bar,
+     "a bar says how many columns it takes, is never longer than the whole, and in blocks never nothing")
+{
+    static const struct {
+        double share;
+        enum ink ink;
+        int columns;
+        const char *bar;
+    } bars[] = {{0.5, INK_ASCII, 3, "###"},   {0.5, INK_BLOCKS, 3, "██▌"}, {7, INK_ASCII, 5, "#####"},
+                {7, INK_COLOURS, 5, "█████"}, {1e-9, INK_ASCII, 0, ""},    {1e-9, INK_BLOCKS, 1, "▏"},
+                {0, INK_BLOCKS, 0, ""},       {NAN, INK_ASCII, 0, ""},     {-1, INK_BLOCKS, 0, ""}};
+    for (size_t i = 0; i < sizeof bars / sizeof *bars; i++) {
+        struct text text = {0};
+        text_add(&text, "");
+        ASSERT_INT(ink_text_bar(&text, bars[i].share, 5, bars[i].ink), bars[i].columns);
+        ASSERT_STR(text.data, bars[i].bar);
+        text_free(&text);
+    }
+}
+
 /* #2f4b9a, the colour of parameters, is 1, 1 and 3 of 5: 16 + 36 + 6 + 3. */
 TEST(ink_colours,
      "bars of roles have their colour and headings are bold, and without both a page is as in blocks")
