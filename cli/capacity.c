@@ -77,24 +77,38 @@ static int choose_alike(struct plan *plan, const struct rank_device *device, str
     return status;
 }
 
-static int read_gpus(int64_t ranks, struct rank_device *out, struct error *err)
+/* Of several GPUs all have some memory in use, and hardly ever the same. */
+static bool differ(const struct cuda_machine *machine)
+{
+    return machine->most_free_bytes > machine->device.free_bytes + machine->device.total_bytes / 100;
+}
+
+static int describe_gpus(const struct cuda_machine *machine, struct rank_device *out, struct error *err)
 {
     const struct cuda_library *library;
-    struct cuda_machine machine;
     char least[UNITS_TEXT], most[UNITS_TEXT];
-    if (cuda_library_open(&library, err) || cuda_library_measure((int)ranks, &machine, err))
+    if (cuda_library_open(&library, err))
         return error_prefix(err, "--device cuda");
-    if (machine.most_free_bytes > machine.device.free_bytes)
+    if (differ(machine))
         log_note("the GPUs differ: the one with the least memory free, %s, counts for all (the most: %s)",
-                 units_format_bytes(machine.device.free_bytes, least),
-                 units_format_bytes(machine.most_free_bytes, most));
+                 units_format_bytes(machine->device.free_bytes, least),
+                 units_format_bytes(machine->most_free_bytes, most));
     *out = (struct rank_device){
         .name = "cuda",
-        .card = cards_match(machine.device.name, machine.device.total_bytes),
-        .capacity_bytes = machine.capacity_bytes,
+        .card = cards_match(machine->device.name, machine->device.total_bytes),
+        .capacity_bytes = machine->capacity_bytes,
         .kernel_bytes = library->kernels->runtime_bytes,
     };
     return 0;
+}
+
+static int read_gpus(int64_t ranks, struct rank_device *out, struct error *err)
+{
+    struct cuda_choice choice = {.used = (int)ranks, .ranks = (int)ranks};
+    struct cuda_machine machine;
+    if (cuda_library_measure(&choice, &machine, err))
+        return error_prefix(err, "--device cuda");
+    return describe_gpus(&machine, out, err);
 }
 
 int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *out, struct error *err)
@@ -138,14 +152,23 @@ static int check_planned(const struct plan *plan, const char *device, struct err
         plan->device);
 }
 
-int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
-                    struct error *err)
+static int read_world(const struct plan *plan, const char *device, const struct world *world,
+                      struct rank_device *out, struct error *err)
+{
+    if (world->comm && !strcmp(device, "cuda"))
+        return describe_gpus(&world->gpus, out, err);
+    int64_t ranks = world->comm ? world->ranks_here : layout_ranks(&plan->layout);
+    return capacity_read_device(device, ranks, out, err);
+}
+
+int capacity_decide(struct plan *plan, const char *device, const struct world *world, int64_t memory,
+                    bool automatic, struct error *err)
 {
     struct rank_device found;
     const char *name = device ? device : "cpu";
     bool planned = !strcmp(plan->device, name);
     if (check_planned(plan, device, err) || check_device(name, err) ||
-        capacity_read_device(name, ranks, &found, err))
+        read_world(plan, name, world, &found, err))
         return -1;
     snprintf(plan->device, sizeof plan->device, "%s", found.name);
     if (memory > 0)

@@ -2,6 +2,7 @@
 #ifndef MEMPLAN_CLI_CAPACITY_H
 #define MEMPLAN_CLI_CAPACITY_H
 
+#include "cli/world.h"
 #include "model/plan.h"
 #include "planner/cluster.h"
 #include "planner/machine_speed.h"
@@ -16,11 +17,11 @@ int capacity_read_device(const char *spec, int64_t ranks, struct rank_device *ou
  * cards are eight to a node, as in DGX and HGX machines, and CPU ranks all on one machine. */
 struct node_group capacity_assume_nodes(const struct rank_device *device, int64_t ranks, int64_t per_node);
 
-/* Sets the plan's device and capacity for a run on this machine, on which `ranks` of it are: `memory` bytes when given (> 0),
- * else what the plan says, else the rank's share of the machine. A GPU has what its driver has left, whatever the plan says.
- * With `automatic`, also chooses the cheapest recomputation that fits. */
-int capacity_decide(struct plan *plan, const char *device, int64_t ranks, int64_t memory, bool automatic,
-                    struct error *err);
+/* Sets the plan's device and capacity for a run in this world: `memory` bytes when given (> 0), else what the plan says, else the
+ * rank's share of the machine. A GPU has what its driver has left, whatever the plan says; of ranks that are processes
+ * world_find_gpus() knows. With `automatic`, also chooses the cheapest recomputation that fits. */
+int capacity_decide(struct plan *plan, const char *device, const struct world *world, int64_t memory,
+                    bool automatic, struct error *err);
 
 /* Chooses the cheapest recomputation with which every rank of the plan fits, layer by layer: devices[i] is stage i's, `speed` the
  * pipeline's. */

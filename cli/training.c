@@ -10,6 +10,7 @@
 #include "cli/stopping.h"
 #include "device/cuda_library.h"
 #include "cli/world.h"
+#include "cli/world_gpus.h"
 #include "planner/cluster.h"
 #include "reports/ranges.h"
 #include "reports/steps.h"
@@ -173,6 +174,7 @@ static int make_settings(struct training *t, enum memory_policy policy, struct e
     s.threads = (int)o->threads;
     s.world = t->world->comm;
     s.ranks_here = t->world->ranks_here;
+    s.gpu = t->world->gpu;
     t->settings = s;
     return 0;
 }
@@ -463,6 +465,20 @@ static void note_features(const struct training *t)
                  model->name, t->options->data, model->vocab);
 }
 
+/* Rows of logits that are no whole packs of 16 bytes leave cuBLASLt only its slower algorithms, for products that are a third of a
+ * small model's. */
+static void note_vocabulary(const struct training *t)
+{
+    enum { PACK = 8, WHOLE = 64 };
+    int64_t vocab = t->plan->model.vocab, whole = (vocab + WHOLE - 1) / WHOLE * WHOLE;
+    if (strcmp(t->settings.device, "cuda") || vocab % PACK == 0 || t->options->weights ||
+        t->options->resume || t->world->rank > 0)
+        return;
+    log_note("rows of %" PRId64 " logits are no whole packs of %d, which makes their products slow on a GPU; "
+             "--vocab %" PRId64 " adds tokens that no text has, and is faster",
+             vocab, PACK, whole);
+}
+
 /* A run that did not get to a step leaves no recording, unless that shows who held the memory: on this rank, or perhaps on
  * another, which has stopped it. */
 static bool is_void(const struct training *t, const struct error *failure)
@@ -482,8 +498,10 @@ static int run(struct training *t, const char *command, struct error *err)
     if (train_check_data(t->pipeline, &t->settings, err))
         return -1;
     int status = 0;
-    if (!t->refused)
+    if (!t->refused) {
         note_features(t);
+        note_vocabulary(t);
+    }
     if (output && !t->refused)
         status = open_recording(t, command, err);
     if (!status)
@@ -532,8 +550,7 @@ static int decide_plan(const char *source, const struct training_options *option
     }
     if (check_ranks(world, &out->layout, err) || share_memory(world, out, err))
         return -1;
-    int64_t ranks = world->comm ? world->ranks_here : layout_ranks(&out->layout);
-    return capacity_decide(out, options->device, ranks, options->memory, automatic, err);
+    return capacity_decide(out, options->device, world, options->memory, automatic, err);
 }
 
 static int execute(const char *source, const struct training_options *options, enum memory_policy policy,
@@ -560,6 +577,8 @@ int training_execute(const char *source, const struct training_options *options,
     struct world world;
     log_set_quiet(options->quiet);
     int status = world_open(&world, err);
+    if (!status && world.comm && options->device && !strcmp(options->device, "cuda"))
+        status = world_find_gpus(&world, err);
     if (!status)
         status = execute(source, options, policy, command, &world, err);
     return world_close(&world, status, err);

@@ -18,8 +18,11 @@ static int count_ranks_here(struct world *world, struct error *err)
     struct comm_span part = {mine, HOST_WORDS}, full = {all, (int64_t)HOST_WORDS * comm_size(world->comm)};
     gethostname(mine, BYTES - 1);
     int status = comm_all_gather(world->comm, &part, &full, 1, DTYPE_I32, err);
-    for (int rank = 0; !status && rank < comm_size(world->comm); rank++)
-        world->ranks_here += !strcmp(all + (size_t)rank * BYTES, mine);
+    for (int rank = 0; !status && rank < comm_size(world->comm); rank++) {
+        bool here = !strcmp(all + (size_t)rank * BYTES, mine);
+        world->ranks_here += here;
+        world->rank_here += here && rank < world->rank;
+    }
     free(all);
     return status ? -1 : 0;
 }
@@ -127,6 +130,8 @@ int world_close(struct world *world, int status, struct error *err)
         world_stop(world, err);
         if (!comm_failed_first(world->comm))
             error_set_kind(err, ERROR_STOPPED, "another rank failed");
+        else if (err->kind == ERROR_STOPPED)
+            err->kind = ERROR_INPUT; /* a thread of this process has failed, which exchanges for it */
     }
     comm_close(world->comm);
     world->comm = NULL;

@@ -4,12 +4,17 @@
 #define MEMPLAN_CLI_WORLD_H
 
 #include "comm/comm.h"
+#include "device/cuda_library.h"
 #include "model/plan.h"
 
 struct world {
     struct comm *comm; /* NULL: this process is on its own, and the ranks are its threads */
     int rank;          /* 0 then */
     int ranks_here;    /* processes of the run on this machine; 0 then */
+    int rank_here;     /* of how many of those the rank is less */
+    /* After world_find_gpus(): */
+    int gpu; /* the number that this process has for its GPU */
+    struct cuda_machine gpus; /* of all ranks together */
 };
 
 /* A process that was started alone, by whatever, has no comm. In any case followed by world_close(). */

@@ -39,27 +39,47 @@ int cuda_library_open(const struct cuda_library **out, struct error *err)
     return status;
 }
 
-int cuda_library_measure(int used, struct cuda_machine *out, struct error *err)
+/* Where there are several ranks NCCL takes memory too, connection by connection: 10 MiB for each of a ring's channels (NCCL 2.30;
+ * NVIDIA/nccl#1685), up to 24 between GPUs that share NVLink, and trees besides. A rank has two groups of all ranks or more. Chosen
+ * from those figures, not measured. */
+static const int64_t nccl_bytes = 1LL << 30;
+
+static int check_count(const struct cuda_choice *choice, int devices, struct error *err)
+{
+    if (choice->first + choice->used <= devices)
+        return 0;
+    return error_set(err,
+                     "%d ranks need a GPU each and this process sees %d; use fewer ranks (--dp, --tp, --pp)",
+                     choice->first + choice->used, devices);
+}
+
+void cuda_library_join(struct cuda_machine *all, const struct cuda_machine *other)
+{
+    if (other->most_free_bytes > all->most_free_bytes)
+        all->most_free_bytes = other->most_free_bytes;
+    if (all->device.total_bytes && all->device.free_bytes <= other->device.free_bytes)
+        return;
+    all->device = other->device;
+    all->capacity_bytes = other->capacity_bytes;
+}
+
+int cuda_library_measure(const struct cuda_choice *choice, struct cuda_machine *out, struct error *err)
 {
     const struct cuda_library *library;
     int devices;
-    if (cuda_library_open(&library, err) || library->count(&devices, err))
+    int64_t left_bytes = margin_bytes + (choice->ranks > 1 ? nccl_bytes : 0);
+    if (cuda_library_open(&library, err) || library->count(&devices, err) ||
+        check_count(choice, devices, err))
         return -1;
-    if (used > devices)
-        return error_set(
-            err, "%d ranks need a GPU each and this process sees %d; use fewer ranks (--dp, --tp, --pp)",
-            used, devices);
     *out = (struct cuda_machine){0};
-    for (int i = 0; i < used; i++) {
-        struct cuda_description device;
-        if (library->describe(i, &device, err))
+    for (int i = choice->first; i < choice->first + choice->used; i++) {
+        struct cuda_machine one;
+        if (library->describe(i, &one.device, err))
             return -1;
-        if (i == 0 || device.free_bytes < out->device.free_bytes)
-            out->device = device;
-        if (device.free_bytes > out->most_free_bytes)
-            out->most_free_bytes = device.free_bytes;
+        one.most_free_bytes = one.device.free_bytes;
+        one.capacity_bytes = one.device.free_bytes - left_bytes;
+        cuda_library_join(out, &one);
     }
-    out->capacity_bytes = out->device.free_bytes - margin_bytes;
     if (out->capacity_bytes <= 0)
         return error_set(
             err,

@@ -12,7 +12,7 @@
 #define CUDA_LIBRARY_SYMBOL "memplan_cuda_library"
 
 /* Raised whenever a struct that crosses the border changes. */
-enum { CUDA_LIBRARY_VERSION = 4 };
+enum { CUDA_LIBRARY_VERSION = 5 };
 
 struct comm;
 struct cupti;
@@ -20,6 +20,7 @@ struct kernel_table;
 
 struct cuda_description {
     char name[64];       /* "NVIDIA H100 80GB HBM3" */
+    char place[16];      /* "0000:3b:00": of the machine's GPUs which, whatever number this process has for it */
     int capability;      /* 90: compute capability 9.0 */
     int driver, runtime; /* 13000: CUDA 13.0 */
     int64_t total_bytes;
@@ -52,14 +53,20 @@ struct cuda_library {
  * unloaded. Fails where it is not, or is of another version of memplan. */
 int cuda_library_open(const struct cuda_library **out, struct error *err);
 
-/* The GPUs that `used` ranks of this process train on, one each. */
+/* The GPUs that ranks train on, one each. */
 struct cuda_machine {
     struct cuda_description device; /* the one with the least memory free */
     int64_t capacity_bytes;         /* what each rank may take: the same on all */
     int64_t most_free_bytes;        /* of the one with the most; more than device.free_bytes: they differ */
 };
 
-/* Fails like count() and where there are fewer GPUs. */
-int cuda_library_measure(int used, struct cuda_machine *out, struct error *err);
+/* Of this process: `used` GPUs from number `first` on, for as many of the `ranks` of the run. Each of them, and no other, has a
+ * context of this process from here on. Fails like count() and where there are fewer GPUs. */
+struct cuda_choice {
+    int first, used, ranks;
+};
+int cuda_library_measure(const struct cuda_choice *choice, struct cuda_machine *out, struct error *err);
+/* Adds what another process has measured. */
+void cuda_library_join(struct cuda_machine *all, const struct cuda_machine *other);
 
 #endif

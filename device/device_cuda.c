@@ -51,15 +51,20 @@ struct cuda {
 
 /* ------------------------------------------------------------------------------------------------------------ errors */
 
-static const char *way_out(cudaError_t status)
+const char *device_cuda_way_out(int status)
 {
-    switch (status) {
+    switch ((cudaError_t)status) {
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
         return "install an NVIDIA driver for CUDA 13.0 or newer (580 or later), or use --device cpu";
     case cudaErrorNoDevice:
         return "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, or use --device cpu";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorUnsupportedPtxVersion:
+        return "this build has no kernels for this GPU and driver: build for the GPU with `make cuda "
+               "CUDA_CODE=-arch=native`, or install a driver as new as the toolkit";
     case cudaErrorMemoryAllocation:
         return "end what else runs on the GPU, or run a smaller step";
     case cudaErrorDevicesUnavailable:
@@ -74,7 +79,7 @@ int device_cuda_error(int ordinal, const char *call, int status, struct error *e
 {
     cudaError_t code = (cudaError_t)status;
     return error_set(err, "GPU %d: %s failed: %s (%s); %s", ordinal, call, cudaGetErrorString(code),
-                     cudaGetErrorName(code), way_out(code));
+                     cudaGetErrorName(code), device_cuda_way_out(status));
 }
 
 /* Remembers the first failure. */
@@ -132,7 +137,7 @@ int device_cuda_count(int *devices, struct error *err)
     cudaError_t status = cudaGetDeviceCount(devices);
     if (status != cudaSuccess)
         return error_set(err, "cudaGetDeviceCount failed: %s (%s); %s", cudaGetErrorString(status),
-                         cudaGetErrorName(status), way_out(status));
+                         cudaGetErrorName(status), device_cuda_way_out((int)status));
     return 0;
 }
 
@@ -171,6 +176,8 @@ int device_cuda_describe(int ordinal, struct cuda_description *out, struct error
         return -1;
     *out = (struct cuda_description){.capability = properties.major * 10 + properties.minor};
     snprintf(out->name, sizeof out->name, "%.63s", properties.name);
+    snprintf(out->place, sizeof out->place, "%04x:%02x:%02x", (unsigned)properties.pciDomainID & 0xffff,
+             (unsigned)properties.pciBusID & 0xff, (unsigned)properties.pciDeviceID & 0xff);
     cudaDriverGetVersion(&out->driver);
     cudaRuntimeGetVersion(&out->runtime);
     cudaError_t status = cudaSetDevice(ordinal);
@@ -514,7 +521,8 @@ static bool open_parts(struct cuda *c, int used)
         !OK(c, cudaStreamCreateWithFlags, &c->shown.compute, cudaStreamNonBlocking) || !open_pool(c) ||
         !open_staging(c))
         return false;
-    for (int other = 0; other < used; other++)
+    /* One alone has no neighbours, whatever its number: to look at another GPU would put a context there. */
+    for (int other = 0; used > 1 && other < used; other++)
         if (other != c->shown.ordinal && !open_peer(c, other))
             return false;
     return true;

@@ -30,5 +30,7 @@ int device_cuda_memory(void *context, struct cuda_memory *out, struct error *err
 /* "GPU 0: cudaMalloc failed: out of memory; ...": for calls of the CUDA runtime elsewhere. `status` is a cudaError_t other than
  * cudaSuccess. Returns -1. */
 int device_cuda_error(int ordinal, const char *call, int status, struct error *err);
+/* Its last part. */
+const char *device_cuda_way_out(int status);
 
 #endif

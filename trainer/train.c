@@ -154,15 +154,13 @@ static int resume(struct rank *rank, struct error *err)
     return 0;
 }
 
-/* Ranks of a machine have consecutive numbers, and a GPU each. */
 static int open_device(struct rank *rank, struct error *err)
 {
     const struct train_settings *settings = rank->run->settings;
-    int ranks_here = settings->world ? settings->ranks_here : rank->run->result->ranks;
     struct device_choice choice = {
         .kind = settings->device,
-        .ordinal = rank->number % ranks_here,
-        .used = settings->world ? 1 : ranks_here,
+        .ordinal = settings->world ? settings->gpu : rank->number,
+        .used = settings->world ? 1 : rank->run->result->ranks,
         .capacity_bytes = settings->capacity_bytes,
         .poison = settings->poison,
     };

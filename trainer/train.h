@@ -35,6 +35,7 @@ struct train_settings {
     int threads;            /* OS threads shared out among the ranks of this machine; 0: the cores that they may use */
     struct comm *world;     /* this process's rank among all, borrowed; NULL: ranks are threads */
     int ranks_here;         /* with `world`: processes of the run on this machine */
+    int gpu;                /* with `world`: the number of this process's; ranks that are threads have those from 0 on */
     bool poison;            /* fill new and freed device memory with NaNs: for tests */
     /* Other than 0: all ranks end the run after the step at work, with a checkpoint where those are written. Processes may have
      * it set at different times: it is enough that one has. NULL: never. */

@@ -19,6 +19,7 @@
 #include <cstring>
 
 extern "C" {
+#include "device/device_cuda.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_table.h"
 }
@@ -69,10 +70,9 @@ static inline int cuda_launched(const char *kernel, struct error *err)
     cudaError_t status = cudaGetLastError();
     if (status == cudaSuccess)
         return 0;
-    return error_set(
-        err,
-        "the CUDA kernel %s could not be launched: %s; `memplan env` shows this machine's driver and GPU",
-        kernel, cudaGetErrorString(status));
+    return error_set(err, "the CUDA kernel %s could not be launched: %s (%s); %s", kernel,
+                     cudaGetErrorString(status), cudaGetErrorName(status),
+                     device_cuda_way_out(static_cast<int>(status)));
 }
 
 /* Are all of these addresses fit for accesses of 16 bytes? NULL is. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_GROUP = 64 };
 
@@ -105,9 +106,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     ENTER();
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "double %d",
-             __atomic_add_fetch(&next_id, 1, __ATOMIC_RELAXED));
+    snprintf(id->internal, sizeof id->internal, "double %d of %d",
+             __atomic_add_fetch(&next_id, 1, __ATOMIC_RELAXED), (int)getpid());
     return ncclSuccess;
+}
+
+static bool is_of_another_process(const ncclUniqueId *id)
+{
+    const char *process = strstr(id->internal, " of ");
+    return !process || atoi(process + strlen(" of ")) != getpid();
 }
 
 static struct clique *clique_of(const ncclUniqueId *id, int size)
@@ -151,6 +158,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
         double_complain("%s: a communicator that blocks; the double knows none", __func__);
     if (strncmp(id.internal, "double ", 7) || size < 1 || size > MAX_RANKS || rank < 0 || rank >= size)
         double_complain("%s: rank %d of %d, with the id \"%.20s\"", __func__, rank, size, id.internal);
+    if (is_of_another_process(&id)) {
+        snprintf(last_error, sizeof last_error, "the double connects threads, and this is another process");
+        return ncclInvalidUsage;
+    }
     struct ncclComm *comm = calloc(1, sizeof *comm);
     pthread_mutex_lock(&nccl_lock);
     struct clique *clique = clique_of(&id, size);

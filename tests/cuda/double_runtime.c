@@ -143,13 +143,26 @@ cudaError_t double_check_device(int device)
     return status;
 }
 
+/* Once for each device, and for good. */
+static void open_context(int device)
+{
+    const char *file = getenv("DOUBLE_CUDA_CONTEXTS");
+    if (__atomic_exchange_n(&context_open[device], true, __ATOMIC_RELAXED) || !file)
+        return;
+    FILE *out = fopen(file, "a");
+    if (!out)
+        return;
+    fprintf(out, "%d %d\n", (int)getpid(), device);
+    fclose(out);
+}
+
 cudaError_t double_enter(const char *name)
 {
     cudaError_t status = double_injected(name);
     if (status == cudaSuccess)
         status = double_check_device(double_current_device);
     if (status == cudaSuccess)
-        __atomic_store_n(&context_open[double_current_device], true, __ATOMIC_RELAXED);
+        open_context(double_current_device);
     return status == cudaSuccess ? status : double_failure(status);
 }
 
@@ -222,6 +235,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
     out->totalGlobalMem = double_device_memory(device);
     out->major = capability / 10;
     out->minor = capability % 10;
+    out->pciBusID = setting("DOUBLE_CUDA_PLACE", 0) + device;
     out->multiProcessorCount = 4;
     out->warpSize = 32;
     out->maxThreadsPerBlock = 1024;
@@ -238,7 +252,7 @@ cudaError_t cudaSetDevice(int device)
     if (status != cudaSuccess)
         return double_failure(status);
     double_current_device = device;
-    __atomic_store_n(&context_open[device], true, __ATOMIC_RELAXED);
+    open_context(device);
     return cudaSuccess;
 }
 
@@ -282,7 +296,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned int flags)
         return double_failure(cudaErrorInvalidDevice);
     if (__atomic_exchange_n(&peers[double_current_device][other], true, __ATOMIC_RELAXED))
         return double_failure(cudaErrorPeerAccessAlreadyEnabled);
-    __atomic_store_n(&context_open[other], true, __ATOMIC_RELAXED);
+    open_context(other);
     return cudaSuccess;
 }
 

@@ -15,9 +15,11 @@
  *     DOUBLE_CUDA_DEVICES=1            GPUs; 0: none
  *     DOUBLE_CUDA_MEMORY=4GiB[,2GiB]   of each, or one after another (whole MiB or GiB)
  *     DOUBLE_CUDA_CAPABILITY=90
+ *     DOUBLE_CUDA_PLACE=0              the first GPU's place on the PCI bus
  *     DOUBLE_CUDA_DRIVER=13000         the CUDA version of the driver; 0: there is none
  *     DOUBLE_CUDA_FAIL=NAME:N          the N-th call of that function, such as cudaMalloc:2, finds no memory
  *     DOUBLE_CUDA_FAIL=NAME:N:CODE     or fails with this number
+ *     DOUBLE_CUDA_CONTEXTS=FILE        gets a line for each context: process and device
  *     DOUBLE_CUDA_LOG=FILE             what streams are asked, a line each, in the order of the asking: device, number of the
  *                                      stream, and a kernel, "cudaMemcpyAsync", "records EVENT" or "waits EVENT" */
 #ifndef MEMPLAN_TESTS_CUDA_DOUBLE_RUNTIME_H
