@@ -56,7 +56,7 @@ SCRIPTS  := $(wildcard .ci/run make/*.sh examples/*.sh examples/*.sbatch tests/*
 # tests/FOLDER/check_NAME.sh is `make check-NAME`.
 SCRIPT_CHECKS := $(patsubst check_%.sh,check-%,$(notdir $(wildcard tests/*/check_*.sh)))
 # Those of CUDA are part of check-cuda-emulated.
-CHECKS   := check-layers check-unused check-format check-shell $(filter-out check-cuda-%,$(SCRIPT_CHECKS)) check-cuda-emulated
+CHECKS   := check-layers check-unused check-format check-shell $(filter-out check-cuda_%,$(SCRIPT_CHECKS)) check-cuda-emulated
 obj       = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 # Parallel, except that `make clean all` must clean first.

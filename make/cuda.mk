@@ -7,12 +7,17 @@ NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
 # One architecture is enough while a kernel is written: make cuda CUDA_CODE="-arch=sm_90"
 CUDA_CODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CXX       ?= g++
+# Where NCCL is, when neither the toolkit nor the system has it: the folder with its include and lib.
+NCCL_HOME ?=
+export NCCL_HOME NVCC
 
 CUDA_KERNELS := $(sort $(wildcard kernels/cuda/*.cu))
+# What is missing to compile against NVIDIA's headers, in one sentence; empty: nothing.
+CUDA_LACKS   := $(shell CUDA_HOME='$(CUDA_HOME)' NCCL_HOME='$(NCCL_HOME)' make/cuda_lacks.sh headers)
 # CUPTI's are among the others, or in a folder of their own.
-CUDA_HEADERS := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),-isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include)
+CUDA_HEADERS := $(if $(CUDA_LACKS),,-isystem $(CUDA_HOME)/include -isystem $(CUDA_HOME)/extras/CUPTI/include $(NCCL_HOME:%=-isystem %/include))
 # Where the libraries are found again when they run: NVIDIA's, and CUPTI, which is opened by its name.
-CUDA_RPATH   := -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/extras/CUPTI/lib64
+CUDA_LINK    := -L$(CUDA_HOME)/lib64 $(NCCL_HOME:%=-L%/lib -Wl,-rpath,%/lib) -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/extras/CUPTI/lib64
 CUDA_COMPILE  = $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v $(CUDA_CODE) -I.
 
 # What of the program's own the library has a copy of.
@@ -28,14 +33,19 @@ cuda: $(if $(NVCC),$(BUILD)/libmemplan_cuda.so)
 # Says nothing of its own symbols to the program, which has some of the same objects.
 $(BUILD)/libmemplan_cuda.so: $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(CUDA_PIC)
 	@echo "LINK $@"
-	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs $(CUDA_RPATH) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lnccl -lcudart -lpthread -lm
+	$(Q)$(CXX) $(LDFLAGS) -shared -Wl,-z,defs -o $@ $^ $(CUDA_LINK) -lcublasLt -lnccl -lcudart -lpthread -lm
 
-$(BUILD)/pic/%.o: %.c $(BUILD)/flags.stamp
+# Stops a build that cannot work with one sentence, before minutes of compiling.
+$(BUILD)/cuda.found:
+	@lacks=$$(make/cuda_lacks.sh all); [ -z "$$lacks" ] || { echo "cuda: $$lacks" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+$(BUILD)/pic/%.o: %.c $(BUILD)/flags.stamp | $(if $(filter cuda gpu-tests,$(MAKECMDGOALS)),$(BUILD)/cuda.found)
 	@mkdir -p $(@D) && echo "CC   $< (CUDA)"
 	$(Q)$(COMPILE) $(CUDA_HEADERS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 # What ptxas says of registers and spills goes to a log of its own.
-$(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda.stamp
+$(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda.stamp | $(BUILD)/cuda.found
 	@mkdir -p $(@D) && echo "NVCC $<"
 	$(Q)$(CUDA_COMPILE) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2> $(@:.o=.log) || { cat $(@:.o=.log) >&2; exit 1; }
 
@@ -52,7 +62,7 @@ gpu-tests: $(if $(NVCC),$(BUILD)/run-gpu-tests)
 
 $(BUILD)/run-gpu-tests: $(GPU_TEST_OBJ) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(BUILD)/libmemplan.a
 	@echo "LINK $@"
-	$(Q)$(CXX) -fopenmp $(LDFLAGS) $(CUDA_RPATH) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
+	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcublasLt -lcudart -lcheck -lsubunit -lrt $(LDLIBS)
 
 ## check-gpu: all that only a GPU shows, in six minutes, into bench/results; skipped with a reason where there is none
 # It builds what it needs by itself. EMULATED=1: the same script over the doubles, with tiny models, to see that it runs.
@@ -69,17 +79,19 @@ EMULATED_SRC := $(CUDA_KERNELS) $(sort $(wildcard tests/cuda/*.cc))
 EMULATED_OBJ := $(EMULATED_SRC:%=$(BUILD)/emulated/%.o)
 CUDA_TEST_OBJ := $(call obj,tests/main.c $(sort $(wildcard tests/cuda/*.c)) $(CUDA_C))
 CUDA_DOUBLES  := $(patsubst %.c,$(BUILD)/pic/%.o,$(wildcard tests/cuda/double_*.c))
+CUDA_SCRIPTS  := $(filter check-cuda_%,$(SCRIPT_CHECKS))
 CUDA_TESTS := $(if $(CUDA_HEADERS),$(BUILD)/run-cuda-tests)
 
 ## check-cuda-emulated: the CUDA back end on the host, kernels and training; skipped without CUDA's headers
 check-cuda-emulated: $(CUDA_TESTS)
-	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" "$(MAKE) check-cuda-train" "$(MAKE) check-cuda-ranks" "$(MAKE) check-cuda-profile" "$(MAKE) check-gpu EMULATED=1",@echo "skip  check-cuda-emulated: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME" && echo "0 passed, 0 failed, 1 skipped")
+	$(if $(CUDA_TESTS),+@OMP_WAIT_POLICY=passive make/tally.sh "$< $(if $(QUICK),--quick) --jobs $(TEST_JOBS) $(FILTER)" $(CUDA_SCRIPTS:%="$(MAKE) %") "$(MAKE) check-gpu EMULATED=1",@echo "skip  check-cuda-emulated: $(CUDA_LACKS)" && echo "0 passed, 0 failed, 1 skipped")
 
 $(BUILD)/libmemplan_cuda_emulated.so: $(filter-out $(BUILD)/emulated/tests/cuda/test_%,$(EMULATED_OBJ)) $(CUDA_PIC) $(CUDA_DOUBLES)
 	@echo "LINK $@"
 	$(Q)$(CXX) -fopenmp $(SANITIZE) $(LDFLAGS) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -lpthread -lm
 
-check-cuda-train check-cuda-ranks check-cuda-profile: $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
+$(CUDA_SCRIPTS): $(if $(CUDA_HEADERS),$(BUILD)/libmemplan_cuda_emulated.so)
+check-cuda_processes: $(MPI_LIB)
 
 $(sort $(CUDA_TEST_OBJ) $(GPU_TEST_OBJ)): private COMPILE += $(CUDA_HEADERS)
 
@@ -138,4 +150,4 @@ comma := ,
 -include $(CUDA_PIC:.o=.d) $(CUDA_DOUBLES:.o=.d) $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.d) $(EMULATED_OBJ:.o=.d) $(CUDA_TEST_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) \
 	$(PTX_TEST_OBJ:.o=.d) $(PTX_OBJ:.o=.d) $(PTX_KERNELS:.o=.d)
 
-.PHONY: cuda gpu-tests check-cuda-emulated check-cuda-train check-cuda-ranks check-cuda-profile check-gpu
+.PHONY: cuda gpu-tests check-cuda-emulated check-gpu
