@@ -131,6 +131,7 @@ verdict "no GPU" fails 'no CUDA-capable device is detected' DOUBLE_CUDA_DEVICES=
 verdict "an old GPU" fails 'has compute capability 7.5 and the kernels need 8.0' DOUBLE_CUDA_CAPABILITY=75
 verdict "a GPU that another process has" fails 'another process has the GPU for itself' DOUBLE_CUDA_FAIL=cudaStreamCreateWithFlags:1:46
 verdict "a failing copy" fails 'cudaMemcpyAsync failed' DOUBLE_CUDA_FAIL=cudaMemcpyAsync:5:719
+verdict "a library without kernels for the GPU" fails 'build for the GPU with .make cuda CUDA_CODE=-arch=native' DOUBLE_CUDA_FAIL=cudaMemcpyAsync:5:209
 verdict "a failing product" fails 'step 1, forward .*cublasLtMatmul failed' DOUBLE_CUDA_FAIL=cublasLtMatmul:9
 verdict "an illegal access, seen at the end of a step" fails 'step 1: GPU 0: cudaStreamSynchronize failed' DOUBLE_CUDA_FAIL=cudaStreamSynchronize:3:700
 verdict "a failing graph" fails 'cudaGraphLaunch failed' DOUBLE_CUDA_FAIL=cudaGraphLaunch:2:700
@@ -161,6 +162,17 @@ differ() {
     grep -q 'the GPUs differ: the one with the least memory free' "$log" && [ "$(json capacity_bytes)" -lt $((2 << 30)) ]
 }
 verdict "of two GPUs the one with less memory counts, and a note says so" differ
+
+# Of a part of check-gpu that fails, all that the command at work has said is there to read, on the terminal and in the file.
+tells() {
+    EMULATED=1 ONLY=ledger FRESH=1 RESULTS=$folder/results BUILD=$build DOUBLE_CUDA_FAIL=cudaMalloc:1:700 \
+        python3 tests/cuda/check_gpu.py >"$log" 2>&1
+    [ $? -eq 1 ] && grep -q '^      memplan: GPU 0: cudaMalloc failed: an illegal memory access' "$log" &&
+        grep -q '"said": "memplan: GPU 0: cudaMalloc failed' "$folder"/results/*.json
+}
+if command -v python3 >/dev/null; then
+    verdict "check-gpu tells what a command that failed has said" tells
+fi
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

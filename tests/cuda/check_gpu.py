@@ -41,11 +41,16 @@ CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "python3")
 MARGIN_BYTES = 512 << 20  # what a run leaves to the driver (docs/gpus.md)
 WARM_STEPS = 3  # the first loads kernels, the second is recorded, the third is the recording's first
+SAID_LINES, SAID_BYTES = 60, 6000  # of a command that failed, from each of its outputs
 FOLDER = tempfile.mkdtemp(prefix="memplan-gpu.")
 
 
 class Failed(Exception):
-    """A part's answer is no."""
+    """A part's answer is no; with the last that the command at work had said, for whoever is not there to ask again."""
+
+    def __init__(self, sentence, said=""):
+        super().__init__(sentence)
+        self.said = said
 
 
 class Ended(BaseException):
@@ -69,14 +74,25 @@ commands = []  # of the part at work
 
 
 def telling_line(text):
-    """The first that names an error, as compilers do, or the last."""
-    named = [line for line in text.splitlines() if re.search(r"\berror: |undefined reference", line)]
+    """The first that names an error, as compilers and make's own scripts do, or the last."""
+    named = [line for line in text.splitlines() if re.search(r"\berror: |undefined reference|^(cuda|memplan)\b", line)]
     return named[0].strip() if named else last_line(text)
 
 
 def last_line(text):
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1] if lines else "no word of why"
+
+
+def ending_of(*texts):
+    """The last lines of what a command said, which may be bytes where it was cut short, or None."""
+    decoded = [text.decode(errors="replace") if isinstance(text, bytes) else text or "" for text in texts]
+    return "\n".join("\n".join(text.rstrip().splitlines()[-SAID_LINES:])[-SAID_BYTES:] for text in decoded).strip()
+
+
+def ended_by(status):
+    """status 2, or signal SIGSEGV."""
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
 def run(argv, statuses=(0,), env=None):
@@ -86,11 +102,12 @@ def run(argv, statuses=(0,), env=None):
         done = subprocess.run(argv, capture_output=True, text=True, timeout=max(1, remaining_s()), check=False,
                               env={**os.environ, **(env or {})})
     except subprocess.TimeoutExpired as late:
-        raise Failed(f"no time was left for it: {commands[-1]}") from late
+        raise Failed(f"no time was left for it: {commands[-1]}", ending_of(late.stdout, late.stderr)) from late
     except OSError as error:
         raise Failed(f"{argv[0]}: {error.strerror}") from error
     if done.returncode not in statuses:
-        raise Failed(f"status {done.returncode}: {commands[-1]}: {telling_line(done.stderr or done.stdout)}")
+        raise Failed(f"{ended_by(done.returncode)}: {commands[-1]}: {telling_line(done.stderr or done.stdout)}",
+                     ending_of(done.stdout, done.stderr))
     return done
 
 
@@ -160,17 +177,36 @@ def reason_to_skip():
     return None
 
 
+def ask_smi(what):
+    """A field of nvidia-smi, of the GPU that CUDA calls the first; that program knows all, whatever CUDA_VISIBLE_DEVICES shows."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    return tool("nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits", "-i", first)
+
+
 def capability():
     """90: of the first GPU; None where nvidia-smi does not say."""
-    answer = tool("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "-i", "0")
+    answer = ask_smi("compute_cap")
     return answer.replace(".", "") if answer and re.fullmatch(r"\d+\.\d+", answer) else None
+
+
+def architectures():
+    """nvcc's options for this GPU: those that BUILD's kernels were built with, if that serves, so that nothing is built anew. Machine
+    code runs on GPUs of its generation that are no older."""
+    code = capability()
+    try:
+        with open(os.path.join(BUILD, "cuda.stamp"), encoding="utf-8") as file:
+            built = " ".join(re.findall(r"-gencode \S+|-arch=\S+", file.read()))
+    except OSError:
+        built = ""
+    if not code or any(int(one) // 10 == int(code) // 10 and int(one) <= int(code) for one in re.findall(r"\bsm_(\d+)", built)):
+        return built
+    return f"-arch=sm_{code}"
 
 
 def make(*targets):
     """In an environment of its own: the make that runs this script has options of its own."""
     environment = {name: "" for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL") if name in os.environ}
-    code = capability()
-    settings = [f"BUILD={BUILD}"] + ([f"CUDA_CODE=-arch=sm_{code}"] if code else [])
+    settings = [f"BUILD={BUILD}"] + ([f"CUDA_CODE={architectures()}"] if architectures() else [])
     return run(["env", *(f"-u{name}" for name in environment), "make", f"-j{os.cpu_count()}", *settings, *targets])
 
 
@@ -188,7 +224,7 @@ def machine():
     return {
         "device": told.get("gpu", {}).get("name"),
         "gpu": told.get("gpu"),
-        "driver": tool("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
+        "driver": ask_smi("driver_version"),
         "nvcc": release.group(1) if release else None,
         "memplan": told["memplan"],
         "commit": commit(),
@@ -210,7 +246,7 @@ class Polled:
 
     def poll(self):
         while not self.over.wait(0.2):
-            answer = tool("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0")
+            answer = ask_smi("memory.used")
             if answer and answer.isdigit():
                 self.most_bytes = max(self.most_bytes or 0, int(answer) << 20)
 
@@ -297,8 +333,8 @@ def build(figures):
         for name in ("memplan", "run-cuda-tests" if EMULATED else "run-gpu-tests"):
             ensure(os.path.exists(os.path.join(BUILD, name)), f"{name} is not in {BUILD}")
         return
-    make("all", "cuda", "gpu-tests")
-    figures["architecture"] = capability()
+    make("all", os.path.join(BUILD, "libmemplan_cuda.so"), "gpu-tests")
+    figures["architecture"], figures["built_for"] = capability(), architectures()
 
 
 @part("tests", "the tests of kernels, products, attention and the device pass", 10, 120)
@@ -320,7 +356,7 @@ def largest_difference(one, other):
 
 @part("losses", "20 steps on the GPU have the CPU's losses; recorded steps have the very bits of steps one by one", 10, 90)
 def losses(figures):
-    failures = []
+    failures, said = [], ""
     for model in SMALL_MODELS:
         for precision, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):
             options = ["--precision", precision, "--seq-len", 32, "--global-batch", LOSS_BATCH, "--steps", LOSS_STEPS]
@@ -334,7 +370,71 @@ def losses(figures):
                 ensure(largest_difference(graph, eager) == 0, "a graph gives other bits")
             except Failed as failed:
                 failures.append(f"{model} {precision}: {failed}")
-    ensure(not failures, "; ".join(failures))
+                said = said or failed.said
+    if failures:
+        raise Failed("; ".join(failures), said)
+
+
+# On several GPUs: a layout each, with as many ranks.
+LAYOUTS = {"data": ["--dp", 2]}
+if not EMULATED:
+    LAYOUTS.update(sharded=["--dp", 2, "--zero", 1], tensor=["--tp", 2, "--sequence-parallel"], pipeline=["--pp", 2])
+
+
+@part("ranks", "two ranks on two GPUs have the CPU's losses, in every kind of layout, and recorded steps the very bits", 10, 90)
+def ranks(figures):
+    if EMULATED:
+        os.environ["DOUBLE_CUDA_DEVICES"] = "2"
+    try:
+        run_ranks(figures)
+    finally:
+        if EMULATED:
+            os.environ.pop("DOUBLE_CUDA_DEVICES")
+
+
+def run_ranks(figures):
+    count = (ask_json("env").get("gpu") or {}).get("count", 0)
+    if count < 2:
+        raise Skipped(f"two GPUs are needed, and this process sees {count}")
+    failures, said = [], ""
+    for name, layout in LAYOUTS.items():
+        options = [*layout, "--layers", 2, "--seq-len", 32, "--micro-batch", 1, "--global-batch", 4, "--steps", 6]
+        try:
+            cpu, _ = train("gpt2-tiny", *options, "--device", "cpu")
+            eager, _ = train("gpt2-tiny", *options, "--device", "cuda", "--no-graph")
+            figures[name] = {"largest_difference": largest_difference(cpu, eager), "tolerance": 1e-5}
+            ensure(figures[name]["largest_difference"] <= 1e-5, f"{figures[name]['largest_difference']:g} from the CPU's")
+            graph, _ = train("gpt2-tiny", *options, "--device", "cuda")
+            ensure(largest_difference(graph, eager) == 0, "graphs give other bits")
+        except Failed as failed:
+            failures.append(f"{name}: {failed}")
+            said = said or failed.said
+    if failures:
+        raise Failed("; ".join(failures), said)
+
+
+@part("processes", "ranks that are processes under mpirun have the losses of ranks that are threads", 10, 60)
+def processes(figures):
+    if EMULATED:
+        raise Skipped("NCCL's double connects threads only")
+    count = (ask_json("env").get("gpu") or {}).get("count", 0)
+    if count < 2 or not shutil.which("mpirun") or not os.path.exists(os.path.join(BUILD, "libmemplan_mpi.so")):
+        raise Skipped(f"it takes mpirun, a build with MPI and two GPUs, of which this process sees {count}")
+    options = ["--dp", 2, "--seq-len", 32, "--global-batch", 4, "--steps", 6]
+    threads, _ = train("gpt2-tiny", *options, "--device", "cuda")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    done = run(["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-np", "2", MEMPLAN, "train", "gpt2-tiny", "--data", "random",
+                "--json", "--device", "cuda", *map(str, options)])
+    *steps, _ = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    figures["largest_difference"] = largest_difference(threads, steps)
+    ensure(figures["largest_difference"] <= 1e-5, f"{figures['largest_difference']:g} apart")
+
+
+def padded(model):
+    """A vocabulary that is a multiple of 64, where the model's is none: rows of logits then begin at whole packs."""
+    told = ask_json("describe", model)
+    vocabulary = next(t["dims"][0] for t in told["tensors"] if t["name"] == "embed wte weight")
+    return ["--vocab", (vocabulary + 63) // 64 * 64] if vocabulary % 64 else []
 
 
 def speed(figures, model):
@@ -352,6 +452,9 @@ def speed(figures, model):
         figures.update(peak_bytes=closing["peak_bytes"][0], last_loss=steps[-1]["loss"], flops_per_s=flops * rate,
                        mfu=flops * rate / figures["peak_flops_per_s"] if figures["peak_flops_per_s"] else None)
         figures["tokens_per_s"] = rate
+    if padded(model):
+        steps, _ = train(model, *common, *padded(model))
+        figures["padded_vocabulary"] = {**spread(seconds_of(steps)[WARM_STEPS:]), "options": padded(model)}
 
 
 def add_speed(model, least_s, most_s):
@@ -539,8 +642,9 @@ def verdict_of(sentence, least_s, function, row):
         row.update(status="skipped", reason=str(skipped))
         return f"skip  {sentence}: {skipped}"
     except Failed as failed:
-        row.update(status="failed", reason=failed.args[0])
-        return f"FAIL  {sentence}: {failed.args[0]}"
+        row.update(status="failed", reason=failed.args[0], said=failed.said)
+        said = "".join(f"\n      {line}" for line in failed.said.splitlines())
+        return f"FAIL  {sentence}: {failed.args[0]}{said}"
     except Exception as error:  # an answer that has not the form expected: this part's failure, not the others'
         row.update(status="failed", reason=repr(error))
         return f"FAIL  {sentence}: {error!r}"
@@ -564,7 +668,8 @@ def run_part(results, name, sentence, least_s, most_s, function):
         row.update(seconds=round(time.monotonic() - begin, 1), commands=list(commands))
         if results:
             results.write(name, row)
-    print(f"{line} ({row['seconds']} s)", flush=True)
+    head, *said = line.split("\n")
+    print("\n".join([f"{head} ({row['seconds']} s)", *said]), flush=True)
     return row
 
 
@@ -619,7 +724,7 @@ def main():
         about = {**machine(), **about}
     except Failed as failed:
         print(f"FAIL  check-gpu: {failed}")
-        name = tool("nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", "0")
+        name = ask_smi("name")
         Results({"device": name, "commit": commit(), **about}).write("build", built)
         close(statuses + ["failed"])
     results = Results(about)
