@@ -132,9 +132,8 @@ static void size_autos(struct training_job *job, const bool autos[3])
 void deepspeed_gradients(struct training_job *job)
 {
     const struct job_switches *s = &job->switches;
-    const char *dtype = s->gradient_dtype; /* "fp32", "float32", "torch.float" */
-    bool fp32 =
-        dtype && (strstr(dtype, "32") || !strcmp(dtype + strlen(dtype) - 5 * (strlen(dtype) > 5), "float"));
+    const char *dtype = s->gradient_dtype; /* "fp32", "float32", "float" (runtime/config.py, DtypeEnum) */
+    bool fp32 = dtype && (strstr(dtype, "32") || text_ends_with(dtype, "float"));
     job->gradients_fp32 = dtype ? fp32 : s->bf16 && !s->zero_stage;
     job->shards.sharding = s->zero_stage ? JOB_ZERO1 + s->zero_stage - 1 : JOB_REPLICATED;
 }

@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_zero(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
-}
-
 static bool is_fsdp(const struct workload *w)
 {
     return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
@@ -156,8 +151,8 @@ static void set_precision(const struct training_job *job, struct workload *w)
 {
     bool casts = job->precision == JOB_AUTOCAST_BF16 || job->precision == JOB_AUTOCAST_FP16;
     bool pure = job->precision == JOB_PURE_BF16, whole = job->precision == JOB_FP32;
-    bool fp32_weights = whole || (casts && !is_zero(w));
-    w->autocast = casts && !is_fsdp(w) && !is_zero(w);
+    bool fp32_weights = whole || (casts && !workload_is_deepspeed(w));
+    w->autocast = casts && !is_fsdp(w) && !workload_is_deepspeed(w);
     w->compute_bytes = whole ? 4 : 2;
     w->weight_bytes = fp32_weights ? 4 : 2;
     w->master_bytes = fp32_weights || pure ? 0 : 4;
@@ -263,9 +258,9 @@ static void set_shards(const struct training_job *job, struct workload *w)
         w->reshards_after_forward = s->reshard_after_forward;
     w->wraps_layers = !s->whole_model;
     w->accumulates_without_sync = s->syncs_late && is_fsdp(w);
-    if (s->reduce_bucket && is_zero(w))
+    if (s->reduce_bucket && workload_is_deepspeed(w))
         w->bucket_elements = s->reduce_bucket;
-    if (!is_zero(w))
+    if (!workload_is_deepspeed(w))
         return;
     w->overlaps_gradients = s->overlap;
     w->reuse_elements = s->reuse_distance ? s->reuse_distance : w->reuse_elements;

@@ -114,8 +114,6 @@ static int read_batch(struct training_job *job, struct error *err)
         !checked_mul(once, b->sequence, &tokens))
         return error_set(err, "-b %lld of -t %lld is no real batch; correct it", (long long)b->micro,
                          (long long)b->sequence);
-    if (b->global < 0)
-        b->global = 0; /* -1 asks for the default */
     if (b->global % tokens)
         return error_set(err, "-d %lld: no multiple of the %lld tokens of a pass of all ranks; correct it",
                          (long long)b->global, (long long)tokens);

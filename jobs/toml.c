@@ -125,10 +125,10 @@ static int read_string(struct reader *r, struct text *out)
         r->at++;
     else if (more(r) && *r->at == '\n')
         r->line += *r->at++ == '\n';
-    while (more(r) && !take(r, closer)) {
-        char c = *r->at;
-        if (c == '\n' && !lines)
+    while (!take(r, closer)) {
+        if (!more(r) || (*r->at == '\n' && !lines))
             return broken(r, "a string is not closed");
+        char c = *r->at;
         if (!c)
             return broken(r, "a zero byte stands in a string");
         r->line += c == '\n';
@@ -141,7 +141,7 @@ static int read_string(struct reader *r, struct text *out)
             text_add(out, piece);
         }
     }
-    return r->at[-1] == quote && (more(r) || r->at == r->end) ? 0 : broken(r, "a string is not closed");
+    return 0;
 }
 
 /* ---- keys ---- */

@@ -36,6 +36,12 @@ static int find_dtype(const char *name)
     return -1;
 }
 
+/* Of so many bits, be they nearly as many as can be counted. */
+static int64_t bytes_of(int64_t bits)
+{
+    return bits / 8 + (bits % 8 > 0);
+}
+
 /* One tensor of the header: its type, and its elements. */
 static int count_tensor(const json_t *tensor, const char *where, const char *name, int *dtype,
                         int64_t *elements, struct error *err)
@@ -58,7 +64,7 @@ static int count_tensor(const json_t *tensor, const char *where, const char *nam
             end = json_integer_value(json_array_get(offsets, 1));
     int64_t bits, taken;
     if (!checked_mul(*elements, dtypes[*dtype].bits, &bits) || first < 0 ||
-        __builtin_sub_overflow(end, first, &taken) || taken != (bits + 7) / 8)
+        __builtin_sub_overflow(end, first, &taken) || taken != bytes_of(bits))
         return error_set(err, "%s: tensor %.80s does not have the bytes of its shape; download it again",
                          where, name);
     return 0;
@@ -85,7 +91,7 @@ static int count_header(const json_t *header, const char *where, int64_t file_by
                              where, name);
         if (!checked_add(by_dtype[dtype], elements, &by_dtype[dtype]) ||
             !checked_add(out->parameters, elements, &out->parameters) ||
-            !checked_add(out->bytes, (elements * dtypes[dtype].bits + 7) / 8, &out->bytes))
+            !checked_add(out->bytes, bytes_of(elements * dtypes[dtype].bits), &out->bytes))
             return error_set(err, "%s: more parameters than 63 bits count; download it again", where);
         out->tensors++;
     }

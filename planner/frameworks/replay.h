@@ -43,9 +43,10 @@ void replay_free(struct replay *replay); /* NULL is fine */
 
 /* Fills *census, which must live as long as the replay, when tensor `take` has been taken. */
 void replay_count_at(struct replay *replay, int64_t take, struct replay_census *census);
+/* What is taken from now on belongs to that moment. */
 void replay_enter(struct replay *replay, enum replay_moment moment);
-/* `label`, below REPLAY_LABELS, says whose tensor it is. A number for replay_release(); nothing is taken for less than a byte, nor when memory is out: then it is -1, which
- * replay_release() ignores. */
+/* Takes a tensor on `stream`, whose it is by `label`, below REPLAY_LABELS. Returns a number for replay_release(); -1, which that
+ * ignores, for less than a byte and when memory is out. */
 int replay_take(struct replay *replay, double bytes, enum role role, int label, int stream);
 void replay_release(struct replay *replay, int tensor);
 /* As replay_release(), and *tensor becomes -1. */

@@ -31,10 +31,9 @@ enum {
 };
 _Static_assert(LABELS <= REPLAY_LABELS, "more rules than labels");
 
-/* Parameters of a layer, or of an end of the model. Elements on this rank before any
- * sharding over dp. */
+/* Parameters of a layer, or of an end of the model, as tensors of a replay (-1: there is none). */
 struct unit {
-    double tensors[UNIT_TENSORS]; /* the last: experts */
+    double tensors[UNIT_TENSORS]; /* elements on this rank before any sharding over dp; the last: experts */
     int weights[UNIT_TENSORS], gradients[UNIT_TENSORS], whole[UNIT_TENSORS], casts[UNIT_TENSORS];
     int gathered, reduced, shard; /* flat buffers of collectives; the gradient's shard */
     enum model_part part;

@@ -151,6 +151,9 @@ static const struct flip flips[] = {
     OTHER(gradient_bytes, 4, PEAK, MORE, STAGE(1, ""),
           ZERO("\"zero_optimization\": {\"stage\": 1}, \"data_types\": {\"grad_accum_dtype\": "
                "\"fp32\"}") "--block_size 4096"),
+    OTHER(gradient_bytes, 4, PEAK, MORE, STAGE(1, ""),
+          ZERO("\"zero_optimization\": {\"stage\": 1}, \"data_types\": {\"grad_accum_dtype\": "
+               "\"float\"}") "--block_size 4096"),
     FLIP(master_bytes, 2, STATES, LESS, SPLIT, "--use-precision-aware-optimizer"),
     FLIP(moment_bytes, 2, STATES, LESS, PRECISE, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"),
     FLIP(moment_bytes, 1, STATES, LESS, PRECISE, "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8"),

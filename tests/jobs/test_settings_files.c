@@ -61,6 +61,9 @@ TEST(toml_refusals, "what is no TOML is refused with its line")
 {
     assert_refused(toml_read, "a = 1\nb", "F:2: a key wants = and a value");
     assert_refused(toml_read, "a = \"x", "F:1: a string is not closed");
+    assert_refused(toml_read, "a = \"", "F:1: a string is not closed");
+    assert_refused(toml_read, "a = \"x\\\"", "F:1: a string is not closed");
+    assert_refused(toml_read, "a = \"\"\"x\"\"", "F:1: a string is not closed");
     assert_refused(toml_read, "a = 1 2", "F:1: something follows the value");
     assert_refused(toml_read, "a = 1\na = 2", "F:2: the key a is given twice");
     assert_refused(toml_read, "[a\nb = 1", "F:1: the name of a table is not closed");

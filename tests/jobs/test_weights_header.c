@@ -80,5 +80,9 @@ TEST(weights_refusals, "headers that lie are refused")
     assert_refused("{\"a\":{\"dtype\":\"F99\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8, "no known dtype");
     assert_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8,
                    "an impossible shape");
+    /* 2^61 - 1 elements of 4 bits: seven bits more are not counted in 63 */
+    assert_refused("{\"a\":{\"dtype\":\"F4\",\"shape\":[2305843009213693951],"
+                   "\"data_offsets\":[0,1152921504606846976]}}",
+                   8, "tensor a ends behind the file");
     assert_refused("{\"a\":", 8, "its header is no JSON");
 }
