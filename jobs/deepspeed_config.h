@@ -5,7 +5,8 @@
 #include "jobs/job_changes_parts.h"
 #include "jobs/job_files.h"
 
-/* Values "auto" are left to the caller's options. */
+/* The file at `path`, with DeepSpeed's defaults for what it leaves out; values "auto" are left to the caller's options. That there is
+ * no such file is noted as missing, and no failure. */
 int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files, struct error *err);
 /* The type of gradients, and who has which states, from switches. */
 void deepspeed_gradients(struct training_job *job);

@@ -1,6 +1,7 @@
 /* Reads a shell script without running any of it. Assignments, quoting, arrays, ${NAME:-default} and $((arithmetic)) are
- * worked out; what would need running (functions, loops, conditions, command substitution) is not, and whatever depends on
- * it becomes a word that says so. */
+ * worked out; functions are read where they are called, with the call's arguments; of conditions and cases of which every word
+ * is known, outside of loops, the branch that runs is read. What would need running (loops, other conditions, command
+ * substitution) is not, and whatever depends on it becomes a word that says so. */
 #ifndef MEMPLAN_JOBS_SHELL_H
 #define MEMPLAN_JOBS_SHELL_H
 
