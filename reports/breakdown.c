@@ -409,9 +409,10 @@ static json_t *prediction_object(const struct breakdown *b)
 
 static json_t *steps_object(const struct breakdown_steps *steps)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "count", (json_int_t)steps->count, "first_seconds",
-                     json_values_real(steps->first_seconds), "median_seconds",
-                     json_values_real(steps->median_seconds), "tokens_per_second",
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "count", (json_int_t)steps->count,
+                     "first_seconds", json_values_real(steps->first_seconds), "median_seconds",
+                     json_values_real(steps->median_seconds), "last_seconds",
+                     json_values_real(steps->last_seconds), "tokens_per_second",
                      json_values_real(steps->tokens_per_s), "first_loss", json_values_real(steps->first_loss),
                      "last_loss", json_values_real(steps->last_loss));
 }

@@ -327,23 +327,32 @@ static json_t *rows_list(const struct comparison *c)
     return list;
 }
 
+static json_t *stage_peaks_list(const struct stage_bytes peaks[2])
+{
+    json_t *list = json_array();
+    for (int64_t stage = 0; stage < peaks[0].count || stage < peaks[1].count; stage++) {
+        json_t *sides[2];
+        for (int i = 0; i < 2; i++)
+            sides[i] = stage < peaks[i].count ? json_integer(peaks[i].bytes[stage]) : json_null();
+        json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "stage", (json_int_t)stage, "before_bytes",
+                                              sides[0], "after_bytes", sides[1]));
+    }
+    return list;
+}
+
 /* Of two runs: how they were laid out, and so which ranks stand beside which. */
 static void add_pairing(json_t *object, const struct comparison *c)
 {
     static const char *const pairings[] = {
         [COMPARE_BY_RANK] = "rank", [COMPARE_BY_STAGE] = "stage", [COMPARE_FULLEST] = "fullest rank"};
-    json_t *layouts = json_array(), *peaks = json_array();
+    json_t *layouts = json_array();
     for (int i = 0; i < 2; i++) {
         const struct layout *layout = c->layouts[i].layout;
-        json_t *of_stages = json_array();
-        for (int64_t stage = 0; stage < c->stage_peaks[i].count; stage++)
-            json_array_append_new(of_stages, json_integer(c->stage_peaks[i].bytes[stage]));
         json_array_append_new(layouts, layout ? layout_to_json(layout) : json_null());
-        json_array_append_new(peaks, of_stages);
     }
     json_object_set_new(object, "paired_by", json_string(pairings[c->pairing]));
     json_object_set_new(object, "layouts", layouts);
-    json_object_set_new(object, "stage_peak_bytes", peaks);
+    json_object_set_new(object, "stage_peaks", stage_peaks_list(c->stage_peaks));
     json_object_set_new(object, "changed_before_rank", json_integer(c->changed_before_rank));
 }
 

@@ -308,6 +308,7 @@ TEST(breakdown_run_figures,
     /* Rank 1, the slower one: 0.44, 0.22 and 0.33 s. */
     ASSERT_NEAR(b.steps.first_seconds, 0.44, 1e-12);
     ASSERT_NEAR(b.steps.median_seconds, 0.33, 1e-12);
+    ASSERT_NEAR(b.steps.last_seconds, 0.33, 1e-12);
     ASSERT_NEAR(b.steps.last_loss, 3.5, 1e-12);
     ASSERT_STR(b.moment.operation, "attention");
     ASSERT_STR(b.moment.part, "layer 1");

@@ -236,7 +236,7 @@ TEST(compare_runs_golden, "one run against another: what changed by role, by lay
     check_golden(compare_report(&c, arena), INK_ASCII, "compare_runs.txt");
     json_t *json = compare_to_json(&c), *tensors = json_object_get(json, "changed_tensors");
     check_keys(json, "kind first second remark max_error_bytes max_error_fraction rows paired_by layouts "
-                     "stage_peak_bytes changed_before_rank changed_rank changed_layers "
+                     "stage_peaks changed_before_rank changed_rank changed_layers "
                      "changed_tensors peak_moved first_peak_at second_peak_at arrived_bytes left_bytes");
     /* The logits are new at the peak; bytes of no tensor were there before only. */
     ASSERT(json_is_true(json_object_get(json, "peak_moved")));
@@ -323,6 +323,10 @@ TEST(compare_runs_by_stage, "runs with as many stages and other ranks in them ar
     ASSERT_INT(json_whole(json_array_get(json_object_get(json, "layouts"), 1), "tp"), 2);
     check_keys(row, "rank role predicted_bytes measured_bytes before_rank");
     ASSERT_INT(json_whole(row, "before_rank"), 3);
+    json_t *peaks = json_array_get(json_object_get(json, "stage_peaks"), 1);
+    check_keys(peaks, "stage before_bytes after_bytes");
+    ASSERT_INT(json_whole(peaks, "before_bytes"), data->stages[1]->peak_bytes + 4096);
+    ASSERT_INT(json_whole(peaks, "after_bytes"), tensor->stages[1]->peak_bytes);
     json_decref(json);
     run_close(store);
     pipeline_free(data);
@@ -357,6 +361,10 @@ TEST(compare_runs_fullest,
     ASSERT_HAS(text.data, arena_printf(arena, "The fullest rank: rank 0 before, rank %d after\n", worst));
     ASSERT_HAS(text.data, "The highest peak of each stage\n");
     text_free(&text);
+    json_t *json = compare_to_json(&c), *second = json_array_get(json_object_get(json, "stage_peaks"), 1);
+    ASSERT(json_is_null(json_object_get(second, "before_bytes")));
+    ASSERT_INT(json_whole(second, "after_bytes"), two->stages[1]->peak_bytes);
+    json_decref(json);
 
     /* A split of the layers moves bytes, and ranks do the same: they keep their numbers. */
     ASSERT_OK(runs_compare(store, after, store, after, arena, &c));
