@@ -76,13 +76,15 @@ static int count_processes(struct training_job *job, const struct launch *launch
     struct job_launch *l = &job->launch;
     struct axolotl_line line = axolotl_split(&launch->arguments, job->facts.arena);
     const struct launcher *called = launchers_find(line.called);
-    (void)err;
+    if (l->ranks) /* --ranks */
+        return 0;
     if (!strcmp(line.called, "python")) {
         l->ranks = 1;
         return 0;
     }
-    if (!called)
-        return error_set(err, "axolotl train --launcher %.40s: it calls accelerate, torchrun or python",
+    if (strcmp(line.called, "accelerate") && strcmp(line.called, "torchrun"))
+        return error_set(err,
+                         "--launcher %.40s: axolotl calls accelerate, torchrun or python; name one of them",
                          line.called);
     l->nodes = called->nodes;
     l->processes_per_node = called->per_node;

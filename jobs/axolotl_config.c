@@ -251,7 +251,8 @@ static void set_plugins(struct training_job *job)
     const char *at = job->own[AXOLOTL_PLUGINS] ? job->own[AXOLOTL_PLUGINS] : "";
     struct arena *arena = job->facts.arena;
     struct job_kernels *k = &job->kernels;
-    for (size_t length; (length = strcspn(at, ",")); at += length + (at[length] == ',')) {
+    for (size_t length; *at; at += length + (at[length] == ',')) {
+        length = strcspn(at, ",");
         const char *name = arena_printf(arena, "%.*s", (int)length, at);
         if (!strstr(name, "LigerPlugin") && !strstr(name, "CutCrossEntropyPlugin") &&
             !strstr(name, "SwanLabPlugin"))
@@ -303,7 +304,10 @@ static int set_mesh(struct training_job *job, struct error *err)
         return 0;
     int64_t copies = l->dp_replicate ? l->dp_replicate : 1,
             share = l->dp_shard ? l->dp_shard : l->dp / copies;
-    if (l->dp % copies || l->dp / copies != share)
+    if (l->dp % copies)
+        return error_set(err, "dp_replicate_size %lld does not divide %lld ranks; correct it",
+                         (long long)copies, (long long)l->dp);
+    if (l->dp / copies != share)
         return error_set(
             err, "dp_replicate_size %lld x dp_shard_size %lld are not %lld ranks; correct one of them",
             (long long)copies, (long long)share, (long long)l->dp);

@@ -16,12 +16,13 @@
 static struct arena *arena;
 static struct training_job job;
 static struct error err;
+static int64_t said_ranks; /* memplan check --ranks */
 
 static int read_with(const char *yaml, const char *launch, const struct job_edits *edits)
 {
     arena = arena_create();
     err = (struct error){0};
-    struct jobs_request request = {.edits = edits ? *edits : (struct job_edits){0}};
+    struct jobs_request request = {.edits = edits ? *edits : (struct job_edits){0}, .ranks = said_ranks};
     const char *script =
         arena_printf(arena,
                      "export CUDA_VISIBLE_DEVICES=0,1\ncat > c.yml <<'E'\n%sE\ncat > ds.json <<'E'\n"
@@ -68,6 +69,11 @@ TEST(axolotl_launches, "processes are counted by what axolotl calls, and by what
     ASSERT_INT(ranks_of(TRAIN " --launcher python"), 1);
     ASSERT_INT(ranks_of("accelerate launch --num_processes 8 -m axolotl.cli.train c.yml"), 8);
     ASSERT_INT(ranks_of("torchrun --nproc_per_node 4 -m axolotl.cli.train c.yml"), 4);
+    ASSERT_INT(read_with(LORA, TRAIN " --launcher srun", NULL), -1);
+    ASSERT_HAS(err.text, "--launcher srun: axolotl calls accelerate, torchrun or python");
+    arena_free(arena);
+    said_ranks = 3;
+    ASSERT_INT(ranks_of(TRAIN " --num-processes 4"), 3);
 }
 
 TEST(axolotl_line, "the line comes before the file, wherever the file stands; without one it is asked for")
@@ -142,7 +148,7 @@ TEST(axolotl_fsdp, "fsdp_config's keys are read with fsdp_ in front or without")
     ASSERT_INT(w.weight_bytes, 4);
     ASSERT_INT(w.recompute, WORKLOAD_FULL);
     text_printf(&yaml, "dp_replicate_size: 3\n");
-    ASSERT_HAS(refusal_of(yaml.data), "dp_replicate_size 3 x dp_shard_size 0 are not 2 ranks");
+    ASSERT_HAS(refusal_of(yaml.data), "dp_replicate_size 3 does not divide 2 ranks");
     text_free(&yaml);
 }
 
@@ -156,7 +162,7 @@ TEST(axolotl_plugins, "Liger's keys count one by one, and only with its plugin")
     ASSERT(none.gate != WORKLOAD_GATE_FUSED);
     w = workload_of(LORA PLUGIN "liger_fused_linear_cross_entropy: true\n", TRAIN);
     ASSERT_INT(w.loss, WORKLOAD_LOSS_LINEAR);
-    ASSERT_HAS(refusal_of(LORA "plugins:\n- a.b.Other\n"), "the plugin a.b.Other");
+    ASSERT_HAS(refusal_of(LORA PLUGIN "  - a.b.Other\n"), "the plugin a.b.Other");
 }
 
 TEST(axolotl_offloading, "kept inputs wait in host memory where what is trained whole makes layers again")
