@@ -46,8 +46,11 @@ void mpi_tell_closed(struct mpi_family *mpi, const struct comm *comm)
 
 void mpi_listen(struct mpi_family *mpi)
 {
-    MPI_Irecv(&mpi->heard, sizeof mpi->heard, MPI_BYTE, MPI_ANY_SOURCE, NOTICE_TAG, mpi->notices,
-              &mpi->hearing);
+    mpi->hearing = MPI_REQUEST_NULL;
+    int code = MPI_Irecv(&mpi->heard, sizeof mpi->heard, MPI_BYTE, MPI_ANY_SOURCE, NOTICE_TAG, mpi->notices,
+                         &mpi->hearing);
+    if (code != MPI_SUCCESS)
+        mpi_stop_by_code(mpi, code, "listen to other ranks");
 }
 
 /* Who stopped because another did has nothing to say. */
@@ -75,7 +78,8 @@ static void hear_closed(struct mpi_family *mpi)
 
 bool mpi_hear(struct mpi_family *mpi)
 {
-    if (!mpi_are_done(mpi, &mpi->hearing, 1, NULL, "listen to other ranks"))
+    bool is_deaf = mpi->hearing == MPI_REQUEST_NULL;
+    if (is_deaf || !mpi_are_done(mpi, &mpi->hearing, 1, NULL, "listen to other ranks"))
         return false;
     if (mpi->heard.kind == NOTICE_STOP)
         hear_stop(mpi);
