@@ -24,24 +24,26 @@ struct kernel_context {
     void *device; /* the device's own context; NULL on the CPU */
 };
 
-/* x[r] = wte[tokens[r] - first_token] + wpe[r % T]. The table may be one rank's part of the model's: the rows of the tokens
+/* x[r] = scale wte[tokens[r] - first_token] + wpe[r % T]. The table may be one rank's part of the model's: the rows of the tokens
  * [first_token, first_token + V). Another rank's token has a row of zeros here, so that the sum over ranks is the embedding
  * (one rank adds wpe, the others pass NULL). A token outside [0, vocabulary) is an error. */
 struct embed_args {
     int64_t B, T, C, V;
     int64_t first_token, vocabulary; /* without other ranks 0 and V */
     enum dtype dtype;
+    double scale;          /* of the tokens' rows, as Gemma has it; 0: they stay as they are */
     const int32_t *tokens; /* (B, T) */
     const void *wte, *wpe; /* (V, C); (>=T, C) or NULL */
     void *x;               /* (B, T, C) */
 };
 
-/* dwte[tokens[r] - first_token] += d[r], but nothing for another rank's token; dwpe[t] += d[b, t]. With add_* false the
+/* dwte[tokens[r] - first_token] += scale d[r], but nothing for another rank's token; dwpe[t] += d[b, t]. With add_* false the
  * whole gradient is cleared first. Fewer positions than T are an error. */
 struct embed_grad_args {
     int64_t B, T, C, V, positions;   /* positions: rows of dwpe; rows >= T get zero */
     int64_t first_token, vocabulary; /* as in embed_args */
     enum dtype dtype;
+    double scale;                    /* likewise */
     const int32_t *tokens;
     const void *d;     /* (B, T, C) */
     void *dwte, *dwpe; /* wide (V, C); wide (positions, C) or NULL */
@@ -49,11 +51,11 @@ struct embed_grad_args {
 };
 
 /* LayerNorm: y = (x - mean) * rstd * w + b. RMSNorm (rms): y = x * rstd * w, no mean, no b. rstd = 1/sqrt(var + eps). A residual
- * is added to y behind all that, as where norms follow attention (OLMo 2); it may not alias y. */
+ * is added to y behind all that, as where norms follow attention (OLMo 2); it may not alias y. With add_one the weights are 1 + w (Gemma). */
 struct norm_args {
     int64_t R, C;
     enum dtype dtype;
-    bool rms;
+    bool rms, add_one;
     double eps;
     const void *x, *w, *b, *residual; /* (R, C), (C), (C) or NULL, (R, C) or NULL */
     void *y;                          /* (R, C) */
@@ -65,7 +67,7 @@ struct norm_args {
 struct norm_grad_args {
     int64_t R, C;
     enum dtype dtype;
-    bool rms;
+    bool rms, add_one;
     const void *dy, *x, *w, *mean, *rstd;
     void *d;       /* (R, C) */
     void *dw, *db; /* wide (C); db NULL when there is no b */
@@ -140,11 +142,11 @@ struct rope_args {
 
 /* Where queries and keys are normed before they are turned: a row's H + K first heads, each by RMSNorm over its D elements with the
  * weights q_norm or k_norm (Qwen3), or `whole`, all queries of a row by one RMSNorm over H D elements and all its keys by another
- * over K D (OLMo 2). */
+ * over K D (OLMo 2). With add_one the weights are 1 + those (Gemma 3). */
 struct qk_norm_heads {
     int64_t B, T, H, K, D;
     enum dtype dtype;
-    bool whole;
+    bool whole, add_one;
     double eps, theta;
     const void *qkv;             /* (B, T, (H + 2K) D): neither normed nor turned */
     const void *q_norm, *k_norm; /* (D); whole: (H D), (K D) */
@@ -182,12 +184,13 @@ struct gelu_grad_args {
     void *d;
 };
 
-/* y = silu(gate) * up; a row of `gate_up` is F gates, then F ups. */
+/* y = silu(gate) * up, or with `gelu` the GELU above in place of silu (Gemma); a row of `gate_up` is F gates, then F ups. */
 struct swiglu_args {
     int64_t R, F;
     enum dtype dtype;
     const void *gate_up; /* (R, 2F) */
     void *y;             /* (R, F) */
+    bool gelu;
 };
 
 /* gate_up becomes its own gradient, in place. */
@@ -196,6 +199,7 @@ struct swiglu_grad_args {
     enum dtype dtype;
     const void *dy; /* (R, F) */
     void *gate_up;  /* (R, 2F) in: values, out: gradient */
+    bool gelu;
 };
 
 /* *loss += scale * sum over rows of (log-sum-exp(logits) - logits[target]). With `gradient`, logits become

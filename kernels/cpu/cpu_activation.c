@@ -1,4 +1,4 @@
-/* GELU and SwiGLU, and their gradients: elementwise, so each works on short runs that stay in the first-level cache.
+/* GELU, SwiGLU and GEGLU, and their gradients: elementwise, so each works on short runs that stay in the first-level cache.
  *
  * GELU's tanh form is x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3), because (1 + tanh u) / 2 = sigmoid(2u): one
  * exponential, and no cancellation where x is far below zero. */
@@ -20,22 +20,31 @@ static inline struct sigmoid sigmoid(float x)
     return x < 0 ? (struct sigmoid){small, large} : (struct sigmoid){large, small};
 }
 
+static inline float gelu(float x)
+{
+    return x * sigmoid(two_root * x * (1 + cubic * x * x)).value;
+}
+
 static void gelu_run(int64_t count, const float *x, float *y)
 {
     for (int64_t i = 0; i < count; i++)
-        y[i] = x[i] * sigmoid(two_root * x[i] * (1 + cubic * x[i] * x[i])).value;
+        y[i] = gelu(x[i]);
 }
 
 /* With s = sigmoid(2u): gelu' = s + x s (1 - s) 2u'. From 16 on it is 0 or 1 to all digits, and there x stops: its cube
  * would outgrow the smallest s. */
-static void gelu_grad_run(int64_t count, const float *x, float *d)
+static inline float gelu_slope(float x)
 {
     const float far = 16;
-    for (int64_t i = 0; i < count; i++) {
-        float near = x[i] < -far ? -far : x[i] > far ? far : x[i], square = near * near;
-        struct sigmoid s = sigmoid(two_root * near * (1 + cubic * square));
-        d[i] *= s.value + near * s.value * s.rest * (two_root * (1 + 3 * cubic * square));
-    }
+    float near = x < -far ? -far : x > far ? far : x, square = near * near;
+    struct sigmoid s = sigmoid(two_root * near * (1 + cubic * square));
+    return s.value + near * s.value * s.rest * (two_root * (1 + 3 * cubic * square));
+}
+
+static void gelu_grad_run(int64_t count, const float *x, float *d)
+{
+    for (int64_t i = 0; i < count; i++)
+        d[i] *= gelu_slope(x[i]);
 }
 
 int cpu_gelu(const struct kernel_context *ctx, const struct gelu_args *args, struct error *err)
@@ -87,6 +96,21 @@ static void swiglu_grad_run(int64_t count, const float *dy, float *gate, float *
     }
 }
 
+static void geglu_run(int64_t count, const float *gate, const float *up, float *y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] = gelu(gate[i]) * up[i];
+}
+
+static void geglu_grad_run(int64_t count, const float *dy, float *gate, float *up)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float d_up = dy[i] * gelu(gate[i]);
+        gate[i] = dy[i] * up[i] * gelu_slope(gate[i]);
+        up[i] = d_up;
+    }
+}
+
 int cpu_swiglu(const struct kernel_context *ctx, const struct swiglu_args *args, struct error *err)
 {
     if (cpu_check_dtype(args->dtype, "swiglu", err))
@@ -98,8 +122,9 @@ int cpu_swiglu(const struct kernel_context *ctx, const struct swiglu_args *args,
             float gate_run[CPU_RUN], up_run[CPU_RUN], y_run[CPU_RUN];
             int64_t count = min_i64(CPU_RUN, F - at);
             float *y = cpu_target(args->dtype, args->y, r * F + at, y_run);
-            swiglu_run(count, cpu_load(args->dtype, args->gate_up, 2 * r * F + at, count, gate_run),
-                       cpu_load(args->dtype, args->gate_up, (2 * r + 1) * F + at, count, up_run), y);
+            const float *gate = cpu_load(args->dtype, args->gate_up, 2 * r * F + at, count, gate_run);
+            const float *up = cpu_load(args->dtype, args->gate_up, (2 * r + 1) * F + at, count, up_run);
+            (args->gelu ? geglu_run : swiglu_run)(count, gate, up, y);
             cpu_store(args->dtype, args->y, r * F + at, count, y);
         }
     return 0;
@@ -119,7 +144,8 @@ int cpu_swiglu_grad(const struct kernel_context *ctx, const struct swiglu_grad_a
             float *up = cpu_target(args->dtype, args->gate_up, up_at, up_run);
             cpu_load(args->dtype, args->gate_up, gate_at, count, gate);
             cpu_load(args->dtype, args->gate_up, up_at, count, up);
-            swiglu_grad_run(count, cpu_load(args->dtype, args->dy, r * F + at, count, dy_run), gate, up);
+            const float *dy = cpu_load(args->dtype, args->dy, r * F + at, count, dy_run);
+            (args->gelu ? geglu_grad_run : swiglu_grad_run)(count, dy, gate, up);
             cpu_store(args->dtype, args->gate_up, gate_at, count, gate);
             cpu_store(args->dtype, args->gate_up, up_at, count, up);
         }

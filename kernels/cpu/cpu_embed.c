@@ -23,16 +23,19 @@ static const char *find_row(const void *table, int64_t index, int64_t rows, int6
     return table && index >= 0 && index < rows ? (const char *)table + index * row_bytes : NULL;
 }
 
-static void add_rows(enum dtype dtype, int64_t C, const void *a, const void *b, void *sum)
+/* sum = scale a + b; b may be NULL. */
+static void add_rows(const struct embed_args *args, const void *a, const void *b, void *sum)
 {
-    for (int64_t at = 0; at < C; at += CPU_RUN) {
+    const enum dtype dtype = args->dtype;
+    const float scale = args->scale != 0 ? (float)args->scale : 1;
+    for (int64_t at = 0; at < args->C; at += CPU_RUN) {
         float a_scratch[CPU_RUN], b_scratch[CPU_RUN], sum_scratch[CPU_RUN];
-        int64_t count = min_i64(CPU_RUN, C - at);
+        int64_t count = min_i64(CPU_RUN, args->C - at);
         const float *a_run = cpu_load(dtype, a, at, count, a_scratch);
-        const float *b_run = cpu_load(dtype, b, at, count, b_scratch);
+        const float *b_run = b ? cpu_load(dtype, b, at, count, b_scratch) : NULL;
         float *sum_run = cpu_target(dtype, sum, at, sum_scratch);
         for (int64_t i = 0; i < count; i++)
-            sum_run[i] = a_run[i] + b_run[i];
+            sum_run[i] = scale * a_run[i] + (b_run ? b_run[i] : 0);
         cpu_store(dtype, sum, at, count, sum_run);
     }
 }
@@ -43,8 +46,8 @@ static void embed_row(const struct embed_args *args, int64_t r)
     const char *token = find_row(args->wte, args->tokens[r] - args->first_token, args->V, row_bytes);
     const char *position = find_row(args->wpe, r % args->T, args->T, row_bytes);
     char *x = (char *)args->x + r * row_bytes;
-    if (token && position)
-        add_rows(args->dtype, args->C, token, position, x);
+    if (token && (position || args->scale != 0))
+        add_rows(args, token, position, x);
     else if (token || position)
         memcpy(x, token ? token : position, (size_t)row_bytes);
     else
@@ -71,24 +74,24 @@ static void clear(const struct kernel_context *ctx, float *values, int64_t count
     }
 }
 
-static void add_run(float *sum, const float *d, int64_t count)
+static void add_run(float *sum, float scale, const float *d, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        sum[i] += d[i];
+        sum[i] += scale * d[i];
 }
 
 /* Adds these columns (at most CPU_RUN) of every row of d. */
 static void add_columns(const struct embed_grad_args *args, struct cpu_range columns)
 {
     int64_t C = args->C, count = columns.end - columns.begin;
-    float scratch[CPU_RUN];
+    float scratch[CPU_RUN], scale = args->scale != 0 ? (float)args->scale : 1;
     for (int64_t r = 0; r < args->B * args->T; r++) {
         const float *d = cpu_load(args->dtype, args->d, r * C + columns.begin, count, scratch);
         int64_t row = args->tokens[r] - args->first_token;
         if (row >= 0 && row < args->V)
-            add_run((float *)args->dwte + row * C + columns.begin, d, count);
+            add_run((float *)args->dwte + row * C + columns.begin, scale, d, count);
         if (args->dwpe)
-            add_run((float *)args->dwpe + r % args->T * C + columns.begin, d, count);
+            add_run((float *)args->dwpe + r % args->T * C + columns.begin, 1, d, count);
     }
 }
 

@@ -67,6 +67,17 @@ static inline void cpu_store(enum dtype dtype, void *base, int64_t at, int64_t c
         half[i] = f32_to_bf16(values[i]);
 }
 
+/* The weights of a norm as floats, in `scratch` or in place; with add_one 1 more. */
+static inline const float *cpu_load_weights(enum dtype dtype, const void *w, bool add_one, int64_t count, float *scratch)
+{
+    const float *values = cpu_load(dtype, w, 0, count, scratch);
+    if (!add_one)
+        return values;
+    for (int64_t i = 0; i < count; i++)
+        scratch[i] = values[i] + 1;
+    return scratch;
+}
+
 /* e^x for x <= 88, relatively within 4e-7 of the true value (4e-6 on processors without a fused multiply-add). Below -70 it
  * stays at e^-70 = 4e-31: too small for any sum of probabilities to feel, and large enough that products with it stay clear
  * of denormals, which are slow.

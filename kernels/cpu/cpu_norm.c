@@ -58,7 +58,7 @@ int cpu_norm(const struct kernel_context *ctx, const struct norm_args *args, str
         return -1;
     int64_t C = args->C, stride = row_stride(C);
     float *scratch = host_resize(NULL, (size_t)((2 + 3 * ctx->threads) * stride) * sizeof *scratch);
-    const float *w = cpu_load(args->dtype, args->w, 0, C, scratch);
+    const float *w = cpu_load_weights(args->dtype, args->w, args->add_one, C, scratch);
     const float *b = args->b ? cpu_load(args->dtype, args->b, 0, C, scratch + stride) : NULL;
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
     for (int64_t part = 0; part < ctx->threads; part++) {
@@ -137,7 +137,7 @@ int cpu_norm_grad(const struct kernel_context *ctx, const struct norm_grad_args 
     int64_t stride = row_stride(args->C);
     float *scratch = host_alloc((size_t)((1 + BUFFERS * ctx->threads) * stride) * sizeof *scratch);
     float *parts = scratch + stride;
-    const float *w = cpu_load(args->dtype, args->w, 0, args->C, scratch);
+    const float *w = cpu_load_weights(args->dtype, args->w, args->add_one, args->C, scratch);
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
     for (int64_t part = 0; part < ctx->threads; part++) {
         float *sums = parts + part * BUFFERS * stride;

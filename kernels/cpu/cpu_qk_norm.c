@@ -40,7 +40,7 @@ static struct group group_of(const struct qk_norm_heads *q, int64_t first_head, 
     group.groups = heads / group.heads;
     group.size = group.heads * q->D;
     group.weights = host_alloc((size_t)group.size * sizeof(float));
-    const float *values = cpu_load(q->dtype, weights, 0, group.size, group.weights);
+    const float *values = cpu_load_weights(q->dtype, weights, q->add_one, group.size, group.weights);
     if (values != group.weights)
         memcpy(group.weights, values, (size_t)group.size * sizeof *values);
     return group;

@@ -1,4 +1,4 @@
-/* GELU and SwiGLU, and their gradients; one thread takes 16 bytes. All are limited by HBM:
+/* GELU, SwiGLU and GEGLU, and their gradients; one thread takes 16 bytes. All are limited by HBM:
  *     gelu         reads 1, writes 1: 8 bytes per element in F32, 4 in BF16
  *     gelu_grad    reads 2, writes 1: 12 bytes, 6 in BF16
  *     swiglu       reads 2, writes 1 per output: 12 bytes, 6 in BF16
@@ -63,7 +63,24 @@ template <typename T, int N> static __global__ void gelu_grad_kernel(int64_t cou
     });
 }
 
-template <typename T, int N> static __global__ void swiglu_kernel(int64_t F, const T *gate_up, T *y)
+/* What gates: a value and its slope. */
+template <bool GELU> __device__ __forceinline__ float gate_value(float x)
+{
+    if constexpr (GELU)
+        return gelu(x);
+    return x * sigmoid(x).value;
+}
+
+/* silu'(x) = s (1 + x (1 - s)) */
+template <bool GELU> __device__ __forceinline__ float gate_slope(float x)
+{
+    if constexpr (GELU)
+        return gelu_slope(x);
+    const sigmoid s(x);
+    return s.value * (1 + x * s.rest);
+}
+
+template <typename T, int N, bool GELU> static __global__ void swiglu_kernel(int64_t F, const T *gate_up, T *y)
 {
     const int64_t row = blockIdx.x;
     const T *gates = gate_up + 2 * row * F, *ups = gates + F;
@@ -74,13 +91,13 @@ template <typename T, int N> static __global__ void swiglu_kernel(int64_t F, con
         load_pack(ups + f, up);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            gate[i] *= sigmoid(gate[i]).value * up[i];
+            gate[i] = gate_value<GELU>(gate[i]) * up[i];
         store_pack(y + row * F + f, gate);
     }
 }
 
-/* silu'(g) = s (1 + g (1 - s)) */
-template <typename T, int N> static __global__ void swiglu_grad_kernel(int64_t F, const T *dy, T *gate_up)
+template <typename T, int N, bool GELU>
+static __global__ void swiglu_grad_kernel(int64_t F, const T *dy, T *gate_up)
 {
     const int64_t row = blockIdx.x;
     T *gates = gate_up + 2 * row * F, *ups = gates + F;
@@ -92,9 +109,8 @@ template <typename T, int N> static __global__ void swiglu_grad_kernel(int64_t F
         load_pack(dy + row * F + f, d);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            sigmoid s(gate[i]);
-            float d_up = d[i] * gate[i] * s.value;
-            gate[i] = d[i] * up[i] * s.value * (1 + gate[i] * s.rest);
+            const float d_up = d[i] * gate_value<GELU>(gate[i]);
+            gate[i] = d[i] * up[i] * gate_slope<GELU>(gate[i]);
             up[i] = d_up;
         }
         store_pack(gates + f, gate);
@@ -124,19 +140,19 @@ static unsigned row_threads(int64_t F, int n)
     return cuda_threads(cuda_divide_up(F, n), 256);
 }
 
-struct swiglu_launch {
+template <bool GELU> struct swiglu_launch {
     template <typename T, int N> static void run(const cuda_context *context, const swiglu_args *args)
     {
-        CUDA_LAUNCH((swiglu_kernel<T, N>), dim3(static_cast<unsigned>(args->R)),
+        CUDA_LAUNCH((swiglu_kernel<T, N, GELU>), dim3(static_cast<unsigned>(args->R)),
                     dim3(row_threads(args->F, N)), 0, context->compute, args->F,
                     static_cast<const T *>(args->gate_up), static_cast<T *>(args->y));
     }
 };
 
-struct swiglu_grad_launch {
+template <bool GELU> struct swiglu_grad_launch {
     template <typename T, int N> static void run(const cuda_context *context, const swiglu_grad_args *args)
     {
-        CUDA_LAUNCH((swiglu_grad_kernel<T, N>), dim3(static_cast<unsigned>(args->R)),
+        CUDA_LAUNCH((swiglu_grad_kernel<T, N, GELU>), dim3(static_cast<unsigned>(args->R)),
                     dim3(row_threads(args->F, N)), 0, context->compute, args->F,
                     static_cast<const T *>(args->dy), static_cast<T *>(args->gate_up));
     }
@@ -171,7 +187,10 @@ extern "C" int cuda_swiglu(const struct kernel_context *ctx, const struct swiglu
     if (args->R == 0)
         return 0;
     bool packed = cuda_packs_rows(args->dtype, args->F) && cuda_are_aligned(args->gate_up, args->y);
-    cuda_choose<swiglu_launch>(args->dtype, packed, cuda_of(ctx), args);
+    if (args->gelu)
+        cuda_choose<swiglu_launch<true>>(args->dtype, packed, cuda_of(ctx), args);
+    else
+        cuda_choose<swiglu_launch<false>>(args->dtype, packed, cuda_of(ctx), args);
     return cuda_launched("swiglu", err);
 }
 
@@ -183,6 +202,9 @@ extern "C" int cuda_swiglu_grad(const struct kernel_context *ctx, const struct s
     if (args->R == 0)
         return 0;
     bool packed = cuda_packs_rows(args->dtype, args->F) && cuda_are_aligned(args->gate_up, args->dy);
-    cuda_choose<swiglu_grad_launch>(args->dtype, packed, cuda_of(ctx), args);
+    if (args->gelu)
+        cuda_choose<swiglu_grad_launch<true>>(args->dtype, packed, cuda_of(ctx), args);
+    else
+        cuda_choose<swiglu_grad_launch<false>>(args->dtype, packed, cuda_of(ctx), args);
     return cuda_launched("swiglu_grad", err);
 }

@@ -30,7 +30,7 @@ struct token_range {
 
 template <typename T, int N>
 static __global__ void embed_kernel(int64_t T_, int64_t C, token_range range, const int32_t *tokens,
-                                    const T *wte, const T *wpe, T *x, uint64_t *fault)
+                                    float scale, const T *wte, const T *wpe, T *x, uint64_t *fault)
 {
     const int64_t r = blockIdx.x;
     const int32_t token = tokens[r];
@@ -46,9 +46,14 @@ static __global__ void embed_kernel(int64_t T_, int64_t C, token_range range, co
             load_pack(wpe + r % T_ * C + c, position);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            sum[i] += position[i];
+            sum[i] = scale * sum[i] + position[i];
         store_pack(x + r * C + c, sum);
     }
+}
+
+static float scale_of(double scale)
+{
+    return scale != 0 ? static_cast<float>(scale) : 1;
 }
 
 struct embed_launch {
@@ -57,7 +62,7 @@ struct embed_launch {
         const token_range range = {args->first_token, args->V, args->vocabulary};
         CUDA_LAUNCH((embed_kernel<T, N>), dim3(static_cast<unsigned>(args->B * args->T)),
                     dim3(cuda_threads(cuda_divide_up(args->C, N), 256)), 0, context->compute, args->T,
-                    args->C, range, args->tokens, static_cast<const T *>(args->wte),
+                    args->C, range, args->tokens, scale_of(args->scale), static_cast<const T *>(args->wte),
                     static_cast<const T *>(args->wpe), static_cast<T *>(args->x), context->fault);
     }
 };
@@ -118,7 +123,7 @@ static __global__ void link_kernel(int64_t R, token_range range, const int32_t *
 
 template <typename T, int N>
 static __global__ void token_grad_kernel(int64_t R, int64_t C, token_range range, const int32_t *tokens,
-                                         const token_link *links, const T *d, float *dwte)
+                                         float scale, const token_link *links, const T *d, float *dwte)
 {
     const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     if (!links[blockIdx.x].first || c >= C)
@@ -131,7 +136,7 @@ static __global__ void token_grad_kernel(int64_t R, int64_t C, token_range range
         load_pack(d + r * C + c, more);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            sum[i] += more[i];
+            sum[i] += scale * more[i];
     }
     store_pack(place, sum);
 }
@@ -177,7 +182,7 @@ struct embed_grad_launch {
         CUDA_LAUNCH(link_kernel, dim3(static_cast<unsigned>(cuda_divide_up(R, LINK_THREADS / 32))),
                     dim3(LINK_THREADS), 0, context->compute, R, range, args->tokens, links, context->fault);
         CUDA_LAUNCH((token_grad_kernel<T, N>), dim3(static_cast<unsigned>(R), parts), dim3(threads), 0,
-                    context->compute, R, args->C, range, args->tokens, links, d,
+                    context->compute, R, args->C, range, args->tokens, scale_of(args->scale), links, d,
                     static_cast<float *>(args->dwte));
         if (args->dwpe)
             CUDA_LAUNCH((position_grad_kernel<T, N>), dim3(static_cast<unsigned>(args->positions), parts),

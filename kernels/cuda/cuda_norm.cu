@@ -25,6 +25,7 @@ template <typename T, int N, bool WARP> static __global__ void norm_kernel(norm_
         return; /* whole warps, and then without barriers */
     const T *x = static_cast<const T *>(args.x) + r * C;
     const T *w = static_cast<const T *>(args.w), *b = static_cast<const T *>(args.b);
+    const float one = args.add_one; /* more than the weights */
     float values[N], mean = 0;
     if (!args.rms) {
         float sum = 0;
@@ -53,7 +54,7 @@ template <typename T, int N, bool WARP> static __global__ void norm_kernel(norm_
         if (b)
             load_pack(b + c, shift);
         for (int i = 0; i < N; i++)
-            values[i] = (values[i] - mean) * rstd * weight[i] + shift[i];
+            values[i] = (values[i] - mean) * rstd * (weight[i] + one) + shift[i];
         if (args.residual) {
             load_pack(static_cast<const T *>(args.residual) + r * C + c, shift);
             for (int i = 0; i < N; i++)
@@ -120,7 +121,7 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
     const T *w = static_cast<const T *>(args.w);
     T *d = static_cast<T *>(args.d) + r * C;
     const float mean = args.rms ? 0 : static_cast<const float *>(args.mean)[r];
-    const float rstd = static_cast<const float *>(args.rstd)[r];
+    const float rstd = static_cast<const float *>(args.rstd)[r], one = args.add_one;
     float dys[N], normal[N], weight[N], sums[2] = {0, 0};
     unsigned place = threadIdx.x;
     FOR_COLUMNS(c, threadIdx.x, blockDim.x)
@@ -131,8 +132,8 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
 #pragma unroll
         for (int i = 0; i < N; i++) {
             normal[i] = (normal[i] - mean) * rstd;
-            sums[0] += dys[i] * weight[i];
-            sums[1] += dys[i] * weight[i] * normal[i];
+            sums[0] += dys[i] * (weight[i] + one);
+            sums[1] += dys[i] * (weight[i] + one) * normal[i];
             own_dw[place_behind(place, i)] += dys[i] * normal[i];
             if (own_db)
                 own_db[place_behind(place, i)] += dys[i];
@@ -153,7 +154,7 @@ __device__ void norm_grad_row(const norm_grad_args &args, int64_t r, float *own_
 #pragma unroll
         for (int i = 0; i < N; i++)
             dys[i] =
-                before[i] + rstd * (dys[i] * weight[i] - average - (normal[i] - mean) * rstd * average_n);
+                before[i] + rstd * (dys[i] * (weight[i] + one) - average - (normal[i] - mean) * rstd * average_n);
         store_pack(d + c, dys);
     }
 }

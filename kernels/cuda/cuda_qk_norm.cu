@@ -49,8 +49,8 @@ static __global__ void qk_norm_kernel(qk_norm_shape shape, const T *qkv, const T
                 float weight_low[N], weight_high[N];
                 load_pack(x + i, low);
                 load_pack(x + half + i, high);
-                load_pack(w + i, weight_low);
-                load_pack(w + half + i, weight_high);
+                qk_norm_load_weights(shape, w + i, weight_low);
+                qk_norm_load_weights(shape, w + half + i, weight_high);
 #pragma unroll
                 for (int k = 0; k < N; k++) {
                     low[k] *= rstd * weight_low[k];
@@ -140,8 +140,8 @@ __device__ static void qk_norm_grad_head(const qk_norm_shape &shape, const T *x,
         load_pack(d + half + i, high);
         load_pack(x + i, x_low);
         load_pack(x + half + i, x_high);
-        load_pack(w + i, w_low);
-        load_pack(w + half + i, w_high);
+        qk_norm_load_weights(shape, w + i, w_low);
+        qk_norm_load_weights(shape, w + half + i, w_high);
         rope_turn(low, high, cosine + i, sine + i);
     };
     FOR_PAIRS(i, lane, pairs)

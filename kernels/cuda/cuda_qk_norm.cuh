@@ -10,7 +10,7 @@
 struct qk_norm_shape {
     int64_t B, T, row; /* row: elements of a qkv row */
     int D, H, normed;  /* normed: heads */
-    float eps;
+    float eps, one;    /* one: 1 where the weights are 1 + those given, else 0 */
     rope_angles angles;
 };
 
@@ -23,7 +23,18 @@ static inline qk_norm_shape qk_norm_shape_of(const qk_norm_heads *heads, bool in
             static_cast<int>(heads->H),
             static_cast<int>(heads->H + heads->K),
             static_cast<float>(heads->eps),
+            heads->add_one ? 1.0f : 0.0f,
             rope_angles_of(heads->D, heads->theta, inverse)};
+}
+
+/* N weights, with `one` added. */
+template <int N, typename T>
+__device__ __forceinline__ void qk_norm_load_weights(const qk_norm_shape &shape, const T *from, float (&to)[N])
+{
+    load_pack(from, to);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        to[k] += shape.one;
 }
 
 /* Forward, a block has one position, in several sequences. */

@@ -34,8 +34,8 @@ __device__ __forceinline__ static void load_weights(const qk_norm_shape &shape, 
                                                     float (&high)[N])
 {
     const T *const w = at.key ? k_norm - shape.H * shape.D : q_norm;
-    load_pack(w + at.low, low);
-    load_pack(w + at.high, high);
+    qk_norm_load_weights(shape, w + at.low, low);
+    qk_norm_load_weights(shape, w + at.high, high);
 }
 
 __device__ __forceinline__ static float rstd_of(const qk_norm_shape &shape, float squares, int heads)

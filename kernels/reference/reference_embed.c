@@ -26,7 +26,12 @@ static bool is_held(int64_t row, int64_t V)
     return row >= 0 && row < V;
 }
 
-/* x[r] = wte[tokens[r] - first_token] + wpe[r % T] */
+static double scale_of(double scale)
+{
+    return scale != 0 ? scale : 1;
+}
+
+/* x[r] = scale wte[tokens[r] - first_token] + wpe[r % T] */
 int reference_embed(const struct kernel_context *context, const struct embed_args *args, struct error *err)
 {
     (void)context;
@@ -38,6 +43,7 @@ int reference_embed(const struct kernel_context *context, const struct embed_arg
         int64_t row = args->tokens[r] - args->first_token;
         for (int64_t c = 0; c < C; c++) {
             double x = is_held(row, args->V) ? element_get(args->dtype, args->wte, row * C + c) : 0;
+            x *= scale_of(args->scale);
             if (args->wpe)
                 x += element_get(args->dtype, args->wpe, r % args->T * C + c);
             element_set(args->dtype, args->x, r * C + c, x);
@@ -46,7 +52,7 @@ int reference_embed(const struct kernel_context *context, const struct embed_arg
     return 0;
 }
 
-/* dwte[v] = sum of d[r] over the rows with tokens[r] = first_token + v */
+/* dwte[v] = scale times the sum of d[r] over the rows with tokens[r] = first_token + v */
 static void token_grad(const struct embed_grad_args *args)
 {
     const enum dtype wide = element_wide(args->dtype);
@@ -57,7 +63,8 @@ static void token_grad(const struct embed_grad_args *args)
     for (int64_t r = 0; r < args->B * args->T; r++) {
         int64_t row = args->tokens[r] - args->first_token;
         for (int64_t c = 0; c < C && is_held(row, args->V); c++)
-            element_put(wide, args->dwte, row * C + c, element_get(args->dtype, args->d, r * C + c), true);
+            element_put(wide, args->dwte, row * C + c,
+                        scale_of(args->scale) * element_get(args->dtype, args->d, r * C + c), true);
     }
 }
 

@@ -38,7 +38,8 @@ int reference_norm(const struct kernel_context *context, const struct norm_args 
             double shift = args->b ? element_get(dtype, args->b, c) : 0;
             if (args->residual)
                 shift += element_get(dtype, args->residual, r * args->C + c);
-            element_set(dtype, args->y, r * args->C + c, normal * element_get(dtype, args->w, c) + shift);
+            double weight = element_get(dtype, args->w, c) + args->add_one;
+            element_set(dtype, args->y, r * args->C + c, normal * weight + shift);
         }
         if (!args->rms)
             element_set(wide, args->mean, r, mean);
@@ -82,7 +83,8 @@ static void row_grad(const struct norm_grad_args *args, int64_t r)
     const enum dtype dtype = args->dtype;
     double g_sum = 0, projection_sum = 0;
     for (int64_t c = 0; c < args->C; c++) {
-        double g = element_get(dtype, args->dy, r * args->C + c) * element_get(dtype, args->w, c);
+        double g =
+            element_get(dtype, args->dy, r * args->C + c) * (element_get(dtype, args->w, c) + args->add_one);
         g_sum += g;
         projection_sum += g * normal_at(args, r, c);
     }
@@ -90,7 +92,8 @@ static void row_grad(const struct norm_grad_args *args, int64_t r)
     double projection = projection_sum / (double)args->C;
     double rstd = element_get(element_wide(dtype), args->rstd, r);
     for (int64_t c = 0; c < args->C; c++) {
-        double g = element_get(dtype, args->dy, r * args->C + c) * element_get(dtype, args->w, c);
+        double g =
+            element_get(dtype, args->dy, r * args->C + c) * (element_get(dtype, args->w, c) + args->add_one);
         double d = rstd * (g - g_average - normal_at(args, r, c) * projection);
         element_put(dtype, args->d, r * args->C + c, d, args->add_d);
     }

@@ -56,6 +56,11 @@ static double normal_at(const struct qk_norm_heads *q, int64_t at, double rstd, 
     return element_get(q->dtype, q->qkv, at + i) * rstd;
 }
 
+static double weight_at(const struct qk_norm_heads *q, struct group group, int64_t i)
+{
+    return element_get(q->dtype, group.weights, i) + q->add_one;
+}
+
 static void group_forward(const struct qk_norm_args *args, struct group group)
 {
     const struct qk_norm_heads *q = &args->heads;
@@ -63,8 +68,8 @@ static void group_forward(const struct qk_norm_args *args, struct group group)
     double rstd = rstd_of(q, group);
     for (int64_t pair = 0; pair < group.size / 2; pair++) {
         int64_t low = pair / half * q->D + pair % half, high = low + half;
-        double x = normal_at(q, group.at, rstd, low) * element_get(q->dtype, group.weights, low);
-        double y = normal_at(q, group.at, rstd, high) * element_get(q->dtype, group.weights, high);
+        double x = normal_at(q, group.at, rstd, low) * weight_at(q, group, low);
+        double y = normal_at(q, group.at, rstd, high) * weight_at(q, group, high);
         reference_turn(q->theta, q->D, pair % half, group.t, false, &x, &y);
         element_set(q->dtype, args->y, group.at + low, x);
         element_set(q->dtype, args->y, group.at + high, y);
@@ -116,12 +121,11 @@ static void group_backward(const struct qk_norm_grad_args *args, struct group gr
     for (int64_t i = 0; i < group.size; i++) {
         double n = normal_at(q, group.at, rstd, i);
         sums[i] += dy[i] * n;
-        projection += dy[i] * element_get(q->dtype, group.weights, i) * n / (double)group.size;
+        projection += dy[i] * weight_at(q, group, i) * n / (double)group.size;
     }
     for (int64_t i = 0; i < group.size; i++)
         element_set(q->dtype, args->dqkv, group.at + i,
-                    rstd * (dy[i] * element_get(q->dtype, group.weights, i) -
-                            normal_at(q, group.at, rstd, i) * projection));
+                    rstd * (dy[i] * weight_at(q, group, i) - normal_at(q, group.at, rstd, i) * projection));
 }
 
 int reference_qk_norm_grad(const struct kernel_context *context, const struct qk_norm_grad_args *args,

@@ -183,7 +183,7 @@ static void check_norm(enum dtype dtype, const int64_t rc[2], bool rms, bool bia
     struct twin dy = twin_make(dtype, R * C), d = twin_make(dtype, R * C);
     struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C), extra = twin_make(dtype, R * C);
     for (int run = 0; run < RUNS; run++) {
-        struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
+        struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_one = add, .eps = 1e-2};
         args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
         args.residual = add ? extra.copy[run] : NULL;
         args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
@@ -191,6 +191,7 @@ static void check_norm(enum dtype dtype, const int64_t rc[2], bool rms, bool bia
     }
     for (int run = 0; run < RUNS; run++) {
         struct norm_grad_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_d = add, .add_w = add};
+        args.add_one = add;
         args.dy = dy.copy[run], args.x = x.copy[run], args.w = w.copy[run];
         args.mean = rms ? NULL : mean.copy[0], args.rstd = rstd.copy[0];
         args.d = add ? d.copy[run] : dy.copy[run];
@@ -229,9 +230,11 @@ static void check_embed(enum dtype dtype, int64_t B, int64_t T, int64_t C, int64
         struct embed_args args = {.B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype};
         args.tokens = tokens, args.wte = wte.copy[run], args.x = x.copy[run];
         args.wpe = positions ? wpe.copy[run] : NULL;
+        args.scale = add ? 7.5 : 0;
         MACHINE_RUN(table_of(run)->embed(context(), &args, &err));
         struct embed_grad_args grad = {.B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype};
-        grad.tokens = tokens, grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
+        grad.scale = args.scale, grad.tokens = tokens, grad.positions = rows, grad.d = d.copy[run],
+        grad.dwte = dwte.copy[run];
         grad.dwpe = positions ? dwpe.copy[run] : NULL, grad.add_wte = add, grad.add_wpe = add;
         MACHINE_RUN(table_of(run)->embed_grad(context(), &grad, &err));
     }
@@ -310,7 +313,7 @@ static void check_qk_norm(enum dtype dtype, struct qk_norm_heads heads, bool add
                   keys = heads.whole ? heads.K * heads.D : heads.D;
     struct twin q_norm = twin_make(dtype, queries), k_norm = twin_make(dtype, keys);
     struct twin dq = twin_make(DTYPE_F32, queries), dk = twin_make(DTYPE_F32, keys);
-    heads.dtype = dtype, heads.eps = 1e-6, heads.theta = 10000;
+    heads.dtype = dtype, heads.add_one = add, heads.eps = 1e-6, heads.theta = 10000;
     for (int run = 0; run < RUNS; run++) {
         heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
         struct qk_norm_args args = {heads, y.copy[run]};
@@ -377,32 +380,35 @@ static void check_gelu(enum dtype dtype, int64_t count, double reach)
     check("gelu", dtype);
 }
 
-static void check_swiglu(enum dtype dtype, int64_t R, int64_t F, double reach)
+static void check_swiglu(enum dtype dtype, int64_t R, int64_t F, bool gelu, double reach)
 {
     struct twin gate_up = twin_make(dtype, 2 * R * F), y = twin_make(dtype, R * F);
     struct twin dy = twin_make(dtype, R * F);
     stretch(&gate_up, reach);
     for (int run = 0; run < RUNS; run++) {
-        struct swiglu_args args = {.R = R, .F = F, .dtype = dtype};
+        struct swiglu_args args = {.R = R, .F = F, .dtype = dtype, .gelu = gelu};
         args.gate_up = gate_up.copy[run], args.y = y.copy[run];
         MACHINE_RUN(table_of(run)->swiglu(context(), &args, &err));
-        struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype};
+        struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype, .gelu = gelu};
         grad.dy = dy.copy[run], grad.gate_up = gate_up.copy[run];
         MACHINE_RUN(table_of(run)->swiglu_grad(context(), &grad, &err));
     }
     check("swiglu", dtype);
 }
 
-TEST_LOOP(cuda_kernels_activation, "GELU and SwiGLU and their gradients, out to the tails", DTYPES)
+TEST_LOOP(cuda_kernels_activation, "GELU, SwiGLU and GEGLU and their gradients, out to the tails", DTYPES)
 {
     static const double reaches[] = {0.01, 1, 6, 200};
     for (int64_t i = 0; i < COUNT(reaches); i++) {
         shift = i % 2;
         check_gelu(dtype_of(_i), 1, reaches[i]);
         check_gelu(dtype_of(_i), 5003, reaches[i]);
-        check_swiglu(dtype_of(_i), 1, 1, reaches[i]);
-        check_swiglu(dtype_of(_i), 5, 1101, reaches[i]);
-        check_swiglu(dtype_of(_i), 3, 2072, reaches[i]);
+        for (int gelu = 0; gelu < 2; gelu++)
+            check_swiglu(dtype_of(_i), 1, 1, gelu, reaches[i]);
+        for (int gelu = 0; gelu < 2; gelu++)
+            check_swiglu(dtype_of(_i), 5, 1101, gelu, reaches[i]);
+        for (int gelu = 0; gelu < 2; gelu++)
+            check_swiglu(dtype_of(_i), 3, 2072, gelu, reaches[i]);
     }
 }
 
@@ -611,7 +617,7 @@ TEST_LOOP(cuda_kernels_random_shapes, "every kernel on ten random shapes, at ran
                 .B = B, .T = T, .H = any(2, 4), .K = any(1, 2), .D = 2 * any(1, 40), .whole = other},
             either);
         check_gelu(dtype, any(1, 5000), 3);
-        check_swiglu(dtype, R, C, 3);
+        check_swiglu(dtype, R, C, either, 3);
         check_cross_entropy(dtype, R, V, either);
         check_cross_entropy_sharded(dtype, R, V, any(0, V), other);
         check_adamw(dtype, any(1, 20000), dtype == DTYPE_BF16 && either, 0.5);

@@ -253,12 +253,13 @@ static void check_norm(int setting, const int64_t rc[2], bool rms, bool bias, bo
     struct twin dy = twin_make(dtype, R * C), d = twin_make(dtype, R * C);
     struct twin dw = twin_make(DTYPE_F32, C), db = twin_make(DTYPE_F32, C), extra = twin_make(dtype, R * C);
     for (int run = 0; run < RUNS; run++) {
-        struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .eps = 1e-2};
+        struct norm_args args = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_one = add, .eps = 1e-2};
         args.x = x.copy[run], args.w = w.copy[run], args.b = bias ? b.copy[run] : NULL;
         args.residual = add ? extra.copy[run] : NULL;
         args.y = y.copy[run], args.mean = rms ? NULL : mean.copy[run], args.rstd = rstd.copy[run];
         ASSERT_OK(table_of(run)->norm(&context, &args, &err));
         struct norm_grad_args grad = {.R = R, .C = C, .dtype = dtype, .rms = rms, .add_d = add, .add_w = add};
+        grad.add_one = add;
         grad.dy = dy.copy[run], grad.x = x.copy[run], grad.w = w.copy[run];
         grad.mean = args.mean, grad.rstd = rstd.copy[run], grad.d = add ? d.copy[run] : dy.copy[run];
         grad.dw = dw.copy[run], grad.db = bias ? db.copy[run] : NULL;
@@ -293,10 +294,11 @@ static void check_embed(int setting, int64_t B, int64_t T, int64_t C, int64_t V,
         struct embed_args args = {
             .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype, .tokens = tokens};
         args.wte = wte.copy[run], args.wpe = positions ? wpe.copy[run] : NULL, args.x = x.copy[run];
+        args.scale = add ? 7.5 : 0;
         ASSERT_OK(table_of(run)->embed(&context, &args, &err));
         struct embed_grad_args grad = {
             .B = B, .T = T, .C = C, .V = V, .vocabulary = V, .dtype = dtype, .tokens = tokens};
-        grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
+        grad.scale = args.scale, grad.positions = rows, grad.d = d.copy[run], grad.dwte = dwte.copy[run];
         grad.dwpe = positions ? dwpe.copy[run] : NULL, grad.add_wte = add, grad.add_wpe = add;
         ASSERT_OK(table_of(run)->embed_grad(&context, &grad, &err));
     }
@@ -348,7 +350,8 @@ static void check_qk_norm(int setting, const struct attention_shape *shape, bool
     struct twin dq = twin_make(DTYPE_F32, queries), dk = twin_make(DTYPE_F32, keys);
     for (int run = 0; run < RUNS; run++) {
         struct qk_norm_heads heads = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K};
-        heads.D = shape->D, heads.dtype = dtype, heads.whole = whole, heads.eps = 1e-6, heads.theta = 10000;
+        heads.D = shape->D, heads.dtype = dtype, heads.whole = whole, heads.add_one = add, heads.eps = 1e-6,
+        heads.theta = 10000;
         heads.qkv = qkv.copy[run], heads.q_norm = q_norm.copy[run], heads.k_norm = k_norm.copy[run];
         ASSERT_OK(table_of(run)->qk_norm(&context, &(struct qk_norm_args){heads, y.copy[run]}, &err));
         struct qk_norm_grad_args grad = {.heads = heads, .dqkv = d.copy[run], .add = add};
@@ -403,7 +406,7 @@ static void check_gelu(int setting, int64_t count, double reach)
     check("gelu", setting);
 }
 
-static void check_swiglu(int setting, int64_t R, int64_t F, double reach)
+static void check_swiglu(int setting, int64_t R, int64_t F, bool gelu, double reach)
 {
     struct kernel_context context = context_of(setting);
     enum dtype dtype = dtype_of(setting);
@@ -411,25 +414,27 @@ static void check_swiglu(int setting, int64_t R, int64_t F, double reach)
                 dy = twin_make(dtype, R * F);
     stretch(&gate_up, reach);
     for (int run = 0; run < RUNS; run++) {
-        struct swiglu_args args = {.R = R, .F = F, .dtype = dtype};
+        struct swiglu_args args = {.R = R, .F = F, .dtype = dtype, .gelu = gelu};
         args.gate_up = gate_up.copy[run], args.y = y.copy[run];
         ASSERT_OK(table_of(run)->swiglu(&context, &args, &err));
-        struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype};
+        struct swiglu_grad_args grad = {.R = R, .F = F, .dtype = dtype, .gelu = gelu};
         grad.dy = dy.copy[run], grad.gate_up = gate_up.copy[run];
         ASSERT_OK(table_of(run)->swiglu_grad(&context, &grad, &err));
     }
     check("swiglu", setting);
 }
 
-TEST_LOOP(cpu_kernels_activation, "GELU and SwiGLU and their gradients, out to the tails", SETTINGS)
+TEST_LOOP(cpu_kernels_activation, "GELU, SwiGLU and GEGLU and their gradients, out to the tails", SETTINGS)
 {
     static const double reaches[] = {0.01, 1, 6, 200};
     for (int64_t i = 0; i < COUNT(reaches); i++) {
         check_gelu(_i, 1, reaches[i]);
         check_gelu(_i, 5003, reaches[i]);
-        check_swiglu(_i, 1, 1, reaches[i]);
-        check_swiglu(_i, 5, 1101, reaches[i]);
+        check_swiglu(_i, 1, 1, false, reaches[i]);
+        check_swiglu(_i, 5, 1101, false, reaches[i]);
     }
+    for (int64_t i = 0; i < COUNT(reaches); i++)
+        check_swiglu(_i, 5, 1101, true, reaches[i]);
 }
 
 /* Element by element, where a norm would hide small values. The largest float error of the formula itself is about

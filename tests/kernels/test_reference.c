@@ -52,6 +52,9 @@ TEST(reference_rms_norm_by_hand, "RMSNorm of (1, 7) divides by 5, and eps is ins
     args.rstd = &rstd;
     ASSERT_OK(ops->norm(&one_thread, &args, &err));
     assert_near(y, (double[]){1.0 / 5, 14.0 / 5}, 2);
+    args.add_one = true;
+    ASSERT_OK(ops->norm(&one_thread, &args, &err));
+    assert_near(y, (double[]){2.0 / 5, 21.0 / 5}, 2);
     args.eps = 11;
     ASSERT_OK(ops->norm(&one_thread, &args, &err));
     ASSERT_NEAR(rstd, 1.0 / 6, 1e-15);

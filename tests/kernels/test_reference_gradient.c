@@ -61,7 +61,7 @@ static double norm_loss(const void *context)
     return dot(probe->forward.y, probe->dy, probe->forward.R * probe->forward.C);
 }
 
-static void check_norm(bool rms, bool shifted)
+static void check_norm(bool rms, bool shifted, bool add_one)
 {
     enum { R = 3, C = 7 };
     double x[R * C], w[C], b[C], y[R * C], dy[R * C], mean[R], rstd[R], d[R * C], dw[C], db[C];
@@ -70,13 +70,14 @@ static void check_norm(bool rms, bool shifted)
     fill(3, b, C);
     fill(4, dy, R * C);
     struct norm_probe probe = {{.R = R, .C = C, .dtype = DTYPE_F64, .rms = rms, .eps = 1e-5}, dy};
+    probe.forward.add_one = add_one;
     probe.forward.x = x, probe.forward.w = w, probe.forward.b = shifted ? b : NULL;
     probe.forward.y = y, probe.forward.mean = rms ? NULL : mean, probe.forward.rstd = rstd;
     norm_loss(&probe);
 
     struct norm_grad_args backward = {
         .R = R, .C = C, .dtype = DTYPE_F64, .rms = rms, .dy = dy, .x = x, .w = w};
-    backward.mean = probe.forward.mean, backward.rstd = rstd;
+    backward.add_one = add_one, backward.mean = probe.forward.mean, backward.rstd = rstd;
     backward.d = d, backward.dw = dw, backward.db = shifted ? db : NULL;
     ASSERT_OK(ops->norm_grad(&one_thread, &backward, &err));
     check_gradient("d", norm_loss, &probe, x, d, R * C);
@@ -87,17 +88,18 @@ static void check_norm(bool rms, bool shifted)
 
 TEST(reference_gradient_layer_norm, "LayerNorm with a shift: d, dw and db are the slopes")
 {
-    check_norm(false, true);
+    check_norm(false, true, false);
 }
 
 TEST(reference_gradient_layer_norm_plain, "LayerNorm without a shift: d and dw are the slopes")
 {
-    check_norm(false, false);
+    check_norm(false, false, false);
 }
 
 TEST(reference_gradient_rms_norm, "RMSNorm: d and dw are the slopes")
 {
-    check_norm(true, false);
+    check_norm(true, false, false);
+    check_norm(true, false, true);
 }
 
 struct matmul_probe {
@@ -246,7 +248,7 @@ TEST_LOOP(
     fill(3, q_norm, QUERIES);
     fill(4, k_norm, KEYS);
     struct qk_norm_heads heads = {.B = ROPE_B, .T = ROPE_T, .H = ROPE_H, .K = ROPE_K, .D = ROPE_D};
-    heads.dtype = DTYPE_F64, heads.whole = _i, heads.eps = 1e-2, heads.theta = 100;
+    heads.dtype = DTYPE_F64, heads.whole = _i, heads.add_one = _i, heads.eps = 1e-2, heads.theta = 100;
     heads.qkv = qkv, heads.q_norm = q_norm, heads.k_norm = k_norm;
     memcpy(d, dy, sizeof d);
     struct qk_norm_grad_args backward = {.heads = heads, .dqkv = d, .dq_norm = dq, .dk_norm = dk};
@@ -295,7 +297,7 @@ static double swiglu_loss(const void *context)
     return dot(probe->forward.y, probe->dy, probe->forward.R * probe->forward.F);
 }
 
-TEST(reference_gradient_swiglu, "SwiGLU: gates and ups become their own gradient in place")
+TEST_LOOP(reference_gradient_swiglu, "SwiGLU and GEGLU: gates and ups become their own gradient in place", 2)
 {
     enum { R = 3, F = 5 };
     double gate_up[R * 2 * F], gradient[R * 2 * F], y[R * F], dy[R * F];
@@ -303,8 +305,10 @@ TEST(reference_gradient_swiglu, "SwiGLU: gates and ups become their own gradient
     fill(2, dy, R * F);
     memcpy(gradient, gate_up, sizeof gradient);
     struct swiglu_grad_args backward = {.R = R, .F = F, .dtype = DTYPE_F64, .dy = dy, .gate_up = gradient};
+    backward.gelu = _i;
     ASSERT_OK(ops->swiglu_grad(&one_thread, &backward, &err));
     struct swiglu_probe probe = {{.R = R, .F = F, .dtype = DTYPE_F64, .gate_up = gate_up, .y = y}, dy};
+    probe.forward.gelu = _i;
     check_gradient("gate_up", swiglu_loss, &probe, gate_up, gradient, R * 2 * F);
 }
 
