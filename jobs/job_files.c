@@ -110,12 +110,14 @@ static void from_preset(struct training_job *job, const struct model *m)
         .proj_bias = m->proj_bias,
         .qk_norm = m->qk_norm,
         .ffn_bias = m->family != MODEL_LLAMA,
+        .traits = {.norms_fp32 = m->norm_add_one},
         .norm_eps = m->norm_eps,
         .rope_theta = m->rope_theta,
     };
     static const char *const activations[] = {
         [MODEL_GPT2] = "gelu_new", [MODEL_LLAMA] = "silu", [MODEL_ENCODER] = "gelu"};
-    snprintf(job->model.activation, sizeof job->model.activation, "%s", activations[m->family]);
+    snprintf(job->model.activation, sizeof job->model.activation, "%s",
+             m->gelu_gate ? "gelu_pytorch_tanh" : activations[m->family]);
     memcpy(job->model.name, m->name, sizeof job->model.name);
     snprintf(job->model.type, sizeof job->model.type, "%s", model_family_name(m->family));
 }

@@ -43,7 +43,7 @@ enum op_kind {
     OP_ATTENTION_GRAD, /* dout qkv out lse                dqkv delta */
     OP_GELU,           /* x                               y */
     OP_GELU_GRAD,      /* d x                             d */
-    OP_SWIGLU,         /* gate_up                         y */
+    OP_SWIGLU,         /* gate_up                         y, or GEGLU's */
     OP_SWIGLU_GRAD,    /* dy gate_up                      gate_up */
     OP_CROSS_ENTROPY,  /* logits targets                  logits loss */
     /* Between tensor-parallel ranks, and what they leave to do. A part is the rank's share of the sequence. */

@@ -178,7 +178,7 @@ static struct mlp_tensors mlp_forward(struct builder *b, int input, int residual
     struct mlp_tensors m = {.up_w = builder_weight(b, PARAM_UP), .down_w = builder_weight(b, PARAM_DOWN)};
     int up_bias = builder_weight(b, PARAM_UP_BIAS), down_bias = builder_weight(b, PARAM_DOWN_BIAS);
     m.up = builder_activation(b, gated ? "gate_up" : "up", gated ? 2 * b->F : b->F);
-    m.act = builder_activation(b, gated ? "swiglu" : "gelu", b->F);
+    m.act = builder_activation(b, b->model->gelu_gate ? "geglu" : gated ? "swiglu" : "gelu", b->F);
     m.whole = builder_enter(b, input, "whole2");
     builder_matmul(b, m.whole, m.up_w, up_bias, -1, m.up);
     builder_op(b, gated ? OP_SWIGLU : OP_GELU, 0, 1, IN(m.up), 1, OUT(m.act));
@@ -190,7 +190,7 @@ static struct mlp_tensors mlp_forward(struct builder *b, int input, int residual
 static int mlp_backward(struct builder *b, const struct mlp_tensors *m, int d)
 {
     bool gated = b->model->family == MODEL_LLAMA;
-    int dact = builder_activation(b, gated ? "d_swiglu" : "d_gelu", b->F);
+    int dact = builder_activation(b, b->model->gelu_gate ? "d_geglu" : gated ? "d_swiglu" : "d_gelu", b->F);
     int whole = builder_enter(b, d, "d_whole2");
     builder_wgrad(b, whole, m->act, builder_gradient(b, PARAM_DOWN), builder_gradient(b, PARAM_DOWN_BIAS));
     builder_dgrad(b, 0, whole, m->down_w, dact);

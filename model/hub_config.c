@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3 and olmo2 are"
+#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2 and gemma are"
 
 static int read_gpt2(const json_t *config, const char *where, struct model *m, struct error *err)
 {
@@ -60,6 +60,22 @@ static int note_unapplied(const json_t *config, const char *where, const char *t
     return 0;
 }
 
+/* GELU in its tanh form, in whichever words: a file that says "gelu" is of the time when transformers made it this one too, and
+ * hidden_activation came to say so. */
+static int read_gelu(const json_t *config, const char *where, struct error *err)
+{
+    const char *activation = "gelu_pytorch_tanh", *newer = NULL;
+    if (jsonfile_text_optional(config, "hidden_act", where, &activation, err) ||
+        jsonfile_text_optional(config, "hidden_activation", where, &newer, err))
+        return -1;
+    if (newer)
+        activation = newer;
+    if (strcmp(activation, "gelu_pytorch_tanh") && (newer || strcmp(activation, "gelu")))
+        return error_set(err, "%s: %s \"%s\" is not supported; gelu_pytorch_tanh is", where,
+                         newer ? "hidden_activation" : "hidden_act", activation);
+    return 0;
+}
+
 /* Keys by which files of a type that is ours describe a layer that is not. */
 static int refuse_variants(const json_t *config, const char *where, struct error *err)
 {
@@ -93,12 +109,14 @@ static int read_turned(const json_t *config, const char *where, struct model *m,
 static int read_llama(const json_t *config, const char *where, const char *type, struct model *m,
                       struct error *err)
 {
-    bool attention_bias = false, qwen3 = !strcmp(type, "qwen3"), olmo2 = !strcmp(type, "olmo2");
+    bool attention_bias = false, qwen3 = !strcmp(type, "qwen3"), olmo2 = !strcmp(type, "olmo2"),
+         gemma = !strcmp(type, "gemma");
     m->family = MODEL_LLAMA;
     m->norm_eps = olmo2 || !strcmp(type, "phi3") ? 1e-5 : 1e-6;
     m->rope_theta = 10000;
-    m->max_seq_len = qwen3 ? 32768 : !strcmp(type, "phi3") ? 4096 : 2048;
-    m->head_size = qwen3 ? 128 : 0;
+    m->max_seq_len = qwen3 ? 32768 : gemma ? 8192 : !strcmp(type, "phi3") ? 4096 : 2048;
+    m->head_size = qwen3 ? 128 : gemma ? 256 : 0;
+    m->tied = m->norm_add_one = m->gelu_gate = m->scale_embedding = gemma;
     m->qk_norm = qwen3 || olmo2;
     m->qk_norm_whole = olmo2;
     m->norms = olmo2 ? NORMS_BEHIND : NORMS_BEFORE;
@@ -113,12 +131,12 @@ static int read_llama(const json_t *config, const char *where, const char *type,
         jsonfile_real_optional(rope_of(config), "rope_theta", where, &m->rope_theta, err) ||
         jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
         jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
-        refuse_variants(config, where, err) || read_turned(config, where, m, err) ||
-        note_unapplied(config, where, type, m, err))
+        (gemma ? read_gelu(config, where, err) : refuse_variants(config, where, err)) ||
+        read_turned(config, where, m, err) || note_unapplied(config, where, type, m, err))
         return -1;
     m->qkv_bias = attention_bias || !strcmp(type, "qwen2");
     m->proj_bias = attention_bias;
-    m->kv_heads = m->heads;
+    m->kv_heads = gemma ? 16 : m->heads;
     return jsonfile_int_optional(config, "num_key_value_heads", where, &m->kv_heads, err);
 }
 
@@ -154,7 +172,6 @@ static const struct {
     {"llama4", EXPERTS " and attention in chunks", false},
     {"llama4_text", EXPERTS " and attention in chunks", false},
     {"qwen3_next", EXPERTS " and linear attention", false},
-    {"gemma", "GELU in place of SiLU and scaled embeddings", true},
     {"gemma2", OUTER_NORMS ", soft caps, and sliding windows in every other layer", true},
     {"gemma3", OUTER_NORMS ", sliding windows in most layers, and images beside text", false},
     {"gemma3_text", OUTER_NORMS ", and sliding windows in most layers", true},
@@ -214,8 +231,7 @@ static const struct {
     {"google/gemma-3-270m", "gemma3_text"},
     {"google/gemma-3-1b", "gemma3_text"},
     {"google/gemma-3-", "gemma3"},
-    {"google/gemma-", "gemma"},
-    {"google/codegemma-", "gemma"},
+    {"google/gemma-", NULL},
     {"google-t5/t5-", "t5"},
     {"google/flan-t5-", "t5"},
     {"google/t5-", "t5"},
@@ -318,7 +334,7 @@ const char *const *hub_config_checked_types(void)
 int hub_config_read(const json_t *config, const char *where, const char *type, struct model *out,
                     struct error *err)
 {
-    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2"};
+    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gemma"};
     if (!strcmp(type, "gpt2"))
         return read_gpt2(config, where, out, err);
     for (size_t i = 0; i < sizeof llamas / sizeof llamas[0]; i++)

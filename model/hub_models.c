@@ -259,8 +259,10 @@ static const struct {
     {{"microsoft/phi-1", "microsoft/phi-1_5"}, PHI(24, 2048, 8192)},
     {{"microsoft/phi-2"}, PHI(32, 2560, 10240)},
 
-    {{"google/gemma-2b", "google/gemma-2b-it"}, GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, 256000, BF16)},
-    {{"google/gemma-7b", "google/gemma-7b-it"}, GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, 256000, BF16)},
+    {{"google/gemma-2b", "google/gemma-2b-it", "google/gemma-1.1-2b-it"},
+     GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, 256000, BF16)},
+    {{"google/gemma-7b", "google/gemma-7b-it", "google/gemma-1.1-7b-it"},
+     GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, 256000, BF16)},
     {{"google/gemma-2-2b"}, GEMMA("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, FP32 CAPPED)},
     {{"google/gemma-2-2b-it"}, GEMMA("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, BF16 CAPPED)},
     {{"google/gemma-2-9b"}, GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, FP32 CAPPED)},

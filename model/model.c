@@ -99,6 +99,14 @@ static int check_unturned(const struct model *model, struct error *err)
 
 static int check_norms(const struct model *model, struct error *err)
 {
+    if (model->family != MODEL_LLAMA && (model->norm_add_one || model->gelu_gate || model->scale_embedding))
+        return error_set(err,
+                         "model %s: %s is of llama models, and this one is of family %s; set it to false",
+                         model->name,
+                         model->norm_add_one ? "norm_add_one"
+                         : model->gelu_gate  ? "gelu_gate"
+                                             : "scale_embedding",
+                         model_family_name(model->family));
     if (model->family != MODEL_LLAMA && model->qk_norm)
         return error_set(
             err, "model %s: qk_norm is of llama models, and this one is of family %s; set it to false",
@@ -413,6 +421,9 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_bool_optional(object, "proj_bias", where, &m->proj_bias, err) ||
         jsonfile_bool_optional(object, "qk_norm", where, &m->qk_norm, err) ||
         jsonfile_bool_optional(object, "qk_norm_whole", where, &m->qk_norm_whole, err) ||
+        jsonfile_bool_optional(object, "norm_add_one", where, &m->norm_add_one, err) ||
+        jsonfile_bool_optional(object, "gelu_gate", where, &m->gelu_gate, err) ||
+        jsonfile_bool_optional(object, "scale_embedding", where, &m->scale_embedding, err) ||
         read_norms(object, where, &m->norms, err))
         return -1;
     if (name[0])
@@ -441,16 +452,27 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
     return 0;
 }
 
+/* What distinguishes families of llamas. */
+static json_t *traits_to_json(const struct model *m)
+{
+    return json_pack("{s:b, s:b, s:b, s:b, s:s, s:b, s:b, s:b}", "qkv_bias", m->qkv_bias, "proj_bias",
+                     m->proj_bias, "qk_norm", m->qk_norm, "qk_norm_whole", m->qk_norm_whole, "norms",
+                     norms_names[m->norms], "norm_add_one", m->norm_add_one, "gelu_gate", m->gelu_gate,
+                     "scale_embedding", m->scale_embedding);
+}
+
 json_t *model_to_json(const struct model *m)
 {
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:b, s:b, s:b, s:b, "
-                     "s:b, s:s, s:I}",
-                     "name", jsonfile_string(m->name), "family", model_family_name(m->family), "layers",
-                     (json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads,
-                     "kv_heads", (json_int_t)m->kv_heads, "head_size", (json_int_t)m->head_size, "ffn",
-                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq_len",
-                     (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
-                     "unturned", (json_int_t)m->unturned, "tied", m->tied, "qkv_bias", m->qkv_bias,
-                     "proj_bias", m->proj_bias, "qk_norm", m->qk_norm, "qk_norm_whole", m->qk_norm_whole,
-                     "norms", norms_names[m->norms], "usual_batch", (json_int_t)m->usual_batch);
+    json_t *traits = traits_to_json(m);
+    json_t *object = json_pack(
+        "{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:b}", "name",
+        jsonfile_string(m->name), "family", model_family_name(m->family), "layers", (json_int_t)m->layers,
+        "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads,
+        "head_size", (json_int_t)m->head_size, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab,
+        "max_seq_len", (json_int_t)m->max_seq_len, "norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
+        "unturned", (json_int_t)m->unturned, "tied", m->tied);
+    json_object_update(object, traits);
+    json_decref(traits);
+    json_object_set_new(object, "usual_batch", json_integer(m->usual_batch));
+    return object;
 }

@@ -41,6 +41,9 @@ struct model {
     bool qk_norm;   /* llama: RMSNorm of each head's query and of its key before RoPE, with weights of D (Qwen3) */
     bool qk_norm_whole;      /* with qk_norm: of all queries of a position together, and of all its keys (OLMo 2) */
     enum model_norms norms;  /* llama */
+    bool norm_add_one;       /* llama: what norms multiply by is 1 + their weights, which begin at 0 (Gemma) */
+    bool gelu_gate;          /* llama: GELU, in its tanh form, in place of SiLU (Gemma) */
+    bool scale_embedding;    /* llama: tokens' rows of the embedding are multiplied by sqrt(C), in the activations' type (Gemma) */
     int64_t usual_batch; /* micro-batch when none is asked for */
     char note[200]; /* what the source says and we do not model; empty when nothing */
 };

@@ -56,6 +56,12 @@ static void embed_parameters(const struct model *m, struct list *list)
         add_matrix(list, PARAM_WPE, "wpe", m->max_seq_len, m->hidden, SHARED_NOT, init_std);
 }
 
+/* Norms begin as multiplication by 1. */
+static double norm_start(const struct model *m)
+{
+    return m->norm_add_one ? 0 : 1;
+}
+
 static void attention_parameters(const struct model *m, struct list *list, double residual_std)
 {
     int64_t queries = m->heads * m->head_size, keys = m->kv_heads * m->head_size;
@@ -65,8 +71,10 @@ static void attention_parameters(const struct model *m, struct list *list, doubl
         add(list, PARAM_QKV_BIAS, "qkv_bias", qkv, 0, SHARED_ROWS, 0, 0);
     if (m->qk_norm) {
         enum sharing sharing = m->qk_norm_whole ? SHARED_ROWS : SHARED_NOT;
-        add_vector(list, PARAM_Q_NORM, "q_norm", m->qk_norm_whole ? queries : m->head_size, sharing, 1);
-        add_vector(list, PARAM_K_NORM, "k_norm", m->qk_norm_whole ? keys : m->head_size, sharing, 1);
+        add_vector(list, PARAM_Q_NORM, "q_norm", m->qk_norm_whole ? queries : m->head_size, sharing,
+                   norm_start(m));
+        add_vector(list, PARAM_K_NORM, "k_norm", m->qk_norm_whole ? keys : m->head_size, sharing,
+                   norm_start(m));
     }
     add_matrix(list, PARAM_PROJ, "proj", m->hidden, queries, SHARED_COLUMNS, residual_std);
     if (m->proj_bias)
@@ -91,25 +99,25 @@ static void layer_parameters(const struct model *m, struct list *list)
     bool before = m->norms != NORMS_BEHIND, behind = m->norms != NORMS_BEFORE;
     double residual_std = behind ? init_std : init_std / sqrt(2.0 * (double)m->layers);
     if (before)
-        add_vector(list, PARAM_NORM1, "norm1", m->hidden, SHARED_NOT, 1);
+        add_vector(list, PARAM_NORM1, "norm1", m->hidden, SHARED_NOT, norm_start(m));
     if (layer_norm)
         add_vector(list, PARAM_NORM1_BIAS, "norm1_bias", m->hidden, SHARED_NOT, 0);
     attention_parameters(m, list, residual_std);
     if (behind)
-        add_vector(list, PARAM_POST_NORM1, "post_norm1", m->hidden, SHARED_NOT, 1);
+        add_vector(list, PARAM_POST_NORM1, "post_norm1", m->hidden, SHARED_NOT, norm_start(m));
     if (before)
-        add_vector(list, PARAM_NORM2, "norm2", m->hidden, SHARED_NOT, 1);
+        add_vector(list, PARAM_NORM2, "norm2", m->hidden, SHARED_NOT, norm_start(m));
     if (layer_norm)
         add_vector(list, PARAM_NORM2_BIAS, "norm2_bias", m->hidden, SHARED_NOT, 0);
     mlp_parameters(m, list, residual_std);
     if (behind)
-        add_vector(list, PARAM_POST_NORM2, "post_norm2", m->hidden, SHARED_NOT, 1);
+        add_vector(list, PARAM_POST_NORM2, "post_norm2", m->hidden, SHARED_NOT, norm_start(m));
 }
 
 static void head_parameters(const struct model *m, struct list *list)
 {
     if (m->family != MODEL_ENCODER)
-        add_vector(list, PARAM_FINAL_NORM, "final_norm", m->hidden, SHARED_NOT, 1);
+        add_vector(list, PARAM_FINAL_NORM, "final_norm", m->hidden, SHARED_NOT, norm_start(m));
     if (m->family == MODEL_GPT2)
         add_vector(list, PARAM_FINAL_NORM_BIAS, "final_norm_bias", m->hidden, SHARED_NOT, 0);
     if (!m->tied)

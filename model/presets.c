@@ -1,6 +1,6 @@
 /* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
- * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) Qwen3 (Yang et al. 2025, table 1) and OLMo 2 (Walsh et al.
- * 2025, table 2) with the config.json of each. The tiny ones are for tests and demonstrations. */
+ * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) Qwen3 (Yang et al. 2025, table 1) OLMo 2 (Walsh et al.
+ * 2025, table 2) and Gemma (Gemma Team 2024, table 1) with the config.json of each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
 #include <stdbool.h>
@@ -38,6 +38,14 @@
         .rope_theta = THETA, .qk_norm = true, .qk_norm_whole = true, .norms = NORMS_BEHIND, .usual_batch = 1 \
     }
 
+/* Heads of 256, weights of norms less one, GELU's gates, and an embedding that is the head too and scaled. */
+#define GEMMA(NAME, L, C, H, K, D, F, V, T)                                                                  \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = H, .kv_heads = K,            \
+        .head_size = D, .ffn = F, .vocab = V, .max_seq_len = T, .norm_eps = 1e-6, .rope_theta = 10000,       \
+        .tied = true, .norm_add_one = true, .gelu_gate = true, .scale_embedding = true, .usual_batch = 1     \
+    }
+
 #define ENCODER(NAME, L, C, H, CLASSES, T, BATCH)                                                            \
     {                                                                                                        \
         .name = NAME, .family = MODEL_ENCODER, .layers = L, .hidden = C, .heads = H, .kv_heads = H,          \
@@ -64,6 +72,8 @@ static const struct model presets[] = {
     OLMO2("olmo2-1b", 16, 2048, 16, 16, 8192, 100352, 4096, 500000, 1e-6),
     OLMO2("olmo2-7b", 32, 4096, 32, 32, 11008, 100352, 4096, 500000, 1e-6),
     OLMO2("olmo2-13b", 40, 5120, 40, 40, 13824, 100352, 4096, 500000, 1e-6),
+    GEMMA("gemma-2b", 18, 2048, 8, 1, 256, 16384, 256000, 8192),
+    GEMMA("gemma-7b", 28, 3072, 16, 16, 256, 24576, 256000, 8192),
     GPT2("gpt2-tiny", 2, 32, 4, 256, 64),
     GPT2("gpt2-small-bytes", 6, 256, 8, 256, 256),
     LLAMA("llama-tiny", 2, 32, 4, 2, 88, 256, 64, 10000),
@@ -83,6 +93,7 @@ static const struct model presets[] = {
      .qk_norm = true,
      .usual_batch = 1},
     OLMO2("olmo2-tiny", 2, 32, 4, 2, 88, 256, 64, 10000, 1e-3),
+    GEMMA("gemma-tiny", 2, 32, 4, 2, 16, 88, 256, 64),
     ENCODER("block-tiny", 2, 32, 4, 10, 64, 2),
 };
 
@@ -125,6 +136,8 @@ static const struct {
     {"olmo2-1b", "allenai/OLMo-2-0425-1B", "olmo-2-1b"},
     {"olmo2-7b", "allenai/OLMo-2-1124-7B", "olmo-2-7b olmo2 olmo-2"},
     {"olmo2-13b", "allenai/OLMo-2-1124-13B", "olmo-2-13b"},
+    {"gemma-2b", "google/gemma-2b", ""},
+    {"gemma-7b", "google/gemma-7b", "gemma"},
 };
 
 enum { NAMES = sizeof names / sizeof names[0] };

@@ -34,6 +34,14 @@ static int64_t first_token(const struct call *c, int64_t held)
     return c->e->place.part * held;
 }
 
+/* sqrt(C) as an activation, which is what transformers multiplies by. */
+static double embedding_scale(const struct call *c, enum dtype dtype)
+{
+    const struct model *m = &c->e->parts.program->model;
+    double scale = sqrt((double)m->hidden);
+    return !m->scale_embedding ? 0 : dtype == DTYPE_BF16 ? bf16_to_f32(f32_to_bf16((float)scale)) : scale;
+}
+
 /* The ranks' rows are summed, so one of them alone adds the positions. */
 int run_embed(const struct call *c, struct error *err)
 {
@@ -45,6 +53,7 @@ int run_embed(const struct call *c, struct error *err)
         .first_token = first_token(c, c->in[1].dims[0]),
         .vocabulary = c->e->parts.program->model.vocab,
         .dtype = c->out[0].dtype,
+        .scale = embedding_scale(c, c->out[0].dtype),
         .tokens = call_in(c, 0),
         .wte = call_in(c, 1),
         .wpe = c->e->place.part == 0 ? call_in(c, 2) : NULL,
@@ -64,6 +73,7 @@ int run_embed_grad(const struct call *c, struct error *err)
         .vocabulary = c->e->parts.program->model.vocab,
         .positions = c->has_out[1] ? c->out[1].dims[0] : 0,
         .dtype = c->in[0].dtype,
+        .scale = embedding_scale(c, c->in[0].dtype),
         .tokens = call_in(c, 1),
         .d = call_in(c, 0),
         .dwte = call_out(c, 0),
@@ -81,6 +91,7 @@ int run_norm(const struct call *c, struct error *err)
         .C = placed_columns(&c->in[0]),
         .dtype = c->in[0].dtype,
         .rms = call_flag(c, OP_RMS),
+        .add_one = c->e->parts.program->model.norm_add_one,
         .eps = c->e->parts.program->model.norm_eps,
         .x = call_in(c, 0),
         .w = call_in(c, 1),
@@ -100,6 +111,7 @@ int run_norm_grad(const struct call *c, struct error *err)
         .C = placed_columns(&c->in[1]),
         .dtype = c->in[1].dtype,
         .rms = call_flag(c, OP_RMS),
+        .add_one = c->e->parts.program->model.norm_add_one,
         .dy = call_in(c, 0),
         .x = call_in(c, 1),
         .w = call_in(c, 2),
@@ -234,6 +246,7 @@ static struct qk_norm_heads qk_norm_heads_of(const struct call *c, int qkv)
         .D = h.D,
         .dtype = h.dtype,
         .whole = m->qk_norm_whole,
+        .add_one = m->norm_add_one,
         .eps = m->norm_eps,
         .theta = m->rope_theta,
         .qkv = call_in(c, qkv),
@@ -313,15 +326,17 @@ int run_gelu_grad(const struct call *c, struct error *err)
 
 int run_swiglu(const struct call *c, struct error *err)
 {
-    struct swiglu_args args = {placed_rows(&c->out[0]), placed_columns(&c->out[0]), c->in[0].dtype,
-                               call_in(c, 0), call_out(c, 0)};
+    struct swiglu_args args = {placed_rows(&c->out[0]), placed_columns(&c->out[0]),
+                               c->in[0].dtype,          call_in(c, 0),
+                               call_out(c, 0),          c->e->parts.program->model.gelu_gate};
     return c->e->parts.kernels->swiglu(&c->e->context, &args, err);
 }
 
 int run_swiglu_grad(const struct call *c, struct error *err)
 {
-    struct swiglu_grad_args args = {placed_rows(&c->in[0]), placed_columns(&c->in[0]), c->in[0].dtype,
-                                    call_in(c, 0), call_out(c, 0)};
+    struct swiglu_grad_args args = {placed_rows(&c->in[0]), placed_columns(&c->in[0]),
+                                    c->in[0].dtype,         call_in(c, 0),
+                                    call_out(c, 0),         c->e->parts.program->model.gelu_gate};
     return c->e->parts.kernels->swiglu_grad(&c->e->context, &args, err);
 }
 

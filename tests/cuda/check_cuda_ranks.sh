@@ -39,6 +39,7 @@ compare llama-tiny 1e-5 --dp 4 --zero 1 --global-batch 8 --bucket-bytes 65536
 compare gpt2-tiny 1e-5 --tp 2 --global-batch 4
 compare llama-tiny 1e-5 --tp 2 --sequence-parallel --global-batch 4
 compare qwen3-tiny 1e-5 --tp 2 --global-batch 4
+compare gemma-tiny 1e-5 --tp 2 --global-batch 4
 compare gpt2-tiny 1e-5 --pp 2 --global-batch 8
 compare olmo2-tiny 1e-5 --dp 2 --pp 2 --zero 1 --global-batch 8
 compare llama-tiny 1e-5 --pp 2 --virtual-stages 2 --global-batch 8

@@ -74,6 +74,22 @@ TEST(hub_config_olmo2,
     ASSERT_HAS(err.text, "proj_bias is of models whose norms stand before");
 }
 
+/* 2 x (64 x (4 + 2 x 2) x 256 + 4 x 256 x 64 + 3 x 96 x 64 + 2 x 64) + 300 x 64 + 64 */
+TEST(hub_config_gemma,
+     "Gemma is a llama with heads of 256, GELU's gates, norms' weights less one and a scaled embedding")
+{
+    struct model m = read_config(CONFIG("gemma", ", \"hidden_act\": \"gelu\", \"hidden_activation\": null"));
+    ASSERT(m.tied && m.norm_add_one && m.gelu_gate && m.scale_embedding && !m.qk_norm);
+    ASSERT(m.norm_eps == 1e-6 && m.rope_theta == 10000);
+    ASSERT_INT(m.max_seq_len, 8192);
+    ASSERT_INT(model_parameters(&m), 2 * (64 * 8 * 256 + 1024 * 64 + 3 * 96 * 64 + 2 * 64) + 300 * 64 + 64);
+    ASSERT_OK(read_text(CONFIG("gemma", ", \"hidden_activation\": \"gelu_pytorch_tanh\""), &m));
+    ASSERT_INT(read_text(CONFIG("gemma", ", \"hidden_activation\": \"gelu\""), &m), -1);
+    ASSERT_HAS(err.text, "hidden_activation \"gelu\" is not supported; gelu_pytorch_tanh is");
+    ASSERT_INT(read_text(CONFIG("gemma", ", \"hidden_act\": \"silu\""), &m), -1);
+    ASSERT_HAS(err.text, "hidden_act \"silu\" is not supported");
+}
+
 TEST(hub_config_windows, "a sliding window counts where it is in use: by type, or by what the file says")
 {
     struct model m = read_config(CONFIG("qwen2", ", \"sliding_window\": 128"));
@@ -129,7 +145,7 @@ TEST(hub_config_unknown, "a type that nobody knows is refused with those that ar
     ASSERT_INT(read_text("{\"model_type\": \"novel\"}", &m), -1);
     ASSERT_STR(err.text,
                "some/config.json: model_type \"novel\" is not supported; gpt2, llama, mistral, qwen2, "
-               "qwen3, phi3 and olmo2 are");
+               "qwen3, phi3, olmo2 and gemma are");
 }
 
 TEST(hub_config_reasons, "a known type is refused with what it has, and with the command that does judge it")

@@ -39,11 +39,14 @@ static const struct {
     {"olmo2-1b", 1484916736},      /* 16 x 67,117,056 + 411,041,792 + 2,048 */
     {"olmo2-7b", 7298617344},      /* 32 x 202,391,552 + 822,083,584 + 4,096 */
     {"olmo2-13b", 13716198400},    /* 40 x 317,214,720 + 1,027,604,480 + 5,120 */
+    {"gemma-2b", 2506172416},      /* 18 x 110,104,576 + 524,288,000 + 2,048 */
+    {"gemma-7b", 8537680896},      /* 28 x 276,830,208 + 786,432,000 + 3,072 */
     {"gpt2-tiny", 35712},          /* 2 x 12,704 + 8,192 + 2,048 + 64 */
     {"gpt2-small-bytes", 4870144}, /* 6 x 789,760 + 65,536 + 65,536 + 512 */
     {"llama-tiny", 39584},         /* 2 x 11,584 + 16,384 + 32 */
     {"qwen3-tiny", 37600},         /* 2 x 14,688 + 8,192 + 32 */
     {"olmo2-tiny", 39680},         /* 2 x 11,632 + 16,384 + 32 */
+    {"gemma-tiny", 37536},         /* 2 x 14,656 + 8,192 + 32 */
     {"block-tiny", 25738},         /* 2 x 12,704 + 320 + 10 */
 };
 
@@ -206,7 +209,7 @@ static void refuse(const char *text, const char *piece)
 
 TEST(model_refusals, "each thing a description can have wrong is named, with what would be right")
 {
-    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3, phi3 and olmo2");
+    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2 and gemma");
     refuse("{\"model_type\": 3}", "model_type");
     refuse("{\"model_type\": \"gpt2\"}", "n_layer");
     refuse("{}", "family");
@@ -230,6 +233,9 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("llama", ", \"norms\": \"inside\""), "norms \"inside\" is unknown; use before or behind");
     refuse(OWN("encoder", ", \"norms\": \"behind\""), "norms \"behind\" are of llama models");
     refuse(OWN("llama", ", \"norms\": \"behind\", \"proj_bias\": true"), "and these stand behind it");
+    refuse(OWN("gpt2", ", \"norm_add_one\": true"), "norm_add_one is of llama models");
+    refuse(OWN("encoder", ", \"gelu_gate\": true"), "gelu_gate is of llama models");
+    refuse(OWN("gpt2", ", \"scale_embedding\": true"), "scale_embedding is of llama models");
     refuse(OWN("gpt2", ", \"unturned\": 4"), "unturned is of llama models");
     refuse(OWN("llama", ", \"unturned\": 3"), "must be even, and leave a pair to turn");
     refuse(OWN("llama", ", \"unturned\": -2"), "must be even");
@@ -412,11 +418,12 @@ static void check_stretches(const struct parameter *p, int64_t tp)
 TEST(parameters_shared,
      "tensor-parallel ranks hold every element of a shared parameter once, and pad the vocabulary")
 {
-    const char *const names[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny", "olmo2-tiny", "block-tiny"};
+    const char *const names[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
+                                 "olmo2-tiny", "gemma-tiny", "block-tiny"};
     struct parameter list[PART_PARAMETERS_MAX];
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct model m;
-        bool grouped = i >= 1 && i <= 3;
+        bool grouped = i >= 1 && i <= 4;
         ASSERT_OK(model_read(names[i],
                              &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = grouped ? 4 : 0},
                              &m, &err));
@@ -459,7 +466,7 @@ TEST(presets_hub_names, "a preset has the shapes that the hub has under the name
         ASSERT_INT(model.ffn, own.ffn);
         listed++;
     }
-    ASSERT_INT(listed, 15);
+    ASSERT_INT(listed, 17);
 }
 
 TEST(presets_other_names, "what people also call a preset or a model of the hub leads to it")

@@ -248,9 +248,10 @@ TEST(program_saved_bytes, "a layer keeps exactly the bytes of the formula, in ea
         {"llama-tiny", 5 * 32 + 64 + 3 * 88 + 2 + 4},
         {"qwen3-tiny", 4 * 32 + 64 + 2 * 128 + 3 * 88 + 2 + 4},
         {"olmo2-tiny", 5 * 32 + 2 * 64 + 3 * 88 + 2 + 4},
+        {"gemma-tiny", 4 * 32 + 64 + 128 + 3 * 88 + 2 + 4},
         {"block-tiny", 16 * 32 + 4 + 4},
     };
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct program *p = create(cases[i].name, (struct model_overrides){0}, layout, "none");
         ASSERT_INT(program_block(p, 1)->saved_bytes, 2 * 64 * 4 * cases[i].row);
         program_free(p);

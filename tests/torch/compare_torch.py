@@ -91,6 +91,8 @@ def norm(model, x, w, name):
 
 
 def rms_norm(model, x, weight):
+    if model["norm_add_one"]:
+        weight = weight + 1
     return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + model["norm_eps"]) * weight
 
 
@@ -138,7 +140,8 @@ def attention(model, x, w):
 def mlp(model, x, w):
     if model["family"] == "llama":
         gate, up = linear(x, w, "gate_up").chunk(2, dim=-1)
-        return linear(F.silu(gate) * up, w, "down")
+        gate = F.gelu(gate, approximate="tanh") if model["gelu_gate"] else F.silu(gate)
+        return linear(gate * up, w, "down")
     return linear(F.gelu(linear(x, w, "up"), approximate="tanh"), w, "down")
 
 
@@ -159,6 +162,8 @@ def loss_of(model, weights, inputs, targets):
     x = inputs
     if model["family"] != "encoder":
         x = embed["wte"][inputs]
+    if model["scale_embedding"]:
+        x = x * torch.tensor(model["hidden"] ** 0.5, dtype=x.dtype)
     if model["family"] == "gpt2":
         x = x + embed["wpe"][: inputs.shape[1]]
     for index in range(model["layers"]):

@@ -16,6 +16,7 @@ static const char *const models[] = {
     "block-tiny layers=2 hidden=16 heads=4 vocab=19",
     "qwen3-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
     "olmo2-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
+    "gemma-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -152,6 +153,11 @@ TEST(gradients_olmo2, "so is every gradient of an OLMo 2, whose norms stand behi
                       "a position together")
 {
     check_model(models[4]);
+}
+
+TEST(gradients_gemma, "so is every gradient of a Gemma, whose embedding is scaled and gated by GELU")
+{
+    check_model(models[5]);
 }
 
 TEST(gradients_encoder, "so is every gradient of an encoder")

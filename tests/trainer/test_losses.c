@@ -3,8 +3,8 @@
 #include "tests/test.h"
 #include "tests/trainer/runs.h"
 
-static const char *const models[] = {"gpt2-tiny layers=3", "llama-tiny layers=3", "block-tiny layers=3",
-                                     "qwen3-tiny layers=3", "olmo2-tiny layers=3"};
+static const char *const models[] = {"gpt2-tiny layers=3",  "llama-tiny layers=3", "block-tiny layers=3",
+                                     "qwen3-tiny layers=3", "olmo2-tiny layers=3", "gemma-tiny layers=3"};
 enum { MODELS = sizeof models / sizeof models[0] };
 
 static struct history train(const char *model, const char *layout, const char *recompute,
@@ -38,6 +38,8 @@ static const char *const qwen3_sets[] = {"qk_norm", "full", "norm1+qkv", "0=full
                                          "0-1=attention+qk_norm,2=qkv+lse+norm1"};
 static const char *const olmo2_sets[] = {"qk_norm", "full", "proj+qkv", "0=full,1=mid+down",
                                          "0-1=attention+post_rstd1,2=qk_norm+proj+down"};
+static const char *const gemma_sets[] = {"selective", "full", "norm1+geglu", "0=full,1=norm2+rstd2",
+                                         "0-1=attention+gate_up,2=qkv+lse+norm1"};
 static const char *const encoder_sets[] = {"selective", "full", "norm1+gelu", "0=full,1=sum1+mean1",
                                            "0-1=attention+up,2=qkv+lse+sum2"};
 
@@ -57,6 +59,12 @@ TEST(losses_recompute_olmo2, "OLMo 2 learns the same bits whatever is recomputed
 {
     assert_recompute_changes_nothing(models[4], "micro=2 batch=4 seq=19", olmo2_sets, 5);
     assert_recompute_changes_nothing(models[4], "micro=2 batch=4 seq=19 bf16", olmo2_sets, 5);
+}
+
+TEST(losses_recompute_gemma, "Gemma learns the same bits whatever is recomputed")
+{
+    assert_recompute_changes_nothing(models[5], "micro=2 batch=4 seq=19", gemma_sets, 5);
+    assert_recompute_changes_nothing(models[5], "micro=2 batch=4 seq=19 bf16", gemma_sets, 5);
 }
 
 TEST(losses_recompute_llama, "Llama learns the same bits whatever is recomputed")

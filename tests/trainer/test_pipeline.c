@@ -11,6 +11,7 @@ static const char *const models[] = {
     "gpt2-tiny layers=4 untied vocab=50",
     "llama-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "qwen3-tiny layers=4 heads=8 kv_heads=4 vocab=254",
+    "gemma-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "olmo2-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "block-tiny layers=4",
 };

@@ -89,6 +89,22 @@ static const struct published qwen3_tensors[] = {
     {0},
 };
 
+/* gemma-tiny has 4 heads of 16 and 2 of keys and values; its head is the embedding. */
+static const struct published gemma_tensors[] = {
+    {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
+    {PARAM_NORM1, "model.layers.%d.input_layernorm.weight", .rows = ALL},
+    {PARAM_QKV, "model.layers.%d.self_attn.q_proj.weight", .first = 0, .rows = 64},
+    {PARAM_QKV, "model.layers.%d.self_attn.k_proj.weight", .first = 64, .rows = 32},
+    {PARAM_QKV, "model.layers.%d.self_attn.v_proj.weight", .first = 96, .rows = 32},
+    {PARAM_PROJ, "model.layers.%d.self_attn.o_proj.weight", .rows = ALL},
+    {PARAM_NORM2, "model.layers.%d.post_attention_layernorm.weight", .rows = ALL},
+    {PARAM_UP, "model.layers.%d.mlp.gate_proj.weight", .first = 0, .rows = 88},
+    {PARAM_UP, "model.layers.%d.mlp.up_proj.weight", .first = 88, .rows = 88},
+    {PARAM_DOWN, "model.layers.%d.mlp.down_proj.weight", .rows = ALL},
+    {PARAM_FINAL_NORM, "model.norm.weight", .rows = ALL},
+    {0},
+};
+
 /* olmo2-tiny has 4 heads of 8 and 2 of keys and values. */
 static const struct published olmo2_tensors[] = {
     {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
@@ -393,6 +409,15 @@ TEST(public_olmo2, "OLMo 2's norms are read as those that stand behind; a llama'
     publish(p, model("olmo2-tiny"), folder);
     assert_reads(folder, model("olmo2-tiny"));
     ASSERT_HAS(refusal(folder, model("llama-tiny")), "layers.0.input_layernorm.weight is missing");
+    runs_remove_folder(folder);
+}
+
+TEST(public_gemma, "Gemma's tensors are a tied llama's, and the weights of its norms stay less one")
+{
+    char folder[RUNS_PATH];
+    struct publication p = {.dtype = "BF16", .prefix = "", .list = gemma_tensors};
+    publish(p, model("gemma-tiny"), folder);
+    assert_reads(folder, model("gemma-tiny"));
     runs_remove_folder(folder);
 }
 

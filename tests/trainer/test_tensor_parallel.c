@@ -12,9 +12,10 @@ static const char *const models[] = {
     "gpt2-tiny untied vocab=50",
     "llama-tiny heads=8 kv_heads=4 vocab=254",
     "qwen3-tiny heads=8 kv_heads=4 vocab=254",
+    "gemma-tiny heads=8 kv_heads=4 vocab=254",
     "block-tiny",
 };
-enum { MODELS = 5 };
+enum { MODELS = sizeof models / sizeof models[0] };
 
 /* What all of them do in a step. */
 #define WORK "batch=4 seq=12 bucket=4096"
