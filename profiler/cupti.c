@@ -147,12 +147,13 @@ static void note_pool(int64_t bytes)
         profiler.sink.note(profiler.sink.context, text, false);
 }
 
+/* The subscriber goes last: no manual says what becomes of records when it goes before them. */
 static void stop(void)
 {
     struct cupti_counts counts = {0};
-    profiler.calls->cuptiUnsubscribe(profiler.subscriber);
     if (profiler.records)
         counts = cupti_records_stop(&profiler.sink);
+    profiler.calls->cuptiUnsubscribe(profiler.subscriber);
     profiler.missed += cupti_ledger_drain(&profiler.sink);
     compare(&counts);
     cupti_ledger_stop();

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "device/device_cuda_labels.h"
+#include "profiler/cupti_names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -260,7 +261,7 @@ static void read_kernel(const struct cupti_sink *sink, const CUpti_ActivityKerne
                  .end_ns = (int64_t)kernel->end,
                  .device = (int)kernel->deviceId,
                  .stream = kernel->streamId,
-                 .name = kernel->name,
+                 .name = cupti_names_readable(kernel->name),
              },
              kernel->correlationId);
 }
@@ -542,6 +543,7 @@ struct cupti_counts cupti_records_stop(const struct cupti_sink *sink)
     emit_waiting(sink, true);
     records.timeline = false;
     free_all();
+    cupti_names_free();
     records.counts.dropped = (int64_t)atomic_load(&records.dropped);
     return records.counts;
 }

@@ -649,6 +649,8 @@ CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
     (void)flag;
     ENTER();
+    if (!subscriber)
+        double_complain("%s: the subscriber is gone already, and perhaps its records", __func__);
     pthread_mutex_lock(&lock);
     if (request)
         record_overhead();

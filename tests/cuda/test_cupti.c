@@ -220,7 +220,7 @@ TEST(
     begin(true);
     double_hook_work(0, 5, "before", 0);
     work_on(7, 0);
-    double_hook_work(0, 5, "norm_kernel", 0);
+    double_hook_work(0, 5, "_Z11norm_kernelI13__nv_bfloat16Li8ELb1EEv9norm_args", 0);
     double_hook_work(0, 5, "cudaMemcpyAsync", 300);
     work_on(8, 0);
     double_hook_work(1, 6, "cudaMemsetAsync", 40);
@@ -238,7 +238,7 @@ TEST(
         int64_t operation, bytes;
         const char *name;
     } expected[] = {{CUPTI_SPAN_RANGE, -1, -1, -1, 0, "a range"},
-                    {CUPTI_SPAN_KERNEL, 0, 0, 7, 0, "norm_kernel"},
+                    {CUPTI_SPAN_KERNEL, 0, 0, 7, 0, "norm_kernel<__nv_bfloat16, 8, true>"},
                     {CUPTI_SPAN_COPY, 0, 0, 7, 300, NULL},
                     {CUPTI_SPAN_FILL, 1, 0, 8, 40, NULL},
                     {CUPTI_SPAN_KERNEL, 0, -1, -1, 0, "before"}};
