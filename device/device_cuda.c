@@ -1,6 +1,6 @@
 /* A GPU as a device, through the CUDA runtime. All that is asked goes into one stream, in order, and the host runs ahead; a
  * call that fails is remembered and told by the next finish(). Arenas are allocations of their own; separate tensors come
- * from a memory pool of ours that keeps nothing of what is freed. */
+ * from a memory pool of ours, which keeps what is freed for the next step and gives it back when somebody asks what is in use. */
 #include "device/device_cuda.h"
 
 #include "base/arena.h"
@@ -239,20 +239,23 @@ static int64_t cuda_held_peak(void *context)
     return (int64_t)pool_bytes + c->arena_peak_bytes;
 }
 
-/* Asked by those who watch: a failure is theirs, and not the device's. */
+/* Asked by those who watch: a failure is theirs, and not the device's. What the pool keeps for later is nobody's. */
 int device_cuda_memory(void *context, struct cuda_memory *out, struct error *err)
 {
     const struct cuda *c = context;
     size_t free_bytes, total_bytes;
     uint64_t reserved_bytes, used_bytes;
-    cudaError_t status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    cudaError_t status = cudaMemPoolTrimTo(c->pool, 0);
+    if (status == cudaSuccess)
+        status = cudaMemGetInfo(&free_bytes, &total_bytes);
     if (status == cudaSuccess)
         status = cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved_bytes);
     if (status == cudaSuccess)
         status = cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used_bytes);
     if (status != cudaSuccess) {
         cudaGetLastError();
-        return device_cuda_error(c->shown.ordinal, "cudaMemGetInfo or cudaMemPoolGetAttribute", (int)status,
+        return device_cuda_error(c->shown.ordinal,
+                                 "cudaMemPoolTrimTo, cudaMemGetInfo or cudaMemPoolGetAttribute", (int)status,
                                  err);
     }
     *out = (struct cuda_memory){
@@ -483,7 +486,8 @@ static bool open_pool(struct cuda *c)
         .allocType = cudaMemAllocationTypePinned,
         .location = {.type = cudaMemLocationTypeDevice, .id = c->shown.ordinal},
     };
-    uint64_t keep_bytes = 0;
+    /* By itself it gives all back whenever the host waits, which is once a step, and takes it again. */
+    uint64_t keep_bytes = UINT64_MAX;
     return OK(c, cudaMemPoolCreate, &c->pool, &properties) &&
            OK(c, cudaMemPoolSetAttribute, c->pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes);
 }

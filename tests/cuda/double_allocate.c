@@ -243,6 +243,18 @@ void double_allocate_shrink(int device)
     }
 }
 
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep_bytes)
+{
+    ENTER();
+    ALIVE(pool, KIND_POOL);
+    pthread_mutex_lock(&double_lock);
+    uint64_t kept = round_to(pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes, POOL_STEP);
+    if (kept < pool->reserved_bytes)
+        pool->reserved_bytes = kept;
+    pthread_mutex_unlock(&double_lock);
+    return cudaSuccess;
+}
+
 size_t double_allocate_slack(int device)
 {
     size_t bytes = 0;
