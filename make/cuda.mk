@@ -28,7 +28,7 @@ CUDA_PIC     := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(filter-out %/json.o %/options.o
 
 ## cuda: the CUDA back end, for sm_80, sm_90 and newer; skipped where there is no nvcc
 cuda: $(if $(NVCC),$(BUILD)/libmemplan_cuda.so)
-	$(if $(NVCC),@make/check_spills.sh $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.log) && make/check_sass.sh $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o),@echo "skip  cuda: no nvcc on the PATH or in $(CUDA_HOME)/bin; install the CUDA toolkit or set CUDA_HOME")
+	$(if $(NVCC),@make/check_spills.sh $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.log) && make/check_sass.sh $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) || { echo "cuda: $< is built and can be used; with this compiler and architecture the kernels named above are slower than they should be" >&2; exit 1; },@echo "skip  cuda: no nvcc on the PATH or in $(CUDA_HOME)/bin; install the CUDA toolkit or set CUDA_HOME")
 
 # Says nothing of its own symbols to the program, which has some of the same objects.
 $(BUILD)/libmemplan_cuda.so: $(CUDA_KERNELS:%.cu=$(BUILD)/cuda/%.o) $(CUDA_PIC)
