@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_fsdp(const struct workload *w)
-{
-    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
-}
-
 static enum workload_sharding sharding_of(const struct training_job *job)
 {
     static const enum workload_sharding shardings[] = {
@@ -152,7 +147,7 @@ static void set_precision(const struct training_job *job, struct workload *w)
     bool casts = job->precision == JOB_AUTOCAST_BF16 || job->precision == JOB_AUTOCAST_FP16;
     bool pure = job->precision == JOB_PURE_BF16, whole = job->precision == JOB_FP32;
     bool fp32_weights = whole || (casts && !workload_is_deepspeed(w));
-    w->autocast = casts && !is_fsdp(w) && !workload_is_deepspeed(w);
+    w->autocast = casts && !workload_is_fsdp(w) && !workload_is_deepspeed(w);
     w->compute_bytes = whole ? 4 : 2;
     w->weight_bytes = fp32_weights ? 4 : 2;
     w->master_bytes = fp32_weights || pure ? 0 : 4;
@@ -220,7 +215,7 @@ static int set_optimizer(const struct training_job *job, struct workload *w, str
     w->offload_optimizer = o->offload || job->shards.offload_optimizer != JOB_OFFLOAD_NONE;
     w->offload_weights = job->shards.offload_parameters != JOB_OFFLOAD_NONE;
     /* FSDP's offload policy keeps states where the weights are. */
-    w->offload_optimizer = w->offload_optimizer || (w->offload_weights && is_fsdp(w));
+    w->offload_optimizer = w->offload_optimizer || (w->offload_weights && workload_is_fsdp(w));
     return 0;
 }
 
@@ -257,7 +252,7 @@ static void set_shards(const struct training_job *job, struct workload *w)
     if (w->sharding == WORKLOAD_FSDP2)
         w->reshards_after_forward = s->reshard_after_forward;
     w->wraps_layers = !s->whole_model;
-    w->accumulates_without_sync = s->syncs_late && is_fsdp(w);
+    w->accumulates_without_sync = s->syncs_late && workload_is_fsdp(w);
     if (s->reduce_bucket && workload_is_deepspeed(w))
         w->bucket_elements = s->reduce_bucket;
     if (!workload_is_deepspeed(w))

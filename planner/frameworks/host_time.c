@@ -20,9 +20,7 @@ double host_time_update(const struct pricing *p, double elements)
 {
     const struct workload *w = p->w;
     double sharing = (double)min_i64(p->ranks, p->speed->ranks_per_node > 0 ? p->speed->ranks_per_node : 1);
-    bool deepspeed =
-        w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
-    bool vectorized = deepspeed || w->step == WORKLOAD_STEP_FUSED;
+    bool vectorized = workload_is_deepspeed(w) || w->step == WORKLOAD_STEP_FUSED;
     return w->optimizer == WORKLOAD_NO_OPTIMIZER
                ? 0
                : elements * sharing / (vectorized ? cpu_adam_per_s : torch_adam_per_s);

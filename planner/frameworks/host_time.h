@@ -5,9 +5,9 @@
 
 #include "planner/frameworks/layer_time.h"
 
-/* One way; ranks have a link each. */
+/* Seconds for so many bytes one way; ranks have a link each. */
 double host_time_moved(double bytes);
-/* Of Adam's update of `elements` on this rank, beside that of the other ranks of its node; and of other optimizers by as much. */
+/* Seconds of Adam's update of `elements` on this rank, beside that of the other ranks of its node; and of other optimizers by as much. */
 double host_time_update(const struct pricing *pricing, double elements);
 
 #endif

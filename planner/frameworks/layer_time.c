@@ -200,9 +200,10 @@ static struct passes attention(const struct pricing *p, unsigned conditions)
 
 /* What recomputation may run again by itself, and all of it. */
 struct layer_parts {
-    struct passes sum, core, latent, mlp, routed,
-        shared;                   /* `latent`: queries, keys and values out of compressed ones */
-    struct passes norms[2], gate; /* `gate`: the experts' activation */
+    struct passes sum, core, mlp, routed, shared;
+    struct passes latent; /* queries, keys and values out of compressed ones */
+    struct passes norms[2];
+    struct passes gate; /* the experts' activation */
 };
 
 static void add_kernels(const struct pricing *p, unsigned conditions, enum kernel_part part,

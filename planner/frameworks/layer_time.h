@@ -5,7 +5,7 @@
 
 #include "planner/frameworks/workload_time.h"
 
-/* Two clocks run side by side: kernels on the card, and the processor that launches them. */
+/* Two clocks run side by side: seconds of kernels on the card, and how many operations the processor launches for them. */
 struct clocks {
     double card_s;
     double operations;
@@ -31,13 +31,14 @@ bool layer_time_is_pytorch(const struct workload *workload);
 void clocks_add(struct clocks *clocks, struct clocks more);
 void passes_add(struct passes *passes, const struct passes *more);
 
+/* Of one micro-batch: of layer `layer` of the model, of its embedding, of its head and the loss. */
 struct passes layer_time(const struct pricing *pricing, int64_t layer);
 struct passes layer_time_embedding(const struct pricing *pricing);
-struct passes layer_time_head(const struct pricing *pricing); /* and the loss */
+struct passes layer_time_head(const struct pricing *pricing);
 
 /* So many kernels that move so many bytes together. */
 struct clocks layer_time_moved(const struct pricing *pricing, double kernels, double bytes);
-/* A collective over `group` of a vector of `bytes`: whole, or one way only. */
+/* Seconds of a collective over `group` of a vector of `bytes`: whole (all-reduce), or one way only (gather, scatter). */
 double layer_time_collective(const struct pricing *pricing, struct work_group group, double bytes, bool one_way);
 
 #endif

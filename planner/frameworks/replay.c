@@ -22,6 +22,7 @@ struct replay {
     struct replay_census *census; /* NULL: not wanted */
     enum replay_moment moment;
     struct replay_peak peak;
+    bool too_large;
 };
 
 const char *replay_moment_name(enum replay_moment moment)
@@ -88,6 +89,10 @@ int replay_take(struct replay *r, double bytes, enum role role, int label, int s
 {
     if (bytes < 1)
         return -1;
+    if (!(bytes + (double)caching_allocator_figures(r->allocator).allocated_bytes < REPLAY_MOST_BYTES)) {
+        r->too_large = true;
+        return -1;
+    }
     int block = caching_allocator_take(r->allocator, (int64_t)bytes, stream);
     if (block < 0)
         return -1;
@@ -107,6 +112,11 @@ int replay_take(struct replay *r, double bytes, enum role role, int label, int s
     }
     r->takes++;
     return number;
+}
+
+bool replay_is_too_large(const struct replay *r)
+{
+    return r->too_large;
 }
 
 void replay_release(struct replay *r, int number)

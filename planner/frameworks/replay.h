@@ -46,8 +46,12 @@ void replay_count_at(struct replay *replay, int64_t take, struct replay_census *
 /* What is taken from now on belongs to that moment. */
 void replay_enter(struct replay *replay, enum replay_moment moment);
 /* Takes a tensor on `stream`, whose it is by `label`, below REPLAY_LABELS. Returns a number for replay_release(); -1, which that
- * ignores, for less than a byte and when memory is out. */
+ * ignores, for less than a byte, when memory is out, and when all is too large. */
 int replay_take(struct replay *replay, double bytes, enum role role, int label, int stream);
+/* Whether tensors that live together were to be more than REPLAY_MOST_BYTES, a thousand times what any job has: what else is said
+ * of the replay is of less, then. */
+#define REPLAY_MOST_BYTES 1e15
+bool replay_is_too_large(const struct replay *replay);
 void replay_release(struct replay *replay, int tensor);
 /* As replay_release(), and *tensor becomes -1. */
 void replay_drop(struct replay *replay, int *tensor);

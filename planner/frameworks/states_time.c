@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-/* Of DDP's and Megatron-LM's buckets of gradients: about 25 MiB of fp32, 40 million elements; the last is never hidden. */
+/* Of a bucket of gradients, of which the last is never hidden: DDP's are of 25 MiB, 6.6 million fp32 elements (bucket_cap_mb), and
+ * Megatron-LM's of 40 million (ddp_bucket_size); one size between them, assumed. */
 static const double bucket_elements = 10e6;
 
 /* Ranks that have equal parameters, and of these the ones that share out states. */

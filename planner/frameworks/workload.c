@@ -78,9 +78,14 @@ bool workload_is_deepspeed(const struct workload *w)
     return w->sharding == WORKLOAD_ZERO1 || w->sharding == WORKLOAD_ZERO2 || w->sharding == WORKLOAD_ZERO3;
 }
 
+bool workload_is_fsdp(const struct workload *w)
+{
+    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
+}
+
 bool workload_gathers(const struct workload *w)
 {
-    return w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2 || w->sharding == WORKLOAD_ZERO3;
+    return workload_is_fsdp(w) || w->sharding == WORKLOAD_ZERO3;
 }
 
 int workload_set_allocator(struct workload *w, const char *text, struct error *err)

@@ -213,9 +213,10 @@ int workload_set_allocator(struct workload *workload, const char *text, struct e
 /* Fails on sizes that make no job; the message names the field. */
 int workload_check(const struct workload *workload, struct error *err);
 
-bool workload_is_megatron(const struct workload *workload); /* Megatron-LM, whichever kernels of it */
+bool workload_is_megatron(const struct workload *workload);  /* Megatron-LM, whichever kernels of it */
 bool workload_is_deepspeed(const struct workload *workload); /* shared out by its ZeRO */
-bool workload_gathers(const struct workload *workload);     /* weights are in shards, gathered where used: FSDP, ZeRO-3 */
+bool workload_is_fsdp(const struct workload *workload);      /* the first or the second */
+bool workload_gathers(const struct workload *workload);      /* weights are in shards, gathered where used: FSDP, ZeRO-3 */
 
 /* The matrices of a layer, as units of gradients have them. */
 enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN };

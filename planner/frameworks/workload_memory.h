@@ -22,7 +22,7 @@ struct workload_memory {
     int64_t doubt_bytes; /* kept free before a job is said to fit: what no rule accounts for */
 };
 
-/* Of the stage that needs most. Fails as workload_check() and schedules do. */
+/* Of the stage that needs most. Fails as workload_check() and schedules do, and on tensors of more than 1e15 bytes. */
 int workload_memory(const struct workload *workload, struct workload_memory *out, struct error *err);
 int workload_stage_memory(const struct workload *workload, int64_t stage, struct workload_memory *out,
                           struct error *err);

@@ -228,7 +228,13 @@ int workload_stage_replay(const struct workload *w, const struct stage_replay *a
     out->reserved_bytes = figures.max_reserved_bytes;
     out->out_of_memory = figures.out_of_memory;
     out->retries = figures.retries;
+    bool too_large = replay_is_too_large(rank.r);
     rank_close(&rank);
     schedule_free(schedule);
-    return 0;
+    return too_large
+               ? error_set(err,
+                           "micro-batches of %lld sequences of %lld make tensors of more than 1e15 bytes, "
+                           "which no card has; try smaller ones",
+                           (long long)w->micro_batch, (long long)w->sequence)
+               : 0;
 }

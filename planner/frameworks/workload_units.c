@@ -46,7 +46,6 @@ double workload_trained(const struct rank *rank, const struct unit *unit, int t)
     return layer && t < MATRICES ? workload_adapter_parameters(w, (enum layer_matrix)t) / (double)w->tp : 0;
 }
 
-/* For each element that is trained. */
 static void unit_clear(struct unit *unit, enum model_part part)
 {
     memset(unit, 0, sizeof *unit);
@@ -171,12 +170,11 @@ static void group_units(struct rank *rank)
 {
     const struct workload *w = rank->w;
     int64_t count = workload_unit_count(rank);
-    bool fsdp = w->sharding == WORKLOAD_FSDP1 || w->sharding == WORKLOAD_FSDP2;
     for (int64_t u = 0; u < count; u++) {
         rank->units[u].first = u;
         rank->units[u].count = 1;
     }
-    int64_t first = !w->wraps_layers ? 0 : fsdp && !w->wraps_ends ? rank->layers : count;
+    int64_t first = !w->wraps_layers ? 0 : workload_is_fsdp(w) && !w->wraps_ends ? rank->layers : count;
     for (int64_t u = first; u < count; u++) {
         rank->units[u].first = first;
         rank->units[u].count = count - first;

@@ -243,6 +243,25 @@ TEST(workload_capacity, "a job that is larger than its card runs out of memory, 
     ASSERT(answer(&w).reserved_bytes < m.reserved_bytes);
 }
 
+TEST(workload_too_large, "sizes whose tensors no counter holds are refused, and not wrapped around")
+{
+    struct workload w = sample_titan();
+    struct workload_memory memory;
+    struct error err = {0};
+    w.attention = WORKLOAD_EAGER; /* scores of 32 heads: 2^24 x 2^56 x 2^5 x 2 bytes are 2^86 */
+    w.micro_batch = 1 << 24;
+    w.sequence = 1 << 28;
+    ASSERT_INT(workload_memory(&w, &memory, &err), -1);
+    ASSERT_HAS(err.text, "micro-batches of 16777216 sequences of 268435456");
+    w.attention = WORKLOAD_FLASH;
+    w.micro_batch = 1 << 10; /* some 10 MB a token, 1.4e15 of all: no tensor alone is so large */
+    w.sequence = 1 << 17;
+    ASSERT_INT(workload_memory(&w, &memory, &err), -1);
+    w.micro_batch = 1 << 6; /* 9e13 */
+    ASSERT_OK(workload_memory(&w, &memory, &err));
+    ASSERT(memory.peak.bytes > 10000000000000);
+}
+
 TEST(workload_frozen, "frozen 4-bit weights have no gradients, nor states")
 {
     struct workload w = workload_default(WORKLOAD_TITAN, WORKLOAD_REPLICATED);
