@@ -22,8 +22,8 @@ struct manual {
 void manual_command_page(const struct manual *manual, const struct command_spec *command, struct text *out);
 void manual_program_page(const struct manual *manual, struct text *out);
 
-/* Appends a script for bash: commands, options and their choices or known values; other words are completed as files. Where a command takes
- * a MODEL the words that `presets` prints are offered too. */
+/* Appends a script for bash: commands, options and their choices or known values; other words are completed as files. Where a
+ * command takes a MODEL the words that `presets` prints are offered too. */
 void manual_completion(const struct manual *manual, const char *presets, struct text *out);
 
 #endif

@@ -190,6 +190,13 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
 
 /* ------------------------------------------------------------------------------------------------------ run and run */
 
+/* Another tool may have written anything. */
+static bool can_be(const struct layout *l)
+{
+    return l->dp > 0 && l->dp <= LAYOUT_DP_MAX && l->tp > 0 && l->tp <= LAYOUT_TP_MAX && l->pp > 0 &&
+           l->pp <= LAYOUT_PP_MAX;
+}
+
 /* What a recording says of its layout. One that does not suit the ranks it has says nothing. */
 static void read_layout(const struct side *side, struct arena *arena, struct layout_facts *out)
 {
@@ -200,7 +207,7 @@ static void read_layout(const struct side *side, struct arena *arena, struct lay
     *out = (struct layout_facts){0};
     if (pipeline)
         *out = layout_facts_of(pipeline, arena);
-    else if (setup.has_layout && l->dp > 0 && l->tp > 0 && l->pp > 0)
+    else if (setup.has_layout && can_be(l))
         *out = (struct layout_facts){.layout = memcpy(arena_alloc(arena, sizeof *l), l, sizeof *l),
                                      .recompute = setup.recompute};
     if (out->layout && layout_ranks(out->layout) != side->rank_count)

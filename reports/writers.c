@@ -10,11 +10,10 @@ enum { WRITERS = sizeof writers / sizeof *writers };
 const struct writer *writer_find(const char *path, struct error *err)
 {
     const struct writer *found = NULL;
-    size_t length = strlen(path);
     for (int i = 0; i < WRITERS; i++) {
         size_t suffix = strlen(writers[i]->suffix);
-        bool has = length > suffix && !strcmp(path + length - suffix, writers[i]->suffix);
-        if (has && (!found || suffix > strlen(found->suffix)))
+        if (text_ends_with(path, writers[i]->suffix) && strlen(path) > suffix &&
+            (!found || suffix > strlen(found->suffix)))
             found = writers[i];
     }
     if (found)

@@ -376,6 +376,35 @@ TEST(compare_runs_fullest,
     scratch_close(folder);
 }
 
+/* Of a run whose layout would have as many ranks as no number holds, and of one whose layout has other ranks than it: nothing. */
+TEST(compare_runs_unsound,
+     "a layout that cannot be, or is not the ranks', is none, and equal numbers are paired")
+{
+    static const char *const layouts[] = {
+        "{\"dp\": 4611686018427387904, \"tp\": 4, \"pp\": 4, \"micro_batch\": 1, \"global_batch\": 1, "
+        "\"seq_len\": 1}",
+        "{\"dp\": 3, \"tp\": 1, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 3, \"seq_len\": 1}"};
+    char folder[64], path[128];
+    struct arena *arena = arena_create();
+    struct comparison c;
+    scratch_open(folder);
+    struct store *store = run_open(scratch_path(folder, "run.db", path));
+    for (int run = 1; run <= 2; run++) {
+        struct store_run row = run_header(RUN_RANKS);
+        row.layout_json = layouts[run - 1];
+        ASSERT_OK(store_run_add(store, &row, &err));
+        for (int rank = 0; rank < RUN_RANKS; rank++)
+            run_add_rank(store, row.run_id, rank);
+    }
+    ASSERT_OK(runs_compare(store, 1, store, 2, arena, &c));
+    ASSERT(c.pairing == COMPARE_BY_RANK && !c.layouts[0].layout && !c.layouts[1].layout && !c.remark);
+    ASSERT_INT(c.row_count, RUN_RANKS * ROLE_COUNT);
+    ASSERT_INT(c.max_error_bytes, 0);
+    run_close(store);
+    arena_free(arena);
+    scratch_close(folder);
+}
+
 /* As many ranks, of which none has the number of another. */
 TEST(compare_runs_foreign, "ranks that other tools number otherwise are compared where each run is fullest")
 {
