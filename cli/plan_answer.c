@@ -101,8 +101,22 @@ static bool is_in_doubt(const struct plan_answer *a)
 
 /* ---- JSON ---- */
 
+/* Nothing but its name where the rules say nothing, and why. */
+static json_t *verdict_to_json(const struct plan_verdict *v)
+{
+    json_t *out = json_pack("{s:s, s:b}", "system", v->system, "judged", v->judged);
+    if (v->judged)
+        json_object_update_new(out, json_pack("{s:I, s:I}", "needed_bytes", (json_int_t)v->needed_bytes,
+                                              "capacity_bytes", (json_int_t)v->capacity_bytes));
+    else
+        json_object_set_new(out, "reason", jsonfile_string(v->why.text));
+    return out;
+}
+
 static void add_plan_facts(const struct plan_answer *a, json_t *out)
 {
+    if (a->verdict.system)
+        json_object_set_new(out, "for", verdict_to_json(&a->verdict));
     double share = utilization(a), step_s = a->result.alternatives[0].time.total;
     json_object_set_new(out, "bound_seconds", json_real(a->result.bound_s));
     json_object_set_new(out, "step_error_seconds", json_real(step_s * doubt_of(a)));
@@ -438,6 +452,19 @@ static void add_caution(struct report *report, const struct plan_answer *a)
                 a->crowded ? "no plan leaves as much free" : "a larger --headroom leaves room for that");
 }
 
+/* What the rules of the system say that the plan is for. */
+static void add_verdict(struct report *report, const struct plan_verdict *v)
+{
+    char needed[UNITS_TEXT], capacity[UNITS_TEXT];
+    if (v->judged)
+        report_fact(report, "rules",
+                    "by those of %s a rank needs %s of %s, with room for what no rule accounts for",
+                    v->system, units_format_bytes(v->needed_bytes, needed),
+                    units_format_bytes(v->capacity_bytes, capacity));
+    else if (v->system)
+        report_fact(report, "rules", "whether it fits, those of %s do not say: %s", v->system, v->why.text);
+}
+
 /* What joins the nodes, and how much depends on it. */
 static void add_network(struct report *report, const struct plan_answer *a)
 {
@@ -491,6 +518,7 @@ static void add_facts(struct report *report, struct arena *arena, const struct p
     report_capacity(report, "needed", best->needed_bytes,
                     a->cluster.groups[best->group].device.capacity_bytes);
     add_caution(report, a);
+    add_verdict(report, &a->verdict);
     print_idle(a, &idle);
     if (idle.length)
         report_fact(report, "idle", "%s", idle.data);

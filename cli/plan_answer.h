@@ -8,6 +8,14 @@
 #include "planner/remarks.h"
 #include "planner/search_for.h"
 
+/* What the rules of the system that a plan is for say of it: where they say anything, it fits. */
+struct plan_verdict {
+    const char *system; /* "Megatron-LM"; NULL: the plan is for none */
+    bool judged;
+    int64_t needed_bytes, capacity_bytes; /* of what was judged; needed: with room for what no rule accounts for */
+    struct error why;                     /* not judged: why they say nothing */
+};
+
 struct plan_answer {
     struct model model;
     struct cluster cluster;
@@ -17,6 +25,7 @@ struct plan_answer {
     uint32_t *sets;              /* likewise, what layers may recompute; owned */
     struct search_for within;    /* what another system runs, where the plan is for one */
     struct cluster narrowed;     /* likewise: with as much memory as that leaves */
+    struct plan_verdict verdict; /* likewise */
     bool crowded;                /* no plan leaves free what is not known of contexts and libraries */
     struct search_result result;
     struct plan plan;                   /* borrows its masks and layers from the result */

@@ -5,8 +5,6 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
-#include "base/log.h"
-#include "base/units.h"
 #include "cli/job_verdict.h"
 #include "jobs/jobs.h"
 #include "model/pipeline.h"
@@ -102,21 +100,16 @@ static int judge(const struct wish *w, const struct search_row *row, struct job_
 /* ----------------------------------------------------------------------------------------------------------- the search */
 
 /* Have the rules a say? Not on CPUs, nor where cards differ, nor of a model that its name does not tell. */
-static bool is_judged(const struct wish *w)
+static bool is_judged(const struct wish *w, struct error *why)
 {
     const struct cluster *cluster = &w->answer->cluster;
-    return cluster->group_count == 1 && cluster->groups[0].device.card &&
-           (w->target == EXPORT_MEGATRON || w->model);
-}
-
-static void say_verdict(const struct wish *w, const struct job_verdict *v)
-{
-    char needed[UNITS_TEXT], capacity[UNITS_TEXT], kept[UNITS_TEXT];
-    log_note("note: by the rules of %s a rank needs %s of %s, with room for what no rule accounts for; "
-             "the plan leaves %s to it",
-             export_target_name(w->target), units_format_bytes(v->needed_bytes, needed),
-             units_format_bytes(v->capacity_bytes, capacity),
-             units_format_bytes(v->capacity_bytes - w->answer->result.alternatives[0].needed_bytes, kept));
+    if (!cluster->groups[0].device.card)
+        error_set(why, "they are about cards, and these ranks are CPUs");
+    else if (cluster->group_count > 1)
+        error_set(why, "they are about cards that are alike");
+    else if (w->target == EXPORT_TORCHTITAN && !w->model)
+        error_set(why, "fields of the model were replaced, and it is known there by its name");
+    return why->kind == ERROR_NONE;
 }
 
 /* So much less that what the rules count fits, if they go on counting `more` times as much. */
@@ -160,8 +153,10 @@ struct kept {
 };
 
 /* Keeps the fastest of the answer's rows that fits by the rules too, and is faster than what is kept; *least_more: by how much they
- * count more of those before it, infinite where there are none. */
-static int choose(const struct wish *w, struct kept *kept, double *least_more, struct error *err)
+ * count more of those before it, infinite where there are none. Of what they say nothing about, *why says so, and it is passed
+ * over. */
+static int choose(const struct wish *w, struct kept *kept, double *least_more, struct error *why,
+                  struct error *err)
 {
     struct search_result *r = &w->answer->result;
     bool found = false;
@@ -171,8 +166,8 @@ static int choose(const struct wish *w, struct kept *kept, double *least_more, s
         struct job_verdict verdict;
         if (kept->found && row.time.total >= kept->result.alternatives[0].time.total)
             break;
-        if (judge(w, &row, &verdict, err))
-            return -1;
+        if (judge(w, &row, &verdict, why))
+            continue;
         found = verdict.fits;
         if (found && i && build(w, &row, &found, err))
             return -1;
@@ -204,50 +199,63 @@ static void adopt(const struct wish *w, const struct kept *kept)
     a->within = kept->within; /* which points into itself, and is where it was */
     a->narrowed = kept->narrowed;
     a->request = a->within.request;
-    say_verdict(w, &kept->verdict);
+    a->verdict.judged = true;
+    a->verdict.needed_bytes = kept->verdict.needed_bytes;
+    a->verdict.capacity_bytes = kept->verdict.capacity_bytes;
 }
 
-int plan_for_search(struct plan_answer *a, enum export_target target, const char *model, struct error *err)
+/* What the search is given next: less. Where the rules go on asking for more than that, much less. */
+static void go_on(struct plan_answer *a, const struct kept *kept, double least_more, bool patiently)
+{
+    narrow(a, patiently ? least_more : 1.1 * least_more);
+    drop_result(a, kept);
+}
+
+/* Searches with less and less memory, until what is found fits by the rules and nothing that is faster could, or until nothing is
+ * found. */
+static int search(const struct wish *w, struct search_request *request, struct kept *kept, struct error *err)
 {
     enum { MOST_ATTEMPTS = 8 };
-    struct wish w = {a, target, model};
-    struct search_request request = a->request;
-    struct kept kept = {0};
-    struct error why = {0};
-    bool judged = is_judged(&w), unknown = false, again = true;
+    struct plan_answer *a = w->answer;
+    bool judged = is_judged(w, &a->verdict.why), again = true;
     double bound_s = 0, least_more;
-    if (export_check(target, &a->model, request.precision, err))
-        return -1;
-    a->narrowed = a->cluster;
-    request.cluster = &a->narrowed;
     for (int attempt = 0; again; attempt++) {
-        request.limit_s = kept.found ? kept.result.alternatives[0].time.total : 0;
-        if (search_for_run(&request, target, &a->within, &a->result, err)) {
-            search_clear(&kept.result);
+        request->limit_s = kept->found ? kept->result.alternatives[0].time.total : 0;
+        if (search_for_run(request, w->target, &a->within, &a->result, err))
             return -1;
-        }
         a->request = a->within.request;
         if (!attempt)
             bound_s = a->result.bound_s; /* of all plans, those that leave less included */
         if (!judged || !a->result.alternative_count)
             break;
-        unknown = choose(&w, &kept, &least_more, &why);
-        again = !unknown && isfinite(least_more) && attempt < MOST_ATTEMPTS;
-        if (again) {
-            narrow(a, least_more);
-            drop_result(a, &kept);
-        }
+        if (choose(w, kept, &least_more, &a->verdict.why, err))
+            return -1;
+        again = isfinite(least_more) && (attempt < MOST_ATTEMPTS || !kept->found);
+        if (again)
+            go_on(a, kept, least_more, attempt < MOST_ATTEMPTS);
     }
-    if (kept.found) {
-        drop_result(a, &kept);
-        adopt(&w, &kept);
-    } else if (unknown) {
-        log_note("note: whether it fits there too, `memplan check` cannot say (%s)", why.text);
-    } else if (judged && a->result.alternative_count) {
-        log_note(
-            "note: by the rules of %s it does not fit; `memplan check` of what is exported says what would",
-            export_target_name(target));
+    if (kept->found) {
+        drop_result(a, kept);
+        adopt(w, kept);
     }
     a->result.bound_s = bound_s;
     return 0;
+}
+
+int plan_for_search(struct plan_answer *a, enum export_target target, const char *model, struct error *err)
+{
+    struct wish w = {a, target, model};
+    struct search_request request = a->request;
+    struct kept kept = {0};
+    if (export_check(target, &a->model, request.precision, err))
+        return -1;
+    a->verdict.system = export_target_name(target);
+    a->narrowed = a->cluster;
+    request.cluster = &a->narrowed;
+    if (!search(&w, &request, &kept, err))
+        return 0;
+    drop_result(a, &kept);
+    search_clear(&kept.result);
+    a->result = (struct search_result){0};
+    return -1;
 }

@@ -13,11 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* As options say it. */
+static const char *const words[] = {"megatron", "torchtitan", "slurm", "mpirun"};
+
 int export_target_find(const char *name, enum export_target *out, struct error *err)
 {
-    static const char *const names[] = {"megatron", "torchtitan", "slurm", "mpirun"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(name, names[i])) {
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strcmp(name, words[i])) {
             *out = (enum export_target)i;
             return 0;
         }
@@ -165,6 +167,11 @@ bool export_computes_alike(enum export_target target, const struct layout *layou
            !export_parts_need_replicas(target, layout->precision);
 }
 
+bool export_needs_even_nodes(enum export_target target)
+{
+    return export_restricts(target);
+}
+
 static void find_differences(enum export_target target, const struct plan *plan, struct export_result *out)
 {
     out->schedule = export_schedule(target, plan->layout.schedule);
@@ -179,7 +186,12 @@ static void find_differences(enum export_target target, const struct plan *plan,
 int64_t export_group_nodes(const struct plan_group *group, int64_t *each)
 {
     *each = min_i64(group->ranks_per_node, group->ranks);
-    return (group->ranks + *each - 1) / *each;
+    return nodes_of(group->ranks, *each);
+}
+
+static int64_t nodes_of(int64_t ranks, int64_t each)
+{
+    return (ranks + each - 1) / each;
 }
 
 void export_print_groups(const struct plan *plan, struct text *out)
@@ -196,24 +208,20 @@ void export_print_groups(const struct plan *plan, struct text *out)
 void export_note_torchrun(const struct export_request *request, struct export_result *out)
 {
     const struct plan *plan = request->plan;
-    int64_t ranks = layout_ranks(&plan->layout), each = min_i64(request->ranks_per_node, ranks);
-    int64_t first = 0, own = each;
-    bool even = ranks % each == 0;
+    int64_t first = 0, own, ranks = layout_ranks(&plan->layout), planned = plan->ranks_per_node;
     struct text order = {0};
     for (int i = 0; i < plan->group_count; i++) {
         int64_t nodes = export_group_nodes(&plan->groups[i], &own);
         text_printf(&order, "%s%" PRId64 "-%" PRId64 " with %s", i ? ", " : "nodes ", first,
                     first + nodes - 1, plan->groups[i].device);
-        even = even && own == each && plan->groups[i].ranks % each == 0;
         first += nodes;
     }
     if (order.data)
         export_note(out, "NODE_RANK counts nodes in the plan's order: %s", order.data);
-    if (!even)
+    if (planned && nodes_of(ranks, request->ranks_per_node) > nodes_of(ranks, planned))
         export_note(out,
-                    "torchrun starts equally many processes on each node, and %" PRId64
-                    " ranks are no multiple of %" PRId64 "%s; give --ranks-per-node",
-                    ranks, each, plan->group_count ? " on each kind of node" : "");
+                    "what is written takes %" PRId64 " nodes, and the plan %" PRId64 " of %" PRId64 " ranks",
+                    nodes_of(ranks, request->ranks_per_node), nodes_of(ranks, planned), planned);
     text_free(&order);
 }
 
@@ -235,8 +243,40 @@ int export_write(enum export_target target, const struct export_request *request
                  struct error *err)
 {
     *out = (struct export_result){0};
-    if (export_check(target, &request->plan->model, request->plan->layout.precision, err))
+    if (export_check(target, &request->plan->model, request->plan->layout.precision, err) ||
+        check_even(target, request, err))
         return -1;
+/* Have all nodes equally many ranks? */
+static bool is_even(const struct export_request *request)
+{
+    const struct plan *plan = request->plan;
+    int64_t ranks = layout_ranks(&plan->layout), each = min_i64(request->ranks_per_node, ranks), own;
+    bool even = ranks % each == 0;
+    for (int i = 0; i < plan->group_count; i++) {
+        export_group_nodes(&plan->groups[i], &own);
+        even = even && own == each && plan->groups[i].ranks % each == 0;
+    }
+    return even;
+}
+
+/* As many nodes may have equally many ranks where each has fewer, as long as tensor-parallel ranks stay on one. */
+static int check_even(enum export_target target, const struct export_request *request, struct error *err)
+{
+    const struct plan *plan = request->plan;
+    int64_t ranks = layout_ranks(&plan->layout), nodes = nodes_of(ranks, request->ranks_per_node);
+    char instead[96] = "";
+    if (!export_needs_even_nodes(target) || is_even(request))
+        return 0;
+    if (!plan->group_count && ranks % nodes == 0 && ranks / nodes % plan->layout.tp == 0)
+        snprintf(instead, sizeof instead, "--ranks-per-node %" PRId64 " has as many on each of %" PRId64 "; ",
+                 ranks / nodes, nodes);
+    return error_set(err,
+                     "%" PRId64 " ranks are not equally many on each node of %" PRId64
+                     "%s, as torchrun starts them; %s`memplan plan --for %s` finds ranks that are",
+                     ranks, request->ranks_per_node, plan->group_count ? " and of each kind" : "", instead,
+                     words[target]);
+}
+
     write_body(target, request, out);
     if (export_restricts(target))
         find_differences(target, request->plan, out);

@@ -41,7 +41,8 @@ const char *export_target_name(enum export_target target);
 /* A model or a precision that the target does not know is an error that names it. */
 int export_check(enum export_target target, const struct model *model, enum precision precision, struct error *err);
 
-/* A model that the target does not know at all is an error that names it; then *out is empty. */
+/* A model that the target does not know at all, or ranks that its nodes cannot be given, are an error that names them; then *out is
+ * empty. */
 int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
                  struct error *err);
 void export_clear(struct export_result *result);
@@ -53,6 +54,8 @@ enum schedule_kind export_schedule(enum export_target target, enum schedule_kind
 /* Does the target compute in the layout's precision? torchtitan leaves casting to FSDP, and without it, with tensor or pipeline
  * parallel ranks, computes in fp32 (pytorch/torchtitan, distributed/utils.py, maybe_enable_amp). */
 bool export_parts_need_replicas(enum export_target target, enum precision precision);
+/* Is it started by torchrun, with equally many processes on every node? */
+bool export_needs_even_nodes(enum export_target target);
 bool export_computes_alike(enum export_target target, const struct layout *layout);
 
 #endif

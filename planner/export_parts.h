@@ -21,7 +21,7 @@ int64_t export_group_nodes(const struct plan_group *group, int64_t *each);
 /* A line of notes. */
 void export_note(struct export_result *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Notes in what order torchrun must number nodes that differ, and where it cannot start so many ranks on each. */
+/* Notes in what order torchrun must number nodes that differ, and where they are more than the plan has. */
 void export_note_torchrun(const struct export_request *request, struct export_result *out);
 
 /* Sizes of the chunks of the pipeline, in its order; to be freed. */

@@ -99,6 +99,8 @@ static bool weigh_siting(void *context, const struct siting *siting)
 {
     struct weighing *w = context;
     const struct search_request *request = w->nearest->request;
+    if (request->even_nodes && !siting_is_even(request->cluster, siting))
+        return true;
     struct costs *costs = costs_find(w->nearest->costs, w->layout);
     struct site_run runs[SITE_RUNS];
     struct stage_ground grounds[SITE_RUNS];

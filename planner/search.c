@@ -465,6 +465,8 @@ static bool file_siting(void *context, const struct siting *siting)
 {
     struct listing *listing = context;
     struct search *s = listing->search;
+    if (s->request->even_nodes && !siting_is_even(s->request->cluster, siting))
+        return true;
     if (listing->sited++ == s->most_sitings) {
         s->unproved_s = fmin(s->unproved_s, listing->node->bound_s);
         return false;

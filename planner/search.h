@@ -32,6 +32,7 @@ struct search_request {
     enum search_choice zero, sequence_parallel;
     const enum schedule_kind *schedule;
     bool parts_need_replicas; /* no tensor or pipeline parallel ranks without data-parallel ones */
+    bool even_nodes;          /* equally many ranks on every node that has any */
     const uint32_t *sets; /* the only ones that a layer may drop; NULL: any */
     int set_count;
     /* How much is spent before the best so far is taken, as a part of what there is: 8 spends an eighth of it; 0: all. It counts

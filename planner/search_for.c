@@ -244,6 +244,7 @@ static int search_schedule(struct gathering *g, enum schedule_kind schedule)
     int count = export_recompute_sets(g->target, g->request->model, sets);
     struct search_request request = *g->request;
     request.parts_need_replicas = export_parts_need_replicas(g->target, request.precision);
+    request.even_nodes = export_needs_even_nodes(g->target);
     request.schedule = &schedule;
     request.set_count = 1;
     for (int i = 0; i < count; i++) {

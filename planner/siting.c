@@ -96,6 +96,18 @@ void siting_visit(const struct cluster *cluster, const struct layout *layout,
     place_rest(&p, layout_ranks(layout));
 }
 
+bool siting_is_even(const struct cluster *cluster, const struct siting *siting)
+{
+    int64_t each = siting->parts[0].ranks;
+    each = min_i64(each, cluster->groups[siting->parts[0].group].ranks_per_node);
+    for (int i = 0; i < siting->count; i++) {
+        int64_t ranks = siting->parts[i].ranks;
+        if (ranks % each || min_i64(ranks, cluster->groups[siting->parts[i].group].ranks_per_node) != each)
+            return false;
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- sites */
 
 uint32_t siting_groups(const struct siting *siting, int64_t first, int64_t end)

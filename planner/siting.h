@@ -32,6 +32,9 @@ struct siting siting_of_one(const struct layout *layout);
 void siting_visit(const struct cluster *cluster, const struct layout *layout,
                      bool (*visit)(void *context, const struct siting *siting), void *context);
 
+/* Has every node that the run uses equally many of its ranks? torchrun starts no others. */
+bool siting_is_even(const struct cluster *cluster, const struct siting *siting);
+
 /* The groups, as bits, that have ranks from `first` up to `end`. */
 uint32_t siting_groups(const struct siting *siting, int64_t first, int64_t end);
 

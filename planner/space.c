@@ -67,11 +67,21 @@ static bool may_have_replicas(const struct walk *w, int64_t dp)
     return dp > 1 || w->shape.tp * w->shape.pp == 1 || !w->request->parts_need_replicas;
 }
 
+/* Where nodes differ, that depends on how many ranks each kind has. */
+static bool may_be_even(const struct walk *w, int64_t dp)
+{
+    struct layout layout = {.dp = dp, .tp = w->shape.tp, .pp = w->shape.pp};
+    struct siting siting = siting_of_one(&layout);
+    return !w->request->even_nodes || w->request->cluster->group_count > 1 ||
+           siting_is_even(w->request->cluster, &siting);
+}
+
 static void visit_replicas(struct walk *w, int64_t ranks)
 {
     int64_t most = min_i64(ranks, LAYOUT_DP_MAX);
     for (int i = 0; i < w->divisor_count && w->divisors[i] <= most; i++)
-        if (wanted(w->request->dp, w->divisors[i]) && may_have_replicas(w, w->divisors[i])) {
+        if (wanted(w->request->dp, w->divisors[i]) && may_have_replicas(w, w->divisors[i]) &&
+            may_be_even(w, w->divisors[i])) {
             w->shape.dp = w->divisors[i];
             visit_micro_batches(w);
         }

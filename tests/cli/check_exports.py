@@ -36,6 +36,8 @@ PLANS = [
     ("llama3-70b", "64x8:h100-80g,net=400Gb/s", 1024, ""),
     ("llama3-405b", "128x8:h100-80g,net=400Gb/s", 1024, ""),
     ("llama3-405b", "2048x8:h100-80g,net=400Gb/s", 2048, ""),
+    # Not as many ranks as the batch would have.
+    ("llama3-8b", "3x5:a100-80g", 60, ""),
     # The embedding and the head are chunks of their own.
     ("llama3-8b", "2x8:h100-80g", 256, "--pp 2 --tp 2 --micro-batch 1 --virtual-stages 17"),
 ]

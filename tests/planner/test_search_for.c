@@ -29,10 +29,12 @@ static struct plan plan_of(const struct problem *p, const struct search_row *row
     return plan;
 }
 
-static void check_exported(enum export_target target, const struct plan *plan, struct tally *tally)
+static void check_exported(const struct problem *p, enum export_target target, const struct plan *plan,
+                           struct tally *tally)
 {
     struct export_result result;
-    struct export_request request = {.plan = plan, .plan_path = "plan.json", .ranks_per_node = 8};
+    struct export_request request = {
+        .plan = plan, .plan_path = "plan.json", .ranks_per_node = p->cluster.groups[0].ranks_per_node};
     struct export_recompute recompute = export_recompute_of(target, plan);
     ASSERT_OK(export_write(target, &request, &result, &err));
     ASSERT(!result.differs);
@@ -70,6 +72,7 @@ static double fastest_alike(const struct problem *p, enum export_target target)
         struct search_result result;
         enum schedule_kind schedule = (enum schedule_kind)(i % SCHEDULE_KINDS);
         request.parts_need_replicas = export_parts_need_replicas(target, request.precision);
+        request.even_nodes = export_needs_even_nodes(target);
         request.schedule = &schedule;
         request.sets = &sets[i / SCHEDULE_KINDS];
         request.set_count = 1;
@@ -100,7 +103,7 @@ static void check_problem(const struct problem *p, enum export_target target, st
         ASSERT(result.bound_s <= best->time.total * (1 + 1e-9));
         ASSERT_INT(*found.request.schedule == best->layout.schedule || best->layout.pp == 1, true);
         search_clear(&freely);
-        check_exported(target, &plan, tally);
+        check_exported(p, target, &plan, tally);
         check_built(p, best, &plan);
         tally->planned++;
     }
@@ -160,7 +163,7 @@ TEST(search_for_blocks, "where no modules do, as many first layers of each chunk
     struct export_recompute recompute = export_recompute_of(EXPORT_MEGATRON, &plan);
     ASSERT_INT(recompute.way, EXPORT_WHOLE);
     ASSERT_INT(recompute.count, 7);
-    check_exported(EXPORT_MEGATRON, &plan, &tally);
+    check_exported(&p, EXPORT_MEGATRON, &plan, &tally);
     check_built(&p, &result.alternatives[0], &plan);
     ASSERT_INT(tally.blocks, 1);
     search_clear(&result);

@@ -78,6 +78,29 @@ TEST(siting_spanning_stages,
     ASSERT(!runs[1].site.together);
 }
 
+static bool is_even(const char *spec, int first_ranks, int second_ranks)
+{
+    struct error err = {0};
+    struct cluster cluster;
+    struct siting siting = {.count = second_ranks ? 2 : 1, .parts = {{0, first_ranks}, {1, second_ranks}}};
+    ASSERT_OK(cluster_read(spec, &cluster, &err));
+    return siting_is_even(&cluster, &siting);
+}
+
+TEST(siting_even_nodes, "nodes have equally many ranks where all are full, or there is one")
+{
+    ASSERT(is_even("2x8:a100-80g", 16, 0));
+    ASSERT(is_even("2x8:a100-80g", 5, 0));
+    ASSERT(!is_even("2x8:a100-80g", 9, 0));
+    ASSERT(!is_even("3x8:a100-80g", 20, 0));
+    ASSERT(is_even("2x8:a100-80g+1x8:h100-80g", 16, 8));
+    ASSERT(is_even("2x8:a100-80g+1x8:h100-80g", 4, 4));
+    ASSERT(!is_even("2x8:a100-80g+1x8:h100-80g", 16, 4));
+    ASSERT(!is_even("2x8:a100-80g+1x8:h100-80g", 12, 8));
+    ASSERT(is_even("1x4:a100-80g+1x8:h100-80g", 4, 4));
+    ASSERT(!is_even("1x4:a100-80g+1x8:h100-80g", 4, 8));
+}
+
 TEST(siting_scarcest_decides, "of several groups the device with least room decides")
 {
     struct cluster cluster;
