@@ -161,15 +161,15 @@ bool export_parts_need_replicas(enum export_target target, enum precision precis
     return target == EXPORT_TORCHTITAN && precision != PRECISION_FP32;
 }
 
+bool export_needs_even_nodes(enum export_target target)
+{
+    return export_restricts(target);
+}
+
 bool export_computes_alike(enum export_target target, const struct layout *layout)
 {
     return layout->dp > 1 || layout->tp * layout->pp == 1 ||
            !export_parts_need_replicas(target, layout->precision);
-}
-
-bool export_needs_even_nodes(enum export_target target)
-{
-    return export_restricts(target);
 }
 
 static void find_differences(enum export_target target, const struct plan *plan, struct export_result *out)
@@ -183,15 +183,15 @@ static void find_differences(enum export_target target, const struct plan *plan,
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 
+static int64_t nodes_of(int64_t ranks, int64_t each)
+{
+    return (ranks + each - 1) / each;
+}
+
 int64_t export_group_nodes(const struct plan_group *group, int64_t *each)
 {
     *each = min_i64(group->ranks_per_node, group->ranks);
     return nodes_of(group->ranks, *each);
-}
-
-static int64_t nodes_of(int64_t ranks, int64_t each)
-{
-    return (ranks + each - 1) / each;
 }
 
 void export_print_groups(const struct plan *plan, struct text *out)
@@ -239,13 +239,6 @@ static void write_body(enum export_target target, const struct export_request *r
     writers[target](request, out);
 }
 
-int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
-                 struct error *err)
-{
-    *out = (struct export_result){0};
-    if (export_check(target, &request->plan->model, request->plan->layout.precision, err) ||
-        check_even(target, request, err))
-        return -1;
 /* Have all nodes equally many ranks? */
 static bool is_even(const struct export_request *request)
 {
@@ -277,6 +270,13 @@ static int check_even(enum export_target target, const struct export_request *re
                      words[target]);
 }
 
+int export_write(enum export_target target, const struct export_request *request, struct export_result *out,
+                 struct error *err)
+{
+    *out = (struct export_result){0};
+    if (export_check(target, &request->plan->model, request->plan->layout.precision, err) ||
+        check_even(target, request, err))
+        return -1;
     write_body(target, request, out);
     if (export_restricts(target))
         find_differences(target, request->plan, out);
