@@ -1,11 +1,8 @@
 /* Reading, and which ranks stand beside which; compare_changes.c says what changed on one of them, compare_write.c shows the result. */
 #include "reports/compare.h"
 
-#include "model/recompute.h"
 #include "reports/compare_changes.h"
-#include "reports/describe.h"
 #include "reports/run_setup.h"
-#include "reports/stage_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +31,32 @@ static int read_side(struct store *store, int64_t run_id, struct arena *arena, s
                 "end; compare a finished run",
                 (long long)run_id, side->ranks[i].rank);
     return 0;
+}
+
+/* Another tool may have written anything. */
+static bool can_be(const struct layout *l)
+{
+    return l->dp > 0 && l->dp <= LAYOUT_DP_MAX && l->tp > 0 && l->tp <= LAYOUT_TP_MAX && l->pp > 0 &&
+           l->pp <= LAYOUT_PP_MAX;
+}
+
+/* What a recording says of its layout. One that does not suit the ranks it has says nothing. */
+static void read_layout(const struct side *side, const struct run_setup *setup, struct arena *arena,
+                        struct layout_facts *out)
+{
+    struct pipeline *pipeline = run_setup_pipeline(setup);
+    const struct layout *l = &setup->layout;
+    *out = (struct layout_facts){0};
+    if (pipeline)
+        *out = layout_facts_of(pipeline, arena);
+    else if (setup->has_layout && can_be(l))
+        *out = (struct layout_facts){.layout = memcpy(arena_alloc(arena, sizeof *l), l, sizeof *l),
+                                     .recompute = setup->recompute};
+    if (out->layout && layout_ranks(out->layout) != side->rank_count)
+        out->layout = NULL;
+    out->model = side->run.model;
+    out->device = side->run.device;
+    pipeline_free(pipeline);
 }
 
 /* `pair` says which ranks they are; its roles and bytes are filled in. */
@@ -102,44 +125,6 @@ static int check_model(const struct model *planned, const struct store_run *run,
     return 0;
 }
 
-static const char *layout_text(const struct layout *layout, const char *recompute, struct arena *arena)
-{
-    return arena_printf(arena, "%s, recompute %s", describe_layout(layout, arena), recompute);
-}
-
-/* The same layout may still share out the layers otherwise; NULL: it does not, or that is not known. */
-static const char *split_remark(const struct pipeline *plan, const struct run_setup *setup,
-                                struct arena *arena)
-{
-    struct pipeline *run = run_setup_pipeline(setup);
-    if (!run)
-        return NULL;
-    const char *planned = stage_table_split(plan, arena), *ran = stage_table_split(run, arena);
-    pipeline_free(run);
-    return strcmp(planned, ran)
-               ? arena_printf(arena, "The stages differ. Planned: %s. Run: %s.", planned, ran)
-               : NULL;
-}
-
-/* Another batch, precision or recomputation needs other bytes: said, not refused, because that may be the question. Of
- * an older run the recomputation is not known; then the rest decides. */
-static const char *layout_remark(const struct pipeline *plan, const struct run_setup *setup,
-                                 struct arena *arena)
-{
-    if (!setup->has_layout)
-        return NULL;
-    const struct program *first = plan->stages[0];
-    struct text recompute = {0};
-    recompute_print(&first->model, first->recompute, &recompute);
-    const char *planned = layout_text(&first->layout, recompute.data, arena);
-    const char *ran =
-        layout_text(&setup->layout, setup->recompute ? setup->recompute : recompute.data, arena);
-    text_free(&recompute);
-    return strcmp(planned, ran)
-               ? arena_printf(arena, "The layouts differ. Planned: %s. Run: %s.", planned, ran)
-               : split_remark(plan, setup, arena);
-}
-
 /* As many as planned, counted from 0. */
 static int check_ranks(const struct layout *layout, const struct side *side, struct error *err)
 {
@@ -168,9 +153,10 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
     struct comparison c = {
         .first = "the plan",
         .second = arena_printf(arena, "run %lld", (long long)run_id),
-        .remark = layout_remark(plan, &setup, arena),
+        .layouts = {layout_facts_of(plan, arena)},
         .rows = arena_array(arena, (size_t)(side.rank_count * ROLE_COUNT), sizeof *c.rows),
     };
+    read_layout(&side, &setup, arena, &c.layouts[1]);
     for (int64_t rank = 0; rank < side.rank_count; rank++)
         add_rows(&c, (struct compare_row){.rank = rank, .before_rank = rank},
                  pipeline_of_rank(plan, rank)->at_peak, side.ranks[rank].at_peak);
@@ -189,33 +175,6 @@ int compare_plan_with_run(const struct pipeline *plan, struct store *store, int6
 }
 
 /* ------------------------------------------------------------------------------------------------------ run and run */
-
-/* Another tool may have written anything. */
-static bool can_be(const struct layout *l)
-{
-    return l->dp > 0 && l->dp <= LAYOUT_DP_MAX && l->tp > 0 && l->tp <= LAYOUT_TP_MAX && l->pp > 0 &&
-           l->pp <= LAYOUT_PP_MAX;
-}
-
-/* What a recording says of its layout. One that does not suit the ranks it has says nothing. */
-static void read_layout(const struct side *side, struct arena *arena, struct layout_facts *out)
-{
-    struct run_setup setup;
-    run_setup_read(&side->run, arena, &setup);
-    struct pipeline *pipeline = run_setup_pipeline(&setup);
-    const struct layout *l = &setup.layout;
-    *out = (struct layout_facts){0};
-    if (pipeline)
-        *out = layout_facts_of(pipeline, arena);
-    else if (setup.has_layout && can_be(l))
-        *out = (struct layout_facts){.layout = memcpy(arena_alloc(arena, sizeof *l), l, sizeof *l),
-                                     .recompute = setup.recompute};
-    if (out->layout && layout_ranks(out->layout) != side->rank_count)
-        out->layout = NULL;
-    out->model = side->run.model;
-    out->device = side->run.device;
-    pipeline_free(pipeline);
-}
 
 /* A rank's number says what it does by the ways in which the model is divided. */
 static enum compare_pairing choose_pairing(const struct layout_facts layouts[2], const struct side sides[2])
@@ -322,12 +281,14 @@ int compare_runs(const struct compare_run runs[2], struct arena *arena, struct c
                  struct error *err)
 {
     struct side sides[2];
+    struct run_setup setup;
     struct breakdown before, after;
     struct comparison c = {.runs = true, .first = runs[0].name, .second = runs[1].name};
     for (int i = 0; i < 2; i++) {
         if (read_side(runs[i].store, runs[i].run_id, arena, &sides[i], err))
             return -1;
-        read_layout(&sides[i], arena, &c.layouts[i]);
+        run_setup_read(&sides[i].run, arena, &setup);
+        read_layout(&sides[i], &setup, arena, &c.layouts[i]);
     }
     c.pairing = choose_pairing(c.layouts, sides);
     c.rows = arena_array(arena, (size_t)(sides[0].rank_count * ROLE_COUNT), sizeof *c.rows);

@@ -43,13 +43,12 @@ struct compare_change {
 struct comparison {
     bool runs;                  /* run against run */
     const char *first, *second; /* "the plan", "run 3"; of two runs the names of their files */
-    const char *remark;         /* why they may differ, or NULL */
-    enum compare_pairing pairing;
+    const char *remark;         /* of two runs: other models, and why ranks are not paired by number; or NULL */
+    struct layout_facts layouts[2]; /* `layout` is NULL where a recording does not say what it was */
+    enum compare_pairing pairing; /* of a plan by rank */
     struct compare_row *rows; /* ROLE_COUNT for each pair of ranks, in order of rank or stage, then of role */
     int64_t row_count;
 
-    /* Of two runs. */
-    struct layout_facts layouts[2];   /* `layout` is NULL where a recording does not say what it was */
     struct stage_bytes stage_peaks[2]; /* the highest of each stage, where ranks are not paired by number; else none */
 
     /* The largest difference of a row or of a rank's sum, and the largest as a part of its rank's measured peak (of two

@@ -299,7 +299,9 @@ struct report *compare_report(const struct comparison *c, struct arena *arena)
     if (c->remark)
         report_remark(report, NULL, "%s", c->remark);
     if (c->layouts[0].layout && c->layouts[1].layout)
-        layout_table_add(report, (const char *[]){"before", "after"}, c->layouts);
+        layout_table_add(report,
+                         c->runs ? (const char *[]){"before", "after"} : (const char *[]){"plan", "run"},
+                         c->layouts);
     add_ranks(report, c);
     stage_table_add_pair(report, "The highest peak of each stage", c->stage_peaks);
     const char *rank = changed_name(c, arena);
@@ -340,18 +342,20 @@ static json_t *stage_peaks_list(const struct stage_bytes peaks[2])
     return list;
 }
 
-/* Of two runs: how they were laid out, and so which ranks stand beside which. */
+static json_t *layouts_list(const struct layout_facts facts[2])
+{
+    json_t *list = json_array();
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(list, facts[i].layout ? layout_to_json(facts[i].layout) : json_null());
+    return list;
+}
+
+/* Of two runs: which ranks stand beside which. */
 static void add_pairing(json_t *object, const struct comparison *c)
 {
     static const char *const pairings[] = {
         [COMPARE_BY_RANK] = "rank", [COMPARE_BY_STAGE] = "stage", [COMPARE_FULLEST] = "fullest rank"};
-    json_t *layouts = json_array();
-    for (int i = 0; i < 2; i++) {
-        const struct layout *layout = c->layouts[i].layout;
-        json_array_append_new(layouts, layout ? layout_to_json(layout) : json_null());
-    }
     json_object_set_new(object, "paired_by", json_string(pairings[c->pairing]));
-    json_object_set_new(object, "layouts", layouts);
     json_object_set_new(object, "stage_peaks", stage_peaks_list(c->stage_peaks));
     json_object_set_new(object, "changed_before_rank", json_integer(c->changed_before_rank));
 }
@@ -378,6 +382,7 @@ json_t *compare_to_json(const struct comparison *c)
                   jsonfile_string(c->first), "second", jsonfile_string(c->second), "remark",
                   jsonfile_string(c->remark), "max_error_bytes", (json_int_t)c->max_error_bytes,
                   "max_error_fraction", c->max_error_fraction, "rows", rows_list(c));
+    json_object_set_new(object, "layouts", layouts_list(c->layouts));
     if (c->runs)
         add_pairing(object, c);
     json_object_set_new(object, "changed_rank", json_integer(c->changed_rank));

@@ -18,18 +18,6 @@ int64_t stage_table_list_layers(const struct program *program, struct arena *are
     return count;
 }
 
-const char *stage_table_split(const struct pipeline *pipeline, struct arena *arena)
-{
-    struct text text = {0};
-    for (int i = 0; i < pipeline->count; i++) {
-        int64_t *layers, count = stage_table_list_layers(pipeline->stages[i], arena, &layers);
-        text_printf(&text, "%s%s", i ? " | " : "layers ", ranges_print(arena, layers, count));
-    }
-    const char *split = arena_strdup(arena, text.data);
-    text_free(&text);
-    return split;
-}
-
 const int64_t *stage_table_chunk_layers(const struct pipeline *pipeline, struct arena *arena)
 {
     const struct program *first = pipeline->stages[0];

@@ -10,8 +10,6 @@
 
 /* The layers of the model that a stage has, rising; *layers belongs to the arena. Returns how many. */
 int64_t stage_table_list_layers(const struct program *program, struct arena *arena, int64_t **layers);
-/* Of a whole pipeline: "layers 0-5 | 6-11"; "layers 0-11" when there is one stage. */
-const char *stage_table_split(const struct pipeline *pipeline, struct arena *arena);
 /* How many layers each chunk of the pipeline has, layout_chunks() of them; as struct program_spec wants it. */
 const int64_t *stage_table_chunk_layers(const struct pipeline *pipeline, struct arena *arena);
 
