@@ -56,12 +56,32 @@ static bool is_database(const char *path)
     return got == sizeof start && !memcmp(start, "SQLite format 3", sizeof start);
 }
 
-static int load(const char *path, struct calibration *out, struct error *err)
+/* Times in one precision say nothing of another. */
+static int check_precision(const char *path, const struct calibration *calibration, enum precision precision,
+                           struct error *err)
+{
+    enum precision measured = PRECISION_FP32;
+    if (calibration_has(calibration, precision))
+        return 0;
+    while (!calibration_has(calibration, measured) && measured < PRECISION_FP64)
+        measured++;
+    return error_set(
+        err,
+        "--calibration %s was measured in %s, and this is %s; calibrate from a run of --precision %s "
+        "too, or leave it out",
+        path, precision_name(measured), precision_name(precision), precision_name(precision));
+}
+
+static int load(const char *path, enum precision precision, struct calibration *out, struct error *err)
 {
     char machine[MACHINE_NAME];
-    if (is_database(path))
-        return speed_fit(path, 0, path, out, err);
-    return calibration_read(path, machine_speed_cpu_name(machine), MEMPLAN_VERSION, out, err);
+    int status = is_database(path)
+                     ? speed_fit(path, 0, path, out, err)
+                     : calibration_read(path, machine_speed_cpu_name(machine), MEMPLAN_VERSION, out, err);
+    if (status || !check_precision(path, out, precision, err))
+        return status;
+    calibration_clear(out);
+    return -1;
 }
 
 /* Nodes with CPUs are like this one, but for how many ranks they have. */
@@ -91,10 +111,10 @@ int speed_open(const struct cluster *cluster, enum precision precision, const ch
                 err,
                 "--calibration %s was measured on this machine's CPU, but the plan is for %s; leave it out",
                 calibration_path, device->name);
-        if (load(calibration_path, &out->calibration, err))
+        if (load(calibration_path, precision, &out->calibration, err))
             return -1;
         for (int i = 0; i < cluster->group_count; i++)
-            machine_speed_use(&out->groups[i], &out->calibration);
+            machine_speed_use(&out->groups[i], &out->calibration, precision);
     } else if (measure && !device->card) {
         return measure_groups(cluster, out, err);
     }

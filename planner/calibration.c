@@ -10,10 +10,11 @@
 
 void calibration_clear(struct calibration *calibration)
 {
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        free(calibration->kinds[kind].points);
-        calibration->kinds[kind] = (struct calibration_kind){0};
-    }
+    for (int precision = 0; precision < CALIBRATION_PRECISIONS; precision++)
+        for (int kind = 0; kind < OP_KINDS; kind++) {
+            free(calibration->kinds[precision][kind].points);
+            calibration->kinds[precision][kind] = (struct calibration_kind){0};
+        }
     free(calibration->runs);
     calibration->runs = NULL;
     calibration->run_count = 0;
@@ -172,29 +173,39 @@ static double rate_near(const struct sight *sight, const struct work *work)
 }
 
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
-                         int threads, double *seconds)
+                         const struct calibration_rank *rank, double *seconds)
 {
+    const struct calibration_kind *measured = &calibration->kinds[rank->precision][kind];
     double wanted = calibration_amount(work->flops, work->bytes_moved);
-    if (!calibration->kinds[kind].count || !(wanted > 0))
+    if (!measured->count || !(wanted > 0))
         return false;
-    struct sight sight = look(&calibration->kinds[kind], threads);
+    struct sight sight = look(measured, rank->threads);
     if (!line_seconds(&sight, work, wanted, seconds))
         *seconds = wanted / rate_near(&sight, work);
     return true;
 }
 
-double calibration_spread(const struct calibration *calibration)
+bool calibration_has(const struct calibration *calibration, enum precision precision)
 {
-    double sum = 0, weights = 0;
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        const struct calibration_kind *measured = &calibration->kinds[kind];
-        for (int64_t i = 0; i < measured->count; i++) {
-            double weight = (double)measured->points[i].count * measured->points[i].seconds;
-            sum += weight * measured->spread;
-            weights += weight;
+    for (int kind = 0; kind < OP_KINDS; kind++)
+        if (calibration->kinds[precision][kind].count)
+            return true;
+    return false;
+}
+
+/* Of 38 layouts that were predicted from a calibration on other layouts, 37 were within it (docs/time-model.md, section 10). */
+static const double least_doubt = 0.15;
+
+double calibration_doubt(const struct calibration *calibration, enum precision precision)
+{
+    double sum = 0;
+    int64_t runs = 0;
+    for (int64_t i = 0; i < calibration->run_count; i++)
+        if (calibration->runs[i].precision == precision) {
+            sum += calibration->runs[i].step_spread;
+            runs++;
         }
-    }
-    return weights > 0 ? sum / weights : 0;
+    return fmax(least_doubt, runs ? sum / (double)runs : 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- links */

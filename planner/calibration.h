@@ -1,14 +1,14 @@
-/* What operations really cost on one machine, fitted from recorded runs: for each kind of operation its rate against its
- * shape, for each kind of group what it takes to reach each other, and how far repetitions spread. The time model asks here
+/* What operations really cost on one machine, fitted from recorded runs: for each precision and kind of operation its rate against
+ * its shape, for each kind of group what it takes to reach each other, and how far repetitions spread. The time model asks here
  * first.
  *
  * calibration.json:
  *
- *     { "memplan_calibration": 2, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores",
+ *     { "memplan_calibration": 3, "memplan_version": "0.1.0", "device": "AMD EPYC, 2 cores",
  *       "made_by": "memplan calibrate ...",
- *       "runs": [ { "run": 1, "ranks": 1, "threads": 2, "step_ratio": 1.03 } ],
+ *       "runs": [ { "run": 1, "precision": "fp32", "ranks": 1, "threads": 2, "step_ratio": 1.03, "step_spread": 0.02 } ],
  *       "links": [ { "group": "parts", "latency_s": 8e-05, "bytes_per_s": 1.8e10, "spread": 0.1, "count": 480 } ],
- *       "operations": [ { "kind": "matmul", "spread": 0.04, "points": [
+ *       "operations": [ { "kind": "matmul", "precision": "fp32", "spread": 0.04, "points": [
  *           { "threads": 2, "m": 256, "n": 2304, "k": 768, "flops": 905969664, "bytes": 11010048, "seconds": 0.0041,
  *             "count": 480 } ] } ] }
  */
@@ -16,13 +16,15 @@
 #define MEMPLAN_PLANNER_CALIBRATION_H
 
 #include "base/error.h"
+#include "model/layout.h"
 #include "model/work.h"
 #include "profiler/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CALIBRATION_VERSION = 2 };
+/* Precisions are measured apart: other kernels run, and other bytes move. */
+enum { CALIBRATION_VERSION = 3, CALIBRATION_PRECISIONS = PRECISION_FP64 + 1 };
 
 /* Equal operations, measured `count` times by ranks of so many threads. */
 struct calibration_point {
@@ -58,8 +60,10 @@ struct calibration_link {
 
 struct calibration_run {
     int64_t run_id;
+    enum precision precision;
     int ranks, threads; /* that ran at the same time; of each of them */
     double step_ratio;  /* a step, without what ranks do together, over the sum of its operations' medians */
+    double step_spread; /* of ten steps, eight are within so much of the median: 0.02 is 2% */
 };
 
 struct calibration {
@@ -69,7 +73,7 @@ struct calibration {
     struct calibration_run *runs; /* owned */
     int64_t run_count;
     struct calibration_link links[CALIBRATION_GROUPS];
-    struct calibration_kind kinds[OP_KINDS];
+    struct calibration_kind kinds[CALIBRATION_PRECISIONS][OP_KINDS];
 };
 
 /* Adds what was recorded of one run on a machine of `cores` cores. The caller has set device, memplan_version and made_by of
@@ -80,19 +84,29 @@ int calibration_fit(struct store *store, int64_t run_id, int cores, struct calib
 /* Releases what the calibration owns, not the struct. */
 void calibration_clear(struct calibration *calibration);
 
-/* Seconds of an operation within a step, on a rank that has so many threads' cores to itself. A shape that was not measured
- * gets the rate of its neighbours, the nearer the weightier; a number of threads that was not measured a share of others'.
- * False: nothing of this kind was measured. */
+/* Was anything measured in it? */
+bool calibration_has(const struct calibration *calibration, enum precision precision);
+
+/* Who computes: in what, and with how many threads' cores to itself. */
+struct calibration_rank {
+    enum precision precision;
+    int threads;
+};
+
+/* Seconds of an operation within a step, on such a rank. A shape that was not measured gets the rate of its neighbours, the nearer
+ * the weightier; a number of threads that was not measured a share of others'. False: nothing of this kind was measured in that
+ * precision. */
 bool calibration_seconds(const struct calibration *calibration, enum op_kind kind, const struct work *work,
-                         int threads, double *seconds);
+                         const struct calibration_rank *rank, double *seconds);
 
 /* What such ranks need to reach each other, or else what other groups do. NULL: no group was measured. */
 const struct calibration_link *calibration_link(const struct calibration *calibration,
                                                 enum calibration_group group);
 enum calibration_group calibration_group_of(enum op_kind kind);
 
-/* How far the repetitions of all operations spread, each kind weighing as much as it took of the runs: 0.04 is 4%. */
-double calibration_spread(const struct calibration *calibration);
+/* Give or take so much of a step that is predicted from it, in a precision that it has: as much as steps of such runs differ from
+ * each other, and no less than what predictions of other layouts were within. */
+double calibration_doubt(const struct calibration *calibration, enum precision precision);
 
 int calibration_write(const struct calibration *calibration, const char *path, struct error *err);
 /* Refuses, by name, what was measured on another machine or with another memplan's kernels. On success the caller owns

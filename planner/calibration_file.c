@@ -14,19 +14,26 @@ static json_t *point_to_json(const struct calibration_point *point)
                      (json_int_t)point->count);
 }
 
+static json_t *kind_to_json(enum precision precision, enum op_kind kind,
+                            const struct calibration_kind *measured)
+{
+    json_t *points = json_array();
+    for (int64_t i = 0; i < measured->count; i++)
+        json_array_append_new(points, point_to_json(&measured->points[i]));
+    return json_pack("{s:s, s:s, s:f, s:o}", "kind", op_kind_name(kind), "precision",
+                     precision_name(precision), "spread", measured->spread, "points", points);
+}
+
 static json_t *kinds_to_json(const struct calibration *calibration)
 {
     json_t *list = json_array();
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        const struct calibration_kind *measured = &calibration->kinds[kind];
-        if (!measured->count)
-            continue;
-        json_t *points = json_array();
-        for (int64_t i = 0; i < measured->count; i++)
-            json_array_append_new(points, point_to_json(&measured->points[i]));
-        json_array_append_new(list, json_pack("{s:s, s:f, s:o}", "kind", op_kind_name((enum op_kind)kind),
-                                              "spread", measured->spread, "points", points));
-    }
+    for (int precision = 0; precision < CALIBRATION_PRECISIONS; precision++)
+        for (int kind = 0; kind < OP_KINDS; kind++) {
+            const struct calibration_kind *measured = &calibration->kinds[precision][kind];
+            if (measured->count)
+                json_array_append_new(list,
+                                      kind_to_json((enum precision)precision, (enum op_kind)kind, measured));
+        }
     return list;
 }
 
@@ -51,9 +58,10 @@ static json_t *runs_to_json(const struct calibration *calibration)
     json_t *list = json_array();
     for (int64_t i = 0; i < calibration->run_count; i++) {
         const struct calibration_run *run = &calibration->runs[i];
-        json_array_append_new(list,
-                              json_pack("{s:I, s:i, s:i, s:f}", "run", (json_int_t)run->run_id, "ranks",
-                                        run->ranks, "threads", run->threads, "step_ratio", run->step_ratio));
+        json_array_append_new(
+            list, json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "run", (json_int_t)run->run_id, "precision",
+                            precision_name(run->precision), "ranks", run->ranks, "threads", run->threads,
+                            "step_ratio", run->step_ratio, "step_spread", run->step_spread));
     }
     return list;
 }
@@ -98,17 +106,26 @@ static int read_point(const json_t *object, const char *where, struct calibratio
     return 0;
 }
 
+static int read_precision(const json_t *object, const char *where, enum precision *out, struct error *err)
+{
+    const char *name;
+    if (jsonfile_text(object, "precision", where, &name, err))
+        return -1;
+    return precision_find(name, out, err) ? error_prefix(err, "%s", where) : 0;
+}
+
 static int read_kind(const json_t *object, const char *where, struct calibration *out, struct error *err)
 {
     const char *name;
     json_t *points;
-    if (jsonfile_text(object, "kind", where, &name, err))
+    enum precision precision;
+    if (jsonfile_text(object, "kind", where, &name, err) || read_precision(object, where, &precision, err))
         return -1;
     int index = calibration_kind_find(name);
     if (index == OP_KINDS)
         return error_set(err, "%s: operation \"%s\" is unknown to this memplan; calibrate again", where,
                          name);
-    struct calibration_kind *kind = &out->kinds[index];
+    struct calibration_kind *kind = &out->kinds[precision][index];
     if (jsonfile_real_optional(object, "spread", where, &kind->spread, err) ||
         jsonfile_array(object, "points", where, &points, err))
         return -1;
@@ -126,9 +143,11 @@ static int read_run(const json_t *object, const char *where, struct calibration 
     struct calibration_run run = {0};
     int64_t ranks, threads;
     if (jsonfile_int(object, "run", where, &run.run_id, err) ||
+        read_precision(object, where, &run.precision, err) ||
         jsonfile_int(object, "ranks", where, &ranks, err) ||
         jsonfile_int(object, "threads", where, &threads, err) || check_threads(threads, where, err) ||
-        jsonfile_real(object, "step_ratio", where, &run.step_ratio, err))
+        jsonfile_real(object, "step_ratio", where, &run.step_ratio, err) ||
+        jsonfile_real(object, "step_spread", where, &run.step_spread, err))
         return -1;
     if (ranks < 1 || ranks > 1 << 20)
         return error_set(err, "%s: %lld ranks cannot be; calibrate again", where, (long long)ranks);

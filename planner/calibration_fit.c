@@ -131,16 +131,45 @@ static bool has_arena(const struct recorded *r)
 }
 
 /* A step lasts as long as in the rank where it lasts longest: one that has no core yet begins late, and its clock does too. */
-static double median_step(const struct recorded *r)
+static double *list_steps(const struct recorded *r, size_t *steps)
 {
     double *seconds = arena_array(r->arena, (size_t)r->step_count, sizeof *seconds);
-    size_t steps = 0;
+    *steps = 0;
     for (int64_t i = 0; i < r->step_count; i++) {
         bool same = i > 0 && r->steps[i].step == r->steps[i - 1].step;
-        steps += !same;
-        seconds[steps - 1] = fmax(same ? seconds[steps - 1] : 0, r->steps[i].seconds);
+        *steps += !same;
+        seconds[*steps - 1] = fmax(same ? seconds[*steps - 1] : 0, r->steps[i].seconds);
     }
+    return seconds;
+}
+
+static double median_step(const struct recorded *r)
+{
+    size_t steps;
+    double *seconds = list_steps(r, &steps);
     return sort_median(seconds, steps);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* In the first step of several, memory is touched for the first time, and libraries are. */
+static double fit_step_spread(const struct recorded *r)
+{
+    size_t steps;
+    double *seconds = list_steps(r, &steps);
+    if (steps > 2) {
+        seconds++;
+        steps--;
+    }
+    double median_s = sort_median(seconds, steps);
+    for (size_t i = 0; i < steps; i++)
+        seconds[i] = fabs(seconds[i] - median_s);
+    qsort(seconds, steps, sizeof *seconds, by_size);
+    return steps && median_s > 0 ? seconds[(8 * steps + 9) / 10 - 1] / median_s : 0;
 }
 
 /* What a step takes besides its operations, and the long tail that medians leave out; 1 without an arena. Ranks that take
@@ -181,20 +210,21 @@ static void fit_costs(const struct recorded *r, const struct store_cost *costs, 
                       double step_ratio, struct calibration *out)
 {
     double fastest[OP_KINDS] = {0}, usual[OP_KINDS] = {0}, before[OP_KINDS];
+    struct calibration_kind *kinds = out->kinds[r->layout.precision];
     for (int kind = 0; kind < OP_KINDS; kind++)
-        before[kind] = kind_seconds(&out->kinds[kind]);
+        before[kind] = kind_seconds(&kinds[kind]);
     for (int64_t i = 0; i < count; i++) {
         int kind = calibration_kind_find(costs[i].kind);
         struct calibration_point point = point_of(&costs[i], r);
         if (!is_work(kind) || !(point.seconds > 0) || !(calibration_amount(point.flops, point.bytes) > 0))
             continue;
         point.seconds *= step_ratio;
-        merge_point(&out->kinds[kind], &point);
+        merge_point(&kinds[kind], &point);
         fastest[kind] += costs[i].min_s * (double)costs[i].count;
         usual[kind] += costs[i].median_s * (double)costs[i].count;
     }
     for (int kind = 0; kind < OP_KINDS; kind++)
-        fit_spread(&out->kinds[kind], fastest[kind], usual[kind], before[kind]);
+        fit_spread(&kinds[kind], fastest[kind], usual[kind], before[kind]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- links */
@@ -475,7 +505,12 @@ static int fit_run(struct recorded *r, struct calibration *out, struct error *er
     if (store_kernel_steps(r->store, run_id, 0, &first, &last, err))
         return -1;
     r->timed_steps = last + 1;
-    struct calibration_run run = {run_id, r->run.ranks, r->threads, 1};
+    struct calibration_run run = {.run_id = run_id,
+                                  .precision = r->layout.precision,
+                                  .ranks = r->run.ranks,
+                                  .threads = r->threads,
+                                  .step_ratio = 1,
+                                  .step_spread = fit_step_spread(r)};
     if (fit_step_ratio(r, own_s, &run.step_ratio, err) || fit_links(r, out, err))
         return -1;
     fit_costs(r, costs, cost_count, run.step_ratio, out);

@@ -274,9 +274,11 @@ static double matmul_rate(const struct machine_speed *speed, double flops)
     return rates[SPEED_CLASSES - 1];
 }
 
-void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration)
+void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration,
+                       enum precision precision)
 {
     speed->calibration = calibration;
+    speed->calibrated = precision;
     const struct calibration_link *link = calibration_link(calibration, CALIBRATION_REPLICAS);
     if (link && link->bytes_per_s > 0)
         speed->comm_bytes_per_s = (struct speed_value){link->bytes_per_s, SPEED_CALIBRATION};
@@ -292,7 +294,7 @@ double machine_speed_doubt(const struct machine_speed *speed)
 {
     speed = machine_speed_of_stage(speed, 0);
     if (speed->calibration)
-        return calibration_spread(speed->calibration);
+        return calibration_doubt(speed->calibration, speed->calibrated);
     switch (speed->matmul_source) {
     case SPEED_PRESET:
         return card_doubts[speed->evidence];
@@ -414,8 +416,8 @@ static double op_seconds(const struct machine_speed *speed, enum op_kind kind, c
                          const struct crowd *crowd)
 {
     double seconds;
-    if (speed->calibration &&
-        calibration_seconds(speed->calibration, kind, work, rank_threads(speed, crowd), &seconds))
+    struct calibration_rank rank = {speed->calibrated, rank_threads(speed, crowd)};
+    if (speed->calibration && calibration_seconds(speed->calibration, kind, work, &rank, &seconds))
         return seconds * turns(speed, crowd);
     if (work_communicates(kind) && kind != OP_SEND && kind != OP_RECEIVE)
         return collective_seconds(speed, kind, work, crowd);
@@ -456,17 +458,27 @@ double machine_speed_layout_seconds(const struct machine_speed *speed, enum op_k
     return slowest_s;
 }
 
+/* Products are operations too. */
+static enum speed_source products_source(const struct machine_speed *speed)
+{
+    bool calibrated = speed->calibration && speed->calibration->kinds[speed->calibrated][OP_MATMUL].count;
+    return calibrated ? SPEED_CALIBRATION : speed->matmul_source;
+}
+
 void machine_speed_describe(const struct machine_speed *speed, double products_per_s, struct text *out)
 {
     char matmul[UNITS_TEXT], memory[UNITS_TEXT], comm[UNITS_TEXT];
-    text_printf(out, "matrix products of this plan %s (%s), memory %s (%s), communication %s (%s)",
-                units_format_rate(products_per_s, "FLOP/s", matmul), speed_source_name(speed->matmul_source),
+    if (speed->calibration)
+        text_printf(out, "operations calibrated in %s on %s: ", precision_name(speed->calibrated),
+                    speed->calibration->device);
+    text_printf(out, "matrix products of this plan %s (%s), %smemory %s (%s), communication %s (%s)",
+                units_format_rate(products_per_s, "FLOP/s", matmul),
+                speed_source_name(products_source(speed)),
+                speed->calibration ? "of what was not calibrated " : "",
                 units_format_rate(speed->memory_bytes_per_s.value, "B/s", memory),
                 speed_source_name(speed->memory_bytes_per_s.source),
                 units_format_rate(speed->comm_bytes_per_s.value, "B/s", comm),
                 speed_source_name(speed->comm_bytes_per_s.source));
-    if (speed->calibration)
-        text_printf(out, "; operations calibrated on %s", speed->calibration->device);
 }
 
 /* Where the number is from. */

@@ -47,6 +47,7 @@ struct machine_speed {
     int cores;      /* CPU: the ranks of the machine share them; 0: every rank has a device of its own */
     int threads;    /* CPU: all rates above are those of so many threads together */
     const struct calibration *calibration; /* borrowed; NULL: none */
+    enum precision calibrated;             /* of it, what was measured in that */
     /* Where ranks differ (siting.h). All borrowed. */
     bool together;                      /* all of the run's ranks on such devices are on one node */
     bool apart;                         /* no group of the run's ranks is on one node */
@@ -66,8 +67,8 @@ void machine_speed_set_measured(struct machine_speed *speed, const double matmul
 double machine_speed_card_peak(const struct card *card, enum precision precision);
 /* Of one node: nothing is said of a network. */
 void machine_speed_from_card(const struct card *card, enum precision precision, struct machine_speed *out);
-/* From now on, operations of the kinds that were calibrated take what they took there, and so does communication. */
-void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration);
+/* From now on, operations of the kinds that were calibrated in that precision take what they took there, and so does communication. */
+void machine_speed_use(struct machine_speed *speed, const struct calibration *calibration, enum precision precision);
 /* The ranks of a group of nodes, from presets or nominal values. `cores`: of this machine, for CPU ranks. */
 void machine_speed_for_group(const struct node_group *group, enum precision precision, int cores,
                              struct machine_speed *out);
@@ -91,7 +92,7 @@ double machine_speed_stages_at_once(const struct machine_speed *speed, const str
 /* Seconds that the message itself is on its way: `work` is that of OP_SEND. */
 double machine_speed_message_seconds(const struct machine_speed *speed, const struct work *work, int64_t ranks);
 
-/* Give or take so much of a step predicted with these rates: 0.1 is 10%. From a calibration, how far repetitions spread; else
+/* Give or take so much of a step predicted with these rates: 0.1 is 10%. From a calibration calibration_doubt(); else
  * from predictions that were held against measurements (docs/time-model.md, section 10). */
 double machine_speed_doubt(const struct machine_speed *speed);
 

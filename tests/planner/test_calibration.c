@@ -68,17 +68,17 @@ TEST(calibration_fit_costs, "equal operations become one point; collectives are 
     ASSERT_INT(c.run_count, 1);
     ASSERT_NEAR(c.runs[0].step_ratio, 1.5, 1e-9);
     /* medians 3 and 4 ms, twice each: 3.5 ms in four runs; fastest 2 and 3 ms: 3.5 / 2.5 - 1 = 0.4 */
-    ASSERT_INT(c.kinds[OP_MATMUL].count, 1);
-    const struct calibration_point *point = &c.kinds[OP_MATMUL].points[0];
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_MATMUL].count, 1);
+    const struct calibration_point *point = &c.kinds[PRECISION_FP32][OP_MATMUL].points[0];
     ASSERT_INT(point->m, 64);
     ASSERT_INT(point->n, 32);
     ASSERT_INT(point->k, 16);
     ASSERT_INT(point->count, 4);
     ASSERT_NEAR(point->seconds, 1.5 * 0.0035, 1e-12);
     ASSERT_INT(point->threads, 2);
-    ASSERT_NEAR(c.kinds[OP_MATMUL].spread, 0.4, 1e-9);
-    ASSERT_INT(c.kinds[OP_GELU].count, 1);
-    ASSERT_INT(c.kinds[OP_ALL_REDUCE].count, 0);
+    ASSERT_NEAR(c.kinds[PRECISION_FP32][OP_MATMUL].spread, 0.4, 1e-9);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_GELU].count, 1);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_ALL_REDUCE].count, 0);
     ASSERT_INT(c.runs[0].ranks, 2);
     /* an all-reduce of n = 2 ranks sends 2 x 1/2 of 1,000,000 bytes, in the median step's 2 ms */
     ASSERT_NEAR(c.links[CALIBRATION_REPLICAS].bytes_per_s, 5e8, 1);
@@ -134,7 +134,7 @@ TEST(calibration_exchanges,
         &(struct store_operation){
             .operation_id = 1, .kind = "sum_partial", .phase = "forward", .detail = "", .bytes_moved = 2048},
         0, &c);
-    ASSERT_INT(c.kinds[OP_SUM_PARTIAL].count, 0);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_SUM_PARTIAL].count, 0);
     ASSERT_NEAR(c.runs[0].step_ratio, (9 - 2) / 4.0, 1e-9);
     ASSERT_INT(c.links[CALIBRATION_REPLICAS].count, 0);
     /* of one size, nothing tells what a byte takes */
@@ -159,7 +159,7 @@ TEST(calibration_of_shards, "scattering gradients tells the rate of communicatio
                                            .detail = "",
                                            .bytes_moved = 1500000},
                  0.001, &c);
-    ASSERT_INT(c.kinds[OP_SCATTER_GRADIENTS].count, 0);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_SCATTER_GRADIENTS].count, 0);
     ASSERT_NEAR(c.links[CALIBRATION_REPLICAS].bytes_per_s, 500000 / 0.001, 1);
     ASSERT_NEAR(c.runs[0].step_ratio, (9 - 2) / 4.0, 1e-9);
     calibration_clear(&c);
@@ -192,15 +192,15 @@ TEST(calibration_measured_shape, "a shape that was measured takes what it took, 
     scratch_open(folder);
     fit(folder, &c);
     struct work same = {.flops = 65536, .m = 64, .n = 32, .k = 16};
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &same, 2, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &same, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.0035, 1e-12);
     struct work twice = {.flops = 131072, .m = 128, .n = 32, .k = 16}; /* the only rate there is */
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, 2, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &twice, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.007, 1e-12);
     struct work gelu = {.bytes_moved = 12000};
-    ASSERT(calibration_seconds(&c, OP_GELU, &gelu, 2, &seconds));
+    ASSERT(calibration_seconds(&c, OP_GELU, &gelu, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 1.5 * 0.003, 1e-12);
-    ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, 2, &seconds));
+    ASSERT(!calibration_seconds(&c, OP_NORM, &gelu, &(struct calibration_rank){.threads = 2}, &seconds));
     calibration_clear(&c);
     scratch_close(folder);
 }
@@ -213,14 +213,14 @@ TEST(calibration_between_shapes,
         {.threads = 2, .m = 16, .n = 1, .k = 2, .flops = 32, .seconds = 0.32}, /* 100 flops/s */
     };
     struct calibration c = {0};
-    c.kinds[OP_MATMUL] = (struct calibration_kind){points, 2, 0};
+    c.kinds[PRECISION_FP32][OP_MATMUL] = (struct calibration_kind){points, 2, 0};
     double seconds;
     struct work half_way = {.flops = 8, .m = 4, .n = 1, .k = 2}; /* two doublings from either: 10 flops/s */
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &half_way, 2, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &half_way, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 0.8, 1e-9);
     /* one doubling and three: weights 1 and 1/9, so 100^(0.1) = 1.585 flops/s */
     struct work nearer = {.flops = 4, .m = 2, .n = 1, .k = 2};
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &nearer, 2, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &nearer, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 4 / pow(100, 0.1), 1e-9);
 }
 
@@ -235,12 +235,12 @@ TEST(calibration_line,
     };
     struct calibration c = {0};
     double seconds;
-    c.kinds[OP_MATMUL] = (struct calibration_kind){points, 3, 0};
+    c.kinds[PRECISION_FP32][OP_MATMUL] = (struct calibration_kind){points, 3, 0};
     struct work between = {.flops = 200, .m = 20, .n = 5, .k = 1},
                 beyond = {.flops = 700, .m = 70, .n = 5, .k = 1};
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &between, 1, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &between, &(struct calibration_rank){.threads = 1}, &seconds));
     ASSERT_NEAR(seconds, 3, 1e-12);
-    ASSERT(calibration_seconds(&c, OP_MATMUL, &beyond, 1, &seconds));
+    ASSERT(calibration_seconds(&c, OP_MATMUL, &beyond, &(struct calibration_rank){.threads = 1}, &seconds));
     ASSERT_NEAR(seconds, 8, 1e-12);
 }
 
@@ -252,14 +252,14 @@ TEST(calibration_threads, "times of as many threads count, and those of others o
     };
     struct calibration c = {0};
     double seconds;
-    c.kinds[OP_GELU] = (struct calibration_kind){points, 2, 0};
+    c.kinds[PRECISION_FP32][OP_GELU] = (struct calibration_kind){points, 2, 0};
     struct work work = {.bytes_moved = 100};
-    ASSERT(calibration_seconds(&c, OP_GELU, &work, 1, &seconds));
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, &(struct calibration_rank){.threads = 1}, &seconds));
     ASSERT_NEAR(seconds, 8, 1e-12);
-    ASSERT(calibration_seconds(&c, OP_GELU, &work, 4, &seconds));
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, &(struct calibration_rank){.threads = 4}, &seconds));
     ASSERT_NEAR(seconds, 3, 1e-12);
-    c.kinds[OP_GELU].count = 1;
-    ASSERT(calibration_seconds(&c, OP_GELU, &work, 2, &seconds));
+    c.kinds[PRECISION_FP32][OP_GELU].count = 1;
+    ASSERT(calibration_seconds(&c, OP_GELU, &work, &(struct calibration_rank){.threads = 2}, &seconds));
     ASSERT_NEAR(seconds, 4, 1e-12);
 }
 
@@ -326,7 +326,7 @@ TEST(calibration_links,
     c = (struct calibration){0};
     ASSERT_OK(calibration_fit(store, 1, 1, &c, &err));
     ASSERT(calibration_link(&c, CALIBRATION_PARTS) == NULL);
-    ASSERT_INT(c.kinds[OP_MATMUL].points[0].threads, 1);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_MATMUL].points[0].threads, 1);
     calibration_clear(&c);
     store_close(store);
     scratch_close(folder);
@@ -342,10 +342,88 @@ TEST(calibration_of_runs, "several runs are fitted together: points of each numb
     struct store *store = open_meetings(folder);
     ASSERT_OK(calibration_fit(store, 1, 2, &c, &err)); /* 1 thread */
     ASSERT_INT(c.run_count, 2);
-    ASSERT_INT(c.kinds[OP_MATMUL].count, 2);
-    ASSERT_INT(c.kinds[OP_MATMUL].points[0].threads, 2);
-    ASSERT_INT(c.kinds[OP_MATMUL].points[1].threads, 1);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_MATMUL].count, 2);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_MATMUL].points[0].threads, 2);
+    ASSERT_INT(c.kinds[PRECISION_FP32][OP_MATMUL].points[1].threads, 1);
     ASSERT(c.links[CALIBRATION_REPLICAS].count > 0 && c.links[CALIBRATION_PARTS].count > 0);
+    calibration_clear(&c);
+    store_close(store);
+    scratch_close(folder);
+}
+
+/* A run of one rank whose gelu takes `ms`, with steps of such seconds. */
+static void add_gelu_run(struct store *store, const char *precision, int64_t ms, const double *steps,
+                         int count, struct calibration *out)
+{
+    struct error err = {0};
+    char layout[160];
+    struct store_operation operation = {
+        .kind = "gelu", .phase = "forward", .detail = "", .bytes_moved = 4000};
+    struct store_kernel kernel = {.end_ns = ms * 1000000};
+    snprintf(layout, sizeof layout,
+             "{\"dp\": 1, \"tp\": 1, \"pp\": 1, \"micro_batch\": 1, \"global_batch\": 1, \"seq_len\": 8, "
+             "\"precision\": \"%s\"}",
+             precision);
+    struct store_run run = {.ranks = 1, .device = "cpu", .policy = "tensor", .layout_json = layout};
+    ASSERT_OK(store_begin(store, &err));
+    ASSERT_OK(store_run_add(store, &run, &err));
+    ASSERT_OK(store_operation_add(store, run.run_id, 0, &operation, &err));
+    ASSERT_OK(store_kernel_add(store, run.run_id, 0, &kernel, &err));
+    for (int i = 0; i < count; i++) {
+        struct store_step step = {.step = i, .seconds = steps[i]};
+        ASSERT_OK(store_step_add(store, run.run_id, &step, &err));
+    }
+    ASSERT_OK(store_commit(store, &err));
+    ASSERT_OK(calibration_fit(store, run.run_id, 1, out, &err));
+}
+
+TEST(calibration_precisions, "what was measured in one precision says nothing of another, in the file too")
+{
+    static const double steps[] = {0.01};
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration c = {.device = "abacus", .memplan_version = "0.1"}, back;
+    struct calibration_rank fp32 = {PRECISION_FP32, 1}, bf16 = {PRECISION_BF16, 1};
+    struct work work = {.bytes_moved = 4000};
+    struct store *store;
+    double seconds;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    add_gelu_run(store, "bf16", 7, steps, 1, &c);
+    ASSERT(calibration_has(&c, PRECISION_BF16) && !calibration_has(&c, PRECISION_FP32));
+    ASSERT(!calibration_seconds(&c, OP_GELU, &work, &fp32, &seconds));
+    add_gelu_run(store, "fp32", 3, steps, 1, &c);
+    ASSERT_OK(calibration_write(&c, scratch_path(folder, "calibration.json", path), &err));
+    ASSERT_OK(calibration_read(path, "abacus", "0.1", &back, &err));
+    ASSERT(calibration_seconds(&back, OP_GELU, &work, &fp32, &seconds));
+    ASSERT_NEAR(seconds, 0.003, 1e-12);
+    ASSERT(calibration_seconds(&back, OP_GELU, &work, &bf16, &seconds));
+    ASSERT_NEAR(seconds, 0.007, 1e-12);
+    ASSERT_INT(back.runs[0].precision, PRECISION_BF16);
+    calibration_clear(&c);
+    calibration_clear(&back);
+    store_close(store);
+    scratch_close(folder);
+}
+
+/* Operations may take many times their fastest on a machine with other work, and steps be near each other all the same. */
+TEST(calibration_of_steps,
+     "the doubt is how far steps are from each other, but for the first and the farthest")
+{
+    static const double steps[] = {9, 1, 1.3, 0.9, 1, 1, 1.2, 1, 0.8, 1, 5}, two[] = {1, 1.5};
+    char folder[64], path[128];
+    struct error err = {0};
+    struct calibration c = {0};
+    struct store *store;
+    scratch_open(folder);
+    ASSERT_OK(store_create(scratch_path(folder, "run.db", path), &store, &err));
+    add_gelu_run(store, "fp32", 3, steps, 11, &c);
+    /* Of the ten after the first: 0, 0, 0, 0, 0, 0.1, 0.2, 0.2, 0.3 and 4 off. */
+    ASSERT_NEAR(c.runs[0].step_spread, 0.2, 1e-9);
+    ASSERT_NEAR(calibration_doubt(&c, PRECISION_FP32), 0.2, 1e-9);
+    calibration_clear(&c);
+    add_gelu_run(store, "fp32", 3, two, 2, &c);
+    ASSERT_NEAR(c.runs[0].step_spread, 0.5 / 1.5, 1e-9);
     calibration_clear(&c);
     store_close(store);
     scratch_close(folder);
@@ -372,7 +450,7 @@ TEST(calibration_without_arena,
     ASSERT_OK(store_step_add(store, run.run_id, &step, &err));
     ASSERT_OK(store_commit(store, &err));
     ASSERT_OK(calibration_fit(store, run.run_id, 1, &c, &err));
-    ASSERT_NEAR(c.kinds[OP_GELU].points[0].seconds, 0.001, 1e-12);
+    ASSERT_NEAR(c.kinds[PRECISION_FP32][OP_GELU].points[0].seconds, 0.001, 1e-12);
     calibration_clear(&c);
     store_close(store);
     scratch_close(folder);
@@ -395,16 +473,19 @@ TEST(calibration_round_trip, "a calibration survives its file bit for bit")
     ASSERT_INT(back.runs[0].threads, 2);
     ASSERT_INT(back.runs[0].ranks, 2);
     ASSERT(back.runs[0].step_ratio == c.runs[0].step_ratio);
+    ASSERT_INT(back.runs[0].precision, c.runs[0].precision);
+    ASSERT(back.runs[0].step_spread == c.runs[0].step_spread);
     for (int group = 0; group < CALIBRATION_GROUPS; group++) {
         const struct calibration_link *a = &c.links[group], *b = &back.links[group];
         ASSERT(a->latency_s == b->latency_s && a->bytes_per_s == b->bytes_per_s && a->spread == b->spread);
         ASSERT_INT(a->count, b->count);
     }
     for (int kind = 0; kind < OP_KINDS; kind++) {
-        ASSERT_INT(back.kinds[kind].count, c.kinds[kind].count);
-        ASSERT(back.kinds[kind].spread == c.kinds[kind].spread);
-        for (int64_t i = 0; i < c.kinds[kind].count; i++) {
-            const struct calibration_point *a = &c.kinds[kind].points[i], *b = &back.kinds[kind].points[i];
+        ASSERT_INT(back.kinds[PRECISION_FP32][kind].count, c.kinds[PRECISION_FP32][kind].count);
+        ASSERT(back.kinds[PRECISION_FP32][kind].spread == c.kinds[PRECISION_FP32][kind].spread);
+        for (int64_t i = 0; i < c.kinds[PRECISION_FP32][kind].count; i++) {
+            const struct calibration_point *a = &c.kinds[PRECISION_FP32][kind].points[i],
+                                           *b = &back.kinds[PRECISION_FP32][kind].points[i];
             ASSERT_INT(a->threads, b->threads);
             ASSERT(a->m == b->m && a->n == b->n && a->k == b->k && a->count == b->count);
             ASSERT(a->flops == b->flops && a->bytes == b->bytes && a->seconds == b->seconds);
@@ -447,28 +528,33 @@ TEST(calibration_refusals, "a calibration of another machine or another memplan 
 
     static const char *const wrong[][2] = {
         {"{}", "not a calibration"},
-        {"{\"memplan_calibration\": 1}", "calibration version 1"},
-        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [{\"run\": "
-         "1, \"ranks\": 1, \"threads\": 0, "
+        {"{\"memplan_calibration\": 2}", "calibration version 2"},
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [{\"run\": "
+         "1, \"precision\": \"fp32\", \"ranks\": 1, \"threads\": 0, "
          "\"step_ratio\": 1}], \"links\": [], \"operations\": []}",
          "0 threads"},
-        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
          "\"links\": [{\"group\": \"crowd\", "
          "\"latency_s\": 0, \"bytes_per_s\": 0, \"count\": 1}], \"operations\": []}",
          "group \"crowd\" is unknown"},
-        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
          "\"links\": [{\"group\": \"parts\", "
          "\"latency_s\": -1, \"bytes_per_s\": 0, \"count\": 1}], \"operations\": []}",
          "negative latency"},
-        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
          "\"links\": [], "
-         "\"operations\": [{\"kind\": \"prayer\", \"points\": []}]}",
+         "\"operations\": [{\"kind\": \"prayer\", \"precision\": \"fp32\", \"points\": []}]}",
          "operation \"prayer\" is unknown"},
-        {"{\"memplan_calibration\": 2, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
          "\"links\": [], "
-         "\"operations\": [{\"kind\": \"gelu\", \"points\": [{\"threads\": 1, \"flops\": 0, \"bytes\": 4, "
+         "\"operations\": [{\"kind\": \"gelu\", \"precision\": \"fp32\", \"points\": [{\"threads\": 1, "
+         "\"flops\": 0, \"bytes\": 4, "
          "\"seconds\": 0, \"count\": 1}]}]}",
          "gelu point 0"},
+        {"{\"memplan_calibration\": 3, \"device\": \"d\", \"memplan_version\": \"v\", \"runs\": [], "
+         "\"links\": [], "
+         "\"operations\": [{\"kind\": \"gelu\", \"precision\": \"fp12\", \"points\": []}]}",
+         "precision \"fp12\" is unknown"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct text text = {0};
@@ -508,7 +594,7 @@ TEST(calibration_in_use, "a speed takes calibrated times, and scales them with t
     scratch_open(folder);
     fit(folder, &c);
     machine_speed_from_cpuinfo("", 4, &speed);
-    machine_speed_use(&speed, &c);
+    machine_speed_use(&speed, &c, PRECISION_FP32);
     struct work work = {.flops = 65536, .m = 64, .n = 32, .k = 16};
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 2), 1.5 * 0.0035, 1e-12);
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_MATMUL, &work, 1), 1.5 * 0.00175, 1e-12);

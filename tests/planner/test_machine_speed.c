@@ -139,8 +139,7 @@ TEST(speed_groups, "a group within a node uses its links; groups across nodes sh
     ASSERT_NEAR(machine_speed_seconds(&speed, OP_SUM_PARTIAL, &parts, 12), 1 / 0.78, 1e-3);
 }
 
-TEST(speed_doubt,
-     "what rates rest on says how far to trust a step: repetitions of a recording, presets, guesses")
+TEST(speed_doubt, "what rates rest on says how far to trust a step: steps of recordings, presets, guesses")
 {
     struct machine_speed nominal, measured, card;
     machine_speed_from_cpuinfo(zen3, 4, &nominal);
@@ -150,14 +149,15 @@ TEST(speed_doubt,
     machine_speed_from_card(cards_find("a100-80g"), PRECISION_BF16, &card);
     ASSERT(machine_speed_doubt(&card) < machine_speed_doubt(&measured));
     ASSERT(machine_speed_doubt(&measured) < machine_speed_doubt(&nominal));
-    /* 3 s of operations that spread by 2%, 1 s of others that spread by 10% */
-    struct calibration_point product = {.threads = 4, .seconds = 0.3, .count = 10},
-                             other = {.threads = 4, .seconds = 0.5, .count = 2};
-    struct calibration calibration = {0};
-    calibration.kinds[OP_MATMUL] = (struct calibration_kind){&product, 1, 0.02};
-    calibration.kinds[OP_GELU] = (struct calibration_kind){&other, 1, 0.1};
-    machine_speed_use(&nominal, &calibration);
-    ASSERT_NEAR(machine_speed_doubt(&nominal), (3 * 0.02 + 0.1) / 4, 1e-12);
+    /* Two runs in fp32, of whose steps eight in ten are within 20 and 30%, and a quiet one in bf16. */
+    struct calibration_run runs[] = {{.precision = PRECISION_FP32, .step_spread = 0.2},
+                                     {.precision = PRECISION_BF16, .step_spread = 0.01},
+                                     {.precision = PRECISION_FP32, .step_spread = 0.3}};
+    struct calibration calibration = {.runs = runs, .run_count = 3};
+    machine_speed_use(&nominal, &calibration, PRECISION_FP32);
+    ASSERT_NEAR(machine_speed_doubt(&nominal), 0.25, 1e-12);
+    machine_speed_use(&nominal, &calibration, PRECISION_BF16);
+    ASSERT_NEAR(machine_speed_doubt(&nominal), 0.15, 1e-12);
 }
 
 /* So far as the least has been measured; and of no card what it does in fp32. */
@@ -202,6 +202,15 @@ TEST(speed_describes_itself, "each rate is printed with where it came from")
     machine_speed_describe(&speed, 123e9, &text);
     ASSERT_HAS(text.data, "matrix products of this plan 123 GFLOP/s (nominal)");
     ASSERT_HAS(text.data, "memory 32.0 GB/s (nominal)");
+    text_free(&text);
+    struct calibration_point product = {.threads = 4, .flops = 1, .seconds = 1};
+    struct calibration calibration = {.device = "abacus, 4 cores"};
+    calibration.kinds[PRECISION_BF16][OP_MATMUL] = (struct calibration_kind){&product, 1, 0};
+    machine_speed_use(&speed, &calibration, PRECISION_BF16);
+    machine_speed_describe(&speed, 123e9, &text);
+    ASSERT_HAS(text.data,
+               "operations calibrated in bf16 on abacus, 4 cores: matrix products of this plan 123 GFLOP/s "
+               "(calibration), of what was not calibrated memory 32.0 GB/s (nominal)");
     text_free(&text);
 }
 
