@@ -1,4 +1,6 @@
 /* memplan watch: a live view of a run that is being recorded. */
+#include "base/checked.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
@@ -118,19 +120,24 @@ static int draw(const struct watch_state *watch, struct error *err)
     return status;
 }
 
-/* Until the run is over or somebody wants to leave. */
+/* Until the run is over or somebody wants to leave. Whatever else is pressed, however fast, puts no look off. */
 static int follow_page(struct watch_state *watch, const struct watch_options *o, struct error *err)
 {
+    int64_t interval_ns = (int64_t)(o->interval * 1e9), next_ns = clock_ns() + interval_ns;
     char key = 0;
     while (!watch_is_over(watch)) {
         if (draw(watch, err))
             return -1;
-        enum terminal_event event = terminal_wait((int64_t)(o->interval * 1000), &key);
+        int64_t left_ms = (next_ns - clock_ns()) / 1000000 + 1;
+        enum terminal_event event = terminal_wait(max_i64(left_ms, 0), &key);
         if (event == TERMINAL_LEAVE || (event == TERMINAL_KEY && (key == 'q' || key == 'Q')))
             break;
         bool news;
-        if (event == TERMINAL_TIME && watch_look(watch, &news, err))
+        if (clock_ns() < next_ns)
+            continue;
+        if (watch_look(watch, &news, err))
             return -1;
+        next_ns = clock_ns() + interval_ns;
     }
     return 0;
 }

@@ -109,6 +109,19 @@ def a_page_follows_the_run():
 
 
 @test
+def keys_that_mean_nothing_put_no_look_off():
+    with training(), terminal("watch", "run.db", "--interval", "0.3") as view:
+        view.wait_for(lambda screen: step_of(screen) > 0)
+        first = step_of(view.screen)
+        end = time.monotonic() + 10
+        while step_of(view.screen) <= first:
+            assert time.monotonic() < end, f"still at step {first} after ten seconds of keys"
+            view.type(" ")
+            view.read(0.05)
+            time.sleep(0.05)
+
+
+@test
 def the_page_says_what_the_database_says():
     with training(steps=30) as run:
         run.wait()
