@@ -176,20 +176,27 @@ int deepspeed_read(struct training_job *job, const char *path, const struct job_
     return 0;
 }
 
-void deepspeed_complete(struct training_job *job)
+int deepspeed_complete(struct training_job *job, struct error *err)
 {
     struct job_batch *b = &job->batch;
-    int64_t dp = job->layout.dp, together;
+    int64_t dp = job->layout.dp, each, together;
     if (!dp)
-        return;
-    if (!b->micro && b->global && checked_mul(dp, b->accumulation ? b->accumulation : 1, &together)) {
-        b->micro = b->global / together;
+        return 0;
+    if (!checked_mul(dp, b->accumulation ? b->accumulation : 1, &each) ||
+        !checked_mul(each, b->micro ? b->micro : 1, &together))
+        return error_set(
+            err, "%lld ranks x %lld micro-batches of %lld sequences are no real batch; correct one of them",
+            (long long)dp, (long long)b->accumulation, (long long)b->micro);
+    if (!b->micro && b->global) {
+        b->micro = b->global / each;
+        together = each * b->micro;
         job_note_count(job, FACT_DERIVED, "train_micro_batch_size_per_gpu", b->micro,
                        "train_batch_size / (accumulation x ranks)");
     }
-    if (!b->accumulation && b->global && b->micro && checked_mul(b->micro, dp, &together))
+    if (!b->accumulation && together && b->global)
         b->accumulation = b->global / together;
+    if (!b->global && b->micro)
+        b->global = together;
     b->accumulation = b->accumulation ? b->accumulation : 1;
-    if (!b->global && b->micro && checked_mul(b->micro, dp, &together))
-        checked_mul(together, b->accumulation, &b->global);
+    return 0;
 }

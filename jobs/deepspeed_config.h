@@ -10,8 +10,8 @@
 int deepspeed_read(struct training_job *job, const char *path, const struct job_files *files, struct error *err);
 /* The type of gradients, and who has which states, from switches. */
 void deepspeed_gradients(struct training_job *job);
-/* Batch sizes that follow from each other: train_batch_size = micro x accumulation x dp. */
-void deepspeed_complete(struct training_job *job);
+/* Batch sizes that follow from each other: train_batch_size = micro x accumulation x dp. Fails on more than can be counted. */
+int deepspeed_complete(struct training_job *job, struct error *err);
 /* Proposals: stages of ZeRO, and offloading. */
 void deepspeed_changes(struct proposals *p, bool larger);
 

@@ -504,8 +504,7 @@ int hf_complete(struct training_job *job, const struct setting_table *table, con
     read_sequence(job);
     read_precision(job);
     read_step(job);
-    deepspeed_complete(job);
-    return 0;
+    return deepspeed_complete(job, err);
 }
 
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,

@@ -194,3 +194,32 @@ TEST(defaults_tokenizer, "blocks of text are as long as the tokenizer allows, an
         arena_free(arena);
     }
 }
+
+/* Of 8 ranks. */
+TEST(defaults_batches, "of DeepSpeed's three sizes of batches those that are left out follow from the others")
+{
+    static const struct {
+        const char *json;
+        int64_t global, micro, accumulation;
+    } cases[] = {{"\"train_batch_size\": 96", 96, 12, 1},
+                 {"\"train_batch_size\": 96, \"gradient_accumulation_steps\": 3", 96, 4, 3},
+                 {"\"train_batch_size\": 96, \"train_micro_batch_size_per_gpu\": 2", 96, 2, 6},
+                 {"\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 5", 80, 2, 5},
+                 {"\"train_micro_batch_size_per_gpu\": 7", 56, 7, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arena *arena = arena_create();
+        struct training_job job;
+        struct jobs_request request = {0};
+        struct error err = {0};
+        const char *script = arena_printf(arena,
+                                          "cat > ds.json <<'E'\n{%s}\nE\ndeepspeed --num_gpus 8 run_clm.py "
+                                          "--per_device_train_batch_size 0 --gradient_accumulation_steps 0 "
+                                          "--deepspeed ds.json --model_name_or_path gpt2-124m\n",
+                                          cases[i].json);
+        ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), arena, &job, &err));
+        ASSERT_INT(job.batch.global, cases[i].global);
+        ASSERT_INT(job.batch.micro, cases[i].micro);
+        ASSERT_INT(job.batch.accumulation, cases[i].accumulation);
+        arena_free(arena);
+    }
+}
