@@ -222,12 +222,8 @@ static void *keep_line(void *unused)
                 draw_watched(now_ns);
             wake_ns = now_ns + redraw_ns;
         }
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        int64_t ns = until.tv_nsec + wake_ns - now_ns;
-        until.tv_sec += (time_t)(ns / 1000000000);
-        until.tv_nsec = (long)(ns % 1000000000);
-        pthread_cond_timedwait(&watched.ended, &lock, &until);
+        struct timespec until = {.tv_sec = wake_ns / 1000000000, .tv_nsec = wake_ns % 1000000000};
+        pthread_cond_clockwait(&watched.ended, &lock, CLOCK_MONOTONIC, &until);
     }
     pthread_mutex_unlock(&lock);
     return unused;
