@@ -17,6 +17,7 @@ enum {
     AXOLOTL_COMPILE,
     AXOLOTL_OFFLOADING,
     AXOLOTL_PLUGINS,
+    AXOLOTL_TEXTS,
 };
 
 /* Its switches among `own_switch`. */
@@ -31,7 +32,9 @@ enum {
     AXOLOTL_QKV_KERNEL,
     AXOLOTL_O_KERNEL,
     AXOLOTL_REMOTE_CODE,
+    AXOLOTL_SWITCHES,
 };
+_Static_assert((int)AXOLOTL_TEXTS <= (int)JOB_OWN && (int)AXOLOTL_SWITCHES <= (int)JOB_OWN, "more options than there is room for");
 
 /* What stands behind `axolotl train`: its YAML, if one is named, before its other words; and what it hands on to the launcher
  * that it calls. From the arena. */

@@ -74,8 +74,8 @@ struct job_adapter {
     bool double_quantized;
 };
 
-/* From `config`, an object of a config.json, into *out, which stays as it is on failure: of a model_type that is not known, or sizes
- * that no model has. `where` is the file, for messages and the model's name. */
+/* From `config`, an object of a config.json, into *out, which stays as it is on failure: a model_type that is not known, or
+ * sizes that no model has. `where` is the file, for messages and the model's name. */
 int job_model_from_config(const json_t *config, const char *where, struct job_model *out, struct error *err);
 /* Every size is in range and divides what it must. */
 int job_model_check(const struct job_model *model, const char *where, struct error *err);

@@ -1,6 +1,5 @@
 /* Every script of examples/launch/ as memplan understands it, what it needs of a card and what is proposed for it, against a
- * page in golden/. GOLDEN_UPDATE=1 writes them anew: read
- * the difference before committing it. */
+ * page in golden/. GOLDEN_UPDATE=1 writes them anew: read the difference before committing it. */
 #include "base/text.h"
 #include "jobs/job_changes.h"
 #include "jobs/job_workload.h"
@@ -10,12 +9,15 @@
 #include "tests/test.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FOLDER "examples/launch/"
+#define GOLDEN "tests/jobs/golden/"
 
-enum { MOST_SCRIPTS = 64, LEAST_SCRIPTS = 20 };
+enum { LEAST_SCRIPTS = 20 };
 
 static const char *const precisions[] = {"fp32",          "bf16",          "fp16",
                                          "autocast bf16", "autocast fp16", "pure bf16"};
@@ -135,7 +137,7 @@ static void check_example(const char *name)
     struct text page = {0};
     char *wanted;
     size_t length;
-    const char *golden = arena_printf(arena, "tests/jobs/golden/%.*s.txt", (int)strlen(name) - 3, name);
+    const char *golden = arena_printf(arena, GOLDEN "%.*s.txt", (int)strlen(name) - 3, name);
     struct jobs_request request = {.script = arena_printf(arena, FOLDER "%s", name)};
     ASSERT_MSG(!jobs_read(&request, arena, &job, &err), "%s: %s", name, err.text);
     dump(&job, &page);
@@ -151,20 +153,35 @@ static void check_example(const char *name)
     arena_free(arena);
 }
 
-TEST(launch_examples, "each launch script of the examples is understood as its golden page says")
+/* Files of a folder by the end of their name; returns how many. */
+static int for_each(const char *path, const char *end, void (*check)(const char *name))
 {
-    DIR *folder = opendir(FOLDER);
-    int scripts = 0;
+    DIR *folder = opendir(path);
+    int files = 0;
     ASSERT(folder);
     for (struct dirent *entry; (entry = readdir(folder));) {
-        const char *end = strrchr(entry->d_name, '.');
-        if (!end || strcmp(end, ".sh"))
+        if (!text_ends_with(entry->d_name, end))
             continue;
-        check_example(entry->d_name);
-        scripts++;
+        check(entry->d_name);
+        files++;
     }
     closedir(folder);
-    ASSERT(scripts >= LEAST_SCRIPTS && scripts <= MOST_SCRIPTS);
+    return files;
+}
+
+/* A page whose script is gone says nothing. */
+static void check_page(const char *name)
+{
+    char script[300];
+    snprintf(script, sizeof script, FOLDER "%.*s.sh", (int)strlen(name) - 4, name);
+    ASSERT_MSG(!access(script, R_OK), GOLDEN "%s: there is no %s", name, script);
+}
+
+TEST(launch_examples, "each launch script of the examples is understood as its golden page says")
+{
+    int scripts = for_each(FOLDER, ".sh", check_example);
+    ASSERT(scripts >= LEAST_SCRIPTS);
+    ASSERT_INT(for_each(GOLDEN, ".txt", check_page), scripts);
 }
 
 /* ---- launch lines ---- */

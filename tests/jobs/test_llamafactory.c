@@ -1,5 +1,4 @@
 /* LLaMA-Factory's YAML, what its own options mean beside the Trainer's, and what is proposed in its own words. */
-#include "jobs/frameworks.h"
 #include "jobs/job_changes.h"
 #include "jobs/job_workload.h"
 #include "jobs/jobs.h"
@@ -134,17 +133,4 @@ TEST(llamafactory_changes, "proposals are keys of its YAML, and are read back")
     for (int k = 0; k < 5; k++)
         ASSERT_MSG(found[k], "%s is not proposed", keys[k]);
     arena_free(kept);
-}
-
-TEST(frameworks_documented, "every framework of the table is in the folder's README")
-{
-    char *readme;
-    size_t length;
-    ASSERT_OK(text_read_file("jobs/README.md", 1 << 20, &readme, &length, &err));
-    for (const struct framework *const *f = frameworks; *f; f++) {
-        ASSERT((*f)->name && (*f)->version && (*f)->is && (*f)->read && (*f)->changes && (*f)->modules &&
-               (*f)->modules->library && (*f)->modules->optimizer);
-        ASSERT_HAS(readme, (*f)->name);
-    }
-    free(readme);
 }
