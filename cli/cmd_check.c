@@ -1,8 +1,7 @@
 /* memplan check: will this launch of another framework fit? Reads the launch line or script as it stands, and runs nothing. */
 #include "base/log.h"
-#include "base/units.h"
-#include "cli/capacity.h"
 #include "cli/commands.h"
+#include "cli/job_options.h"
 #include "cli/job_report.h"
 #include "cli/output.h"
 
@@ -10,19 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SET = 64, NAMED_MISSING = 3 };
-
 struct check_options {
-    const char *device, *output, *net, *set, *with, *model;
-    int64_t memory, ranks, line;
+    struct job_options launch;
+    const char *output;
     bool explain, json, quiet;
 };
 
 static const struct option_spec options[] = {
-    {"device", 'd', OPTION_TEXT, "D", NULL, "the card of each rank, such as h100-80g",
-     offsetof(struct check_options, device)},
-    {"memory", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "what each rank has; default all of the card",
-     offsetof(struct check_options, memory)},
+    JOB_OPTIONS_CARD(struct check_options, launch),
     {"explain", 0, OPTION_FLAG, NULL, NULL,
      "every term of the peak with its rule and source, and every setting with where it came from",
      offsetof(struct check_options, explain)},
@@ -31,23 +25,7 @@ static const struct option_spec options[] = {
      offsetof(struct check_options, output)},
     {"json", 0, OPTION_FLAG, NULL, NULL, "one JSON document on stdout", offsetof(struct check_options, json)},
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, "no notes on stderr", offsetof(struct check_options, quiet)},
-    {.kind = OPTION_HEADING, .help = "What the launch does not say"},
-    {"net", 0, OPTION_TEXT, "RATE", NULL,
-     "of a whole node to others, all its ports together, such as 3200Gb/s: for times; default what nodes "
-     "with such cards have",
-     offsetof(struct check_options, net)},
-    {"set", 0, OPTION_TEXT, "NAME=VALUE,...", NULL,
-     "variables of the script, set outside of it: NODES=4,GPUS=8", offsetof(struct check_options, set)},
-    {"with", 0, OPTION_TEXT, "OPTIONS", NULL, "further options of the program: --with='--seq-length 4096'",
-     offsetof(struct check_options, with)},
-    {"model", 0, OPTION_TEXT, "MODEL", NULL,
-     "a model folder, a config.json, a preset of `memplan describe --list`, or a name of the Hugging Face "
-     "hub",
-     offsetof(struct check_options, model)},
-    {"ranks", 0, OPTION_POSITIVE, "N", NULL, "processes of the job, all machines together",
-     offsetof(struct check_options, ranks)},
-    {"line", 0, OPTION_POSITIVE, "N", NULL, "of the launch, in a script with several",
-     offsetof(struct check_options, line)},
+    JOB_OPTIONS_UNSAID(struct check_options, launch),
     {0},
 };
 
@@ -68,69 +46,6 @@ static const struct command_spec spec = {
     .min_operands = 1,
     .max_operands = -1,
 };
-
-/* ---- the request ---- */
-
-/* "A=1,B=2": cut in place. */
-static int split_set(char *text, struct shell_variable *out, int *count, struct error *err)
-{
-    char *state = NULL;
-    *count = 0;
-    for (char *item = strtok_r(text, ",", &state); item; item = strtok_r(NULL, ",", &state)) {
-        char *equals = strchr(item, '=');
-        if (!equals || equals == item || *count == MOST_SET)
-            return error_set(err, "--set %s: not a NAME=VALUE; write --set NODES=4,GPUS=8", item);
-        *equals = 0;
-        out[(*count)++] = (struct shell_variable){item, equals + 1};
-    }
-    return 0;
-}
-
-/* Whether the operands stand behind "--", which makes them a launch and not a file. */
-static bool behind_dashes(int argc, char **argv, const char *first)
-{
-    for (int i = 1; i + 1 < argc; i++)
-        if (!strcmp(argv[i], "--"))
-            return argv[i + 1] == first;
-    return false;
-}
-
-/* ---- the answer ---- */
-
-static int refuse_missing(const struct training_job *job, struct error *err)
-{
-    int count = job_count(job, FACT_MISSING), named = 0;
-    error_set(err, "%d thing%s that matter%s missing:", count, count == 1 ? "" : "s",
-              count == 1 ? "s is" : " are");
-    for (int i = 0; i < job->facts.count && named < NAMED_MISSING; i++) {
-        const struct fact *f = &job->facts.list[i];
-        if (f->kind == FACT_MISSING)
-            error_append(err, "%s %s (%s)", named++ ? "," : "", f->name, f->origin);
-    }
-    if (count > named)
-        error_append(err, ", and %d more: --explain lists them", count - named);
-    return -1;
-}
-
-static int read_card(const struct check_options *o, int64_t ranks, struct rank_device *out, struct error *err)
-{
-    if (capacity_read_device(o->device, ranks, out, err))
-        return -1;
-    if (!strncmp(out->name, "cpu", 3))
-        return error_set(err, "--device %s: these frameworks train on GPUs; give a card such as h100-80g",
-                         o->device);
-    if (o->memory)
-        out->capacity_bytes = o->memory;
-    return 0;
-}
-
-static int read_nodes(const struct check_options *o, const struct training_job *job,
-                      const struct rank_device *device, struct node_group *out, struct error *err)
-{
-    *out = capacity_assume_nodes(device, job->launch.ranks, job->launch.processes_per_node);
-    out->net_assumed = !o->net;
-    return o->net ? units_parse_rate(o->net, "--net", &out->net_bytes_per_s, err) : 0;
-}
 
 static struct breakdown headlines(const struct job_answer *answer, const char *sentence)
 {
@@ -185,7 +100,7 @@ static int judge(struct job_answer *answer, const struct jobs_request *request, 
     struct job_verdict verdict;
     struct job_advice advice;
     struct workload_terms terms;
-    if (read_card(o, job->launch.ranks, &device, err) || read_nodes(o, job, &device, &nodes, err))
+    if (job_options_card(&o->launch, job, &device, &nodes, err))
         return -1;
     answer->device = &device;
     answer->nodes = &nodes;
@@ -210,31 +125,21 @@ static int check(struct training_job *job, const struct jobs_request *request, c
                  struct error *err)
 {
     struct job_answer answer = {.job = job, .explain = o->explain};
-    if (!o->device)
+    if (!o->launch.device)
         job_note(job, FACT_MISSING, "the card", "?", "give --device h100-80g");
     if (!job_count(job, FACT_MISSING))
         return judge(&answer, request, o, err);
     explain_without(&answer, o);
-    return refuse_missing(job, err);
+    return job_options_refuse_missing(job, "--explain", err);
 }
 
 static int read_and_check(const struct check_options *o, bool is_command, const char **operands, int count,
                           struct error *err)
 {
-    struct shell_variable set[MOST_SET];
     struct arena *arena = arena_create();
     struct training_job job;
-    struct jobs_request request = {
-        .script = is_command ? NULL : operands[0],
-        .command = operands + !is_command,
-        .command_count = count - !is_command,
-        .set = set,
-        .with = o->with,
-        .model = o->model,
-        .ranks = o->ranks,
-        .line = o->line,
-    };
-    int status = o->set ? split_set(arena_strdup(arena, o->set), set, &request.set_count, err) : 0;
+    struct jobs_request request;
+    int status = job_options_request(&o->launch, is_command, operands, count, arena, &request, err);
     if (!status)
         status = jobs_read(&request, arena, &job, err);
     if (!status)
@@ -251,7 +156,7 @@ static int run(int argc, char **argv, struct error *err)
     int status = command_parse_all(&spec, argc, argv, &o, operands, &count, err);
     if (status > 0) {
         log_set_quiet(o.quiet);
-        status = read_and_check(&o, behind_dashes(argc, argv, operands[0]), operands, count, err);
+        status = read_and_check(&o, job_options_is_command(argc, argv, operands[0]), operands, count, err);
     }
     free(operands);
     return status;

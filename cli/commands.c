@@ -9,13 +9,9 @@
 #include <sys/stat.h>
 
 const struct command *const commands_all[] = {
-    &command_describe, &command_predict,
-    &command_plan,     &command_profile,
-    &command_train,    &command_report,
-    &command_compare,  &command_watch,
-    &command_check,    &command_calibrate,
-    &command_export,   &command_env,
-    &command_help,     NULL,
+    &command_describe,  &command_predict, &command_plan,  &command_profile, &command_train,
+    &command_report,    &command_compare, &command_watch, &command_check,   &command_tune,
+    &command_calibrate, &command_export,  &command_env,   &command_help,    NULL,
 };
 
 const struct command *command_find(const char *name, struct error *err)

@@ -14,7 +14,7 @@ struct command {
 };
 
 extern const struct command command_describe, command_predict, command_plan, command_profile, command_train,
-    command_report, command_compare, command_watch, command_calibrate, command_check, command_export,
+    command_report, command_compare, command_watch, command_calibrate, command_check, command_tune, command_export,
     command_env, command_help;
 
 /* In the order of the list, NULL at the end. */

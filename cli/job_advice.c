@@ -1,7 +1,7 @@
 #include "cli/job_advice.h"
 
-#include "base/checked.h"
-#include "planner/frameworks/workload_time.h"
+#include "cli/job_trial.h"
+#include "jobs/job_workload.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,10 +16,8 @@ enum {
     WORK_MOST = 1900,
 };
 
-/* A change that saves less than this share is not worth a line; nor is one that is faster by less. */
-static const double least_saved = 0.005, least_gained = 0.01;
-/* From here on a fit is called sure, so that room may be spent; and a change must leave it so. */
-static const double sure = 0.9;
+/* A change that saves less than this share is not worth a line. */
+static const double least_saved = 0.005;
 /* Of changes that come in degrees, the last that is tried. */
 static const double likely = 0.8;
 /* A change that makes a step so much longer is held against several others together. */
@@ -32,65 +30,28 @@ struct adviser {
     double sequence_s; /* as it is; NAN */
     struct job_advised *tried;
     int count;
-    int64_t work;
+    struct job_trials trials;
 };
 
 /* ---- a try ---- */
 
-/* Seconds of one sequence; NAN, with the reason in *err. */
-static double sequence_seconds(const struct workload *w, const struct machine_speed *speeds,
-                               struct error *err)
+/* What must be as probable as this. */
+static double enough_for(enum job_advice_aim aim)
 {
-    struct workload_time time;
-    if (!speeds) {
-        error_set(err, "how fast this device is, is not known");
-        return NAN;
-    }
-    if (workload_time(w, NULL, &speeds[w->compute_bytes < 4], &time, err))
-        return NAN;
-    return time.seconds / (double)(w->dp * w->micro_batch * w->micro_batches);
+    return aim == JOB_ADVICE_TO_FIT ? 0.5 : job_trial_sure;
 }
 
 static bool is_enough(const struct adviser *a, const struct job_advised *advised)
 {
-    return a->out->aim == JOB_ADVICE_TO_FIT ? advised->after.fits : advised->after.probability >= sure;
+    return advised->after.probability >= enough_for(a->out->aim);
 }
 
-/* Of one judgement: stages that are looked at, their layers, micro-batches until all moments were seen. */
-static int64_t work_of_judging(const struct workload *w, int64_t stages)
+/* All stages, or with `one_first` the others only where the stage that needs most now is well. */
+static int judge(struct adviser *a, const struct training_job *job, bool one_first, struct job_advised *made,
+                 struct error *err)
 {
-    int64_t layers = (w->model.layers + w->pp - 1) / w->pp;
-    int64_t passes = w->virtual_stages > 1 ? 2 * w->pp : w->pp + 2;
-    return min_i64(w->pp, stages) * layers * min_i64(w->micro_batches, passes);
-}
-
-static int judge_all_stages(struct adviser *a, const struct training_job *job, struct job_advised *made,
-                            struct error *err)
-{
-    if (job_verdict_make(job, a->request->device, -1, &made->after, err))
-        return -1;
-    a->work += work_of_judging(&made->after.workload, 3);
-    made->partly = false;
-    return 0;
-}
-
-/* The others only where the stage that needs most now is well. */
-static int judge_one_stage_first(struct adviser *a, const struct training_job *job, struct job_advised *made,
-                                 struct error *err)
-{
-    if (job_verdict_make(job, a->request->device, a->request->verdict->memory.stage, &made->after, err))
-        return -1;
-    a->work += work_of_judging(&made->after.workload, 1);
-    made->partly = made->after.workload.pp > 1;
-    return made->partly && is_enough(a, made) ? judge_all_stages(a, job, made, err) : 0;
-}
-
-static int read_edited(const struct adviser *a, const struct job_advised *made, struct training_job *out)
-{
-    struct jobs_request launch = *a->request->launch;
-    struct error err = {0};
-    launch.edits = made->edits;
-    return jobs_read(&launch, a->arena, out, &err) || job_count(out, FACT_MISSING) ? -1 : 0;
+    return job_trial_judge(&a->trials, job, one_first ? a->request->verdict->memory.stage : -1,
+                           enough_for(a->out->aim), &made->after, &made->partly, err);
 }
 
 static void join_parts(struct adviser *a, struct job_advised *advised)
@@ -105,22 +66,38 @@ static void join_parts(struct adviser *a, struct job_advised *advised)
     advised->edits = (struct job_edits){edits, count};
 }
 
+/* Reads the launch with the edits, and prices it. */
+static int read_parts(struct adviser *a, struct job_advised *made, struct training_job *job)
+{
+    struct workload workload;
+    struct error err = {0};
+    join_parts(a, made);
+    if (job_trial_read(&a->trials, made->edits, a->arena, job) || job_workload(job, &workload, &err))
+        return -1;
+    made->time_ratio = job_trial_seconds(&a->trials, &workload, &err) / a->sequence_s;
+    if (isnan(made->time_ratio))
+        made->untimed = arena_strdup(a->arena, isnan(a->sequence_s) ? a->out->untimed : err.text);
+    return 0;
+}
+
+/* Whether it may be faster: what takes no less is no use of room. */
+static bool may_gain(const struct job_advised *advised)
+{
+    return !(advised->time_ratio >= 1 - job_trial_gain);
+}
+
 /* Reads the launch with the edits, and judges it. NULL: it can no longer be read, or judged; or there was enough work. */
 static const struct job_advised *try_parts(struct adviser *a, const struct job_advised *wanted)
 {
     struct training_job job;
     struct error err = {0};
-    int64_t next = work_of_judging(&a->request->verdict->workload, 3);
-    if (a->count == TRIED_MOST || a->work + next > WORK_MOST)
+    int64_t next = job_trial_work(&a->request->verdict->workload, a->request->verdict->workload.pp);
+    if (a->count == TRIED_MOST || a->trials.work + next > WORK_MOST)
         return NULL;
     struct job_advised *made = &a->tried[a->count];
     *made = *wanted;
-    join_parts(a, made);
-    if (read_edited(a, made, &job) || judge_one_stage_first(a, &job, made, &err))
+    if (read_parts(a, made, &job) || judge(a, &job, true, made, &err))
         return NULL;
-    made->time_ratio = sequence_seconds(&made->after.workload, a->request->speeds, &err) / a->sequence_s;
-    if (isnan(made->time_ratio))
-        made->untimed = arena_strdup(a->arena, isnan(a->sequence_s) ? a->out->untimed : err.text);
     a->count++;
     return made;
 }
@@ -131,21 +108,51 @@ static double saved(const struct adviser *a, const struct job_advised *advised)
     return 1 - (double)advised->after.needed_bytes / (double)a->request->verdict->needed_bytes;
 }
 
+static bool comes_in_degrees(enum job_change_kind kind)
+{
+    return kind == JOB_CHANGE_MICRO_BATCH || kind == JOB_CHANGE_RECOMPUTE || kind == JOB_CHANGE_SHARDING ||
+           kind == JOB_CHANGE_OFFLOAD;
+}
+
 /* Of a kind that comes in degrees, as smaller and smaller micro-batches, the first that is enough is the cheapest. */
-static void try_all(struct adviser *a, const struct job_changes *changes)
+static void try_to_fit(struct adviser *a, const struct job_changes *changes)
 {
     bool enough[JOB_CHANGE_PRECISION + 1] = {false};
     for (int i = 0; i < changes->count; i++) {
         const struct job_change *change = &changes->list[i];
-        bool degrees = change->kind == JOB_CHANGE_MICRO_BATCH || change->kind == JOB_CHANGE_RECOMPUTE ||
-                       change->kind == JOB_CHANGE_SHARDING || change->kind == JOB_CHANGE_OFFLOAD;
-        if (degrees && enough[change->kind])
+        if (change->small || (comes_in_degrees(change->kind) && enough[change->kind]))
             continue;
         const struct job_advised *made =
             try_parts(a, &(struct job_advised){.parts = {change}, .part_count = 1});
-        if (made && made->after.probability >= likely && a->out->aim != JOB_ADVICE_TO_BUY)
+        if (made && made->after.probability >= likely)
             enough[change->kind] = true;
     }
+}
+
+static int by_ratio(const void *x, const void *y)
+{
+    const struct job_advised *a = x, *b = y;
+    double s = isnan(a->time_ratio) ? INFINITY : a->time_ratio;
+    double t = isnan(b->time_ratio) ? INFINITY : b->time_ratio;
+    return s != t ? (s < t ? -1 : 1) : (a->parts[0] > b->parts[0]) - (a->parts[0] < b->parts[0]);
+}
+
+/* Prices are cheap and verdicts are not: what would save most time is judged first, and what saves none is not. */
+static void try_to_buy(struct adviser *a, const struct job_changes *changes)
+{
+    struct job_advised *priced = arena_array(a->arena, JOB_CHANGES_MOST, sizeof *priced);
+    int count = 0;
+    for (int i = 0; i < changes->count; i++) {
+        struct training_job job;
+        priced[count] = (struct job_advised){.parts = {&changes->list[i]}, .part_count = 1};
+        if (changes->list[i].small || read_parts(a, &priced[count], &job))
+            continue;
+        a->out->tried++;
+        count += may_gain(&priced[count]);
+    }
+    qsort(priced, (size_t)count, sizeof *priced, by_ratio);
+    for (int i = 0; i < count; i++)
+        try_parts(a, &(struct job_advised){.parts = {priced[i].parts[0]}, .part_count = 1});
 }
 
 /* ---- changes together ---- */
@@ -246,8 +253,7 @@ static bool is_worth(const struct adviser *a, const struct job_advised *advised)
 {
     if (advised->partly || !is_enough(a, advised))
         return false;
-    return a->out->aim == JOB_ADVICE_TO_BUY ? !(advised->time_ratio >= 1 - least_gained)
-                                            : saved(a, advised) > least_saved;
+    return a->out->aim == JOB_ADVICE_TO_BUY ? may_gain(advised) : saved(a, advised) > least_saved;
 }
 
 /* Whether all of one's parts are among another's. */
@@ -293,9 +299,9 @@ static void choose_nearest(struct adviser *a)
         struct job_advised one = a->tried[i];
         struct training_job job;
         struct error err = {0};
-        if (one.partly && out->count && a->work > WORK_MOST)
+        if (one.partly && out->count && a->trials.work > WORK_MOST)
             return;
-        if (!one.partly || (!read_edited(a, &one, &job) && !judge_all_stages(a, &job, &one, &err)))
+        if (!one.partly || (!read_parts(a, &one, &job) && !judge(a, &job, false, &one, &err)))
             out->list[out->count++] = one;
     }
 }
@@ -317,21 +323,26 @@ void job_advice_find(const struct job_advice_request *request, struct arena *are
     const struct workload *w = &now->workload;
     struct error err = {0};
     struct job_changes *changes = arena_alloc(arena, sizeof *changes);
-    struct adviser a = {.request = request,
-                        .arena = arena,
-                        .out = out,
-                        .tried = arena_array(arena, TRIED_MOST, sizeof *a.tried),
-                        .work = work_of_judging(w, 3)};
-    *out = (struct job_advice){.aim = !now->fits                ? JOB_ADVICE_TO_FIT
-                                      : now->probability < sure ? JOB_ADVICE_TO_BE_SURE
-                                                                : JOB_ADVICE_TO_BUY};
-    a.sequence_s = sequence_seconds(w, request->speeds, &err);
+    struct adviser a = {
+        .request = request,
+        .arena = arena,
+        .out = out,
+        .tried = arena_array(arena, TRIED_MOST, sizeof *a.tried),
+        .trials = {request->launch, request->device, request->speeds, job_trial_work(w, w->pp)}};
+    *out = (struct job_advice){.aim = !now->fits                          ? JOB_ADVICE_TO_FIT
+                                      : now->probability < job_trial_sure ? JOB_ADVICE_TO_BE_SURE
+                                                                          : JOB_ADVICE_TO_BUY};
+    a.sequence_s = job_trial_seconds(&a.trials, w, &err);
     out->seconds = a.sequence_s * (double)(w->dp * w->micro_batch * w->micro_batches);
     out->untimed = isnan(a.sequence_s) ? arena_strdup(arena, err.text) : NULL;
     job_changes_find(request->job, out->aim == JOB_ADVICE_TO_BUY, changes);
-    try_all(&a, changes);
-    if (out->aim != JOB_ADVICE_TO_BUY && !one_will_do(&a))
-        try_together(&a);
-    out->tried = a.count;
+    if (out->aim == JOB_ADVICE_TO_BUY) {
+        try_to_buy(&a, changes);
+    } else {
+        try_to_fit(&a, changes);
+        if (!one_will_do(&a))
+            try_together(&a);
+        out->tried = a.count;
+    }
     choose(&a);
 }

@@ -1,10 +1,12 @@
 /* The answer to a launch as JSON: docs/design.md names its keys. */
+#include "cli/job_json.h"
+
 #include "cli/job_report.h"
 #include "cli/speed.h"
 
 #include <math.h>
 
-static json_t *real_or_null(double value)
+json_t *job_json_real(double value)
 {
     return isnan(value) ? json_null() : json_real(value);
 }
@@ -45,7 +47,7 @@ static json_t *roles_to_json(const int64_t by_role[ROLE_COUNT])
     return out;
 }
 
-static json_t *edits_to_json(const struct training_job *job, const struct job_edits *edits)
+json_t *job_json_edits(const struct training_job *job, const struct job_edits *edits)
 {
     static const char *const places[] = {
         [JOB_EDIT_OPTION] = "option", [JOB_EDIT_FILE] = "file", [JOB_EDIT_ENVIRONMENT] = "environment"};
@@ -69,10 +71,10 @@ static json_t *advised_to_json(const struct training_job *job, const struct job_
         json_array_append_new(names, jsonfile_string(a->parts[i]->name));
     json_t *out =
         json_pack("{s:o, s:o, s:b, s:b, s:f, s:I, s:I}", "changes", names, "edits",
-                  edits_to_json(job, &a->edits), "fits", a->after.fits, "alters_training", a->alters,
+                  job_json_edits(job, &a->edits), "fits", a->after.fits, "alters_training", a->alters,
                   "probability", a->after.probability, "peak_bytes", (json_int_t)a->after.memory.peak.bytes,
                   "needed_bytes", (json_int_t)a->after.needed_bytes);
-    json_object_set_new(out, "time_ratio", real_or_null(a->time_ratio));
+    json_object_set_new(out, "time_ratio", job_json_real(a->time_ratio));
     return out;
 }
 
@@ -86,11 +88,11 @@ static void add_advice(json_t *out, const struct job_answer *answer)
     for (int i = 0; i < advice->count; i++)
         json_array_append_new(list, advised_to_json(answer->job, &advice->list[i]));
     bool timed = !isnan(advice->seconds);
-    json_object_set_new(out, "step_seconds", real_or_null(advice->seconds));
-    json_object_set_new(out, "step_low_seconds", real_or_null(timed ? answer->pace->range.low_s : NAN));
-    json_object_set_new(out, "step_high_seconds", real_or_null(timed ? answer->pace->range.high_s : NAN));
-    json_object_set_new(out, "tokens_per_second", real_or_null(answer->pace->tokens_per_second));
-    json_object_set_new(out, "model_flops_utilization", real_or_null(answer->pace->utilization));
+    json_object_set_new(out, "step_seconds", job_json_real(advice->seconds));
+    json_object_set_new(out, "step_low_seconds", job_json_real(timed ? answer->pace->range.low_s : NAN));
+    json_object_set_new(out, "step_high_seconds", job_json_real(timed ? answer->pace->range.high_s : NAN));
+    json_object_set_new(out, "tokens_per_second", job_json_real(answer->pace->tokens_per_second));
+    json_object_set_new(out, "model_flops_utilization", job_json_real(answer->pace->utilization));
     if (answer->nodes->nodes > 1) {
         struct cluster cluster = cluster_of_group(answer->nodes);
         json_object_set_new(out, "networks", speed_networks_to_json(&cluster));

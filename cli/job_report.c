@@ -1,9 +1,8 @@
 #include "cli/job_report.h"
 
-#include "base/text.h"
 #include "base/units.h"
+#include "cli/job_words.h"
 #include "jobs/frameworks.h"
-#include "planner/frameworks/layer_rules.h"
 #include "reports/role_table.h"
 
 #include <math.h>
@@ -12,21 +11,7 @@
 
 static const double gib = 1 << 30;
 
-/* A file without its folders; a phrase as it is. */
-static const char *origin_name(const char *origin)
-{
-    return strchr(origin, ' ') ? origin : text_base_name(origin);
-}
-
 /* ---- the sentence ---- */
-
-/* Never certain. */
-static const char *percent(double share, struct arena *arena)
-{
-    if (share > 0.99)
-        return ">99%";
-    return share < 0.01 ? "<1%" : arena_printf(arena, "%.0f%%", 100 * share);
-}
 
 static const char *moment(const struct job_verdict *v)
 {
@@ -57,114 +42,12 @@ const char *job_report_sentence(const struct job_answer *answer, struct arena *a
     double needed = (double)v->needed_bytes / gib, has = (double)v->capacity_bytes / gib;
     if (v->fits)
         return arena_printf(arena, "fits: %.1f of %.1f GiB on %s, %s sure", needed, has, answer->device->name,
-                            percent(v->probability, arena));
+                            job_words_percent(v->probability, arena));
     return arena_printf(arena, "does not fit: needs %.1f of %.1f GiB on %s %s, %s sure", needed, has,
-                        answer->device->name, place(v, arena), percent(1 - v->probability, arena));
+                        answer->device->name, place(v, arena), job_words_percent(1 - v->probability, arena));
 }
 
 /* ---- what was understood ---- */
-
-/* "8: data 4 x tensor 2". */
-static const char *ranks(const struct training_job *job, struct arena *arena)
-{
-    const struct job_layout *l = &job->layout;
-    const struct {
-        const char *name;
-        int64_t count;
-    } parts[] = {{"data", l->dp}, {"tensor", l->tp}, {"pipeline", l->pp}, {"context", l->cp}};
-    const char *text = NULL;
-    for (int i = 0; i < 4; i++)
-        if (parts[i].count > 1)
-            text = arena_printf(arena, "%s%s%s %lld", text ? text : "", text ? " x " : "", parts[i].name,
-                                (long long)parts[i].count);
-    if (!text)
-        return arena_printf(arena, "%lld", (long long)job->launch.ranks);
-    if (l->ep > 1)
-        text = arena_printf(arena, "%s; experts over %lld", text, (long long)l->ep);
-    return arena_printf(arena, "%lld: %s%s", (long long)job->launch.ranks, text,
-                        l->sequence_parallel && l->tp > 1 ? ", sequence parallel" : "");
-}
-
-static const char *numbers(const struct workload *w, struct arena *arena)
-{
-    const char *weights = w->lora_rank && w->frozen_bits < 16 ? arena_printf(arena, "%d-bit", w->frozen_bits)
-                          : w->weight_bytes == 4              ? "fp32"
-                                                              : "16-bit";
-    const char *text = arena_printf(arena, "%s weights", weights);
-    if (w->compute_bytes != w->weight_bytes)
-        text = arena_printf(arena, "%s, %s", text,
-                            w->compute_bytes == 2 ? "computed in 16 bits" : "computed in fp32");
-    if (w->lora_rank)
-        return arena_printf(arena, "%s, frozen; adapters of rank %lld", text, (long long)w->lora_rank);
-    return arena_printf(arena, "%s, %s gradients, %s", text, w->gradient_bytes == 4 ? "fp32" : "16-bit",
-                        w->master_bytes        ? "fp32 masters"
-                        : w->moment_bytes == 1 ? "8-bit optimizer states"
-                        : w->moment_bytes == 2 ? "16-bit optimizer states"
-                                               : "fp32 optimizer states");
-}
-
-static const char *sharding(const struct workload *w, struct arena *arena)
-{
-    static const char *const names[WORKLOAD_SHARDINGS] = {
-        [WORKLOAD_REPLICATED] = "whole on each data-parallel rank",
-        [WORKLOAD_DISTRIBUTED_OPTIMIZER] = "optimizer split over data-parallel ranks (distributed optimizer)",
-        [WORKLOAD_ZERO1] = "optimizer split over data-parallel ranks (ZeRO 1)",
-        [WORKLOAD_ZERO2] = "gradients and optimizer split over data-parallel ranks (ZeRO 2)",
-        [WORKLOAD_ZERO3] = "all split over data-parallel ranks (ZeRO 3)",
-        [WORKLOAD_FSDP1] = "all split over data-parallel ranks (FSDP)",
-        [WORKLOAD_FSDP2] = "all split over data-parallel ranks (FSDP2)",
-    };
-    return arena_printf(arena, "%s%s", names[w->sharding],
-                        w->offload_weights     ? ", weights and optimizer on the host"
-                        : w->offload_optimizer ? ", optimizer on the host"
-                                               : "");
-}
-
-/* "core of attention, feed-forwards made again (selective)", of those that some layer has. */
-static const char *modules(const struct workload *w, struct arena *arena)
-{
-    static const struct {
-        enum workload_module module;
-        const char *name;
-    } names[] = {{WORKLOAD_CORE_ATTN, "core of attention"},
-                 {WORKLOAD_LAYERNORM, "norms"},
-                 {WORKLOAD_MLP, "feed-forwards"},
-                 {WORKLOAD_MOE, "experts"},
-                 {WORKLOAD_MOE_ACT, "experts' activations"},
-                 {WORKLOAD_SHARED_EXPERTS, "shared experts"},
-                 {WORKLOAD_MLA_UP_PROJ, "queries, keys and values"},
-                 {WORKLOAD_GELU, "GELUs"},
-                 {WORKLOAD_NORM_RESULTS, "norms"}};
-    const char *text = NULL;
-    bool experts = w->model.experts > 0, dense = !experts || w->model.dense_layers;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        enum workload_module module = names[i].module;
-        bool there = (dense && layer_module_parts(w, module, false)) ||
-                     (experts && layer_module_parts(w, module, true));
-        if (w->modules & module && there)
-            text = arena_printf(arena, "%s%s%s", text ? text : "", text ? ", " : "", names[i].name);
-    }
-    return text ? arena_printf(arena, "%s made again (selective)", text)
-                : "nothing made again, since no layer has those modules";
-}
-
-static const char *recomputation(const struct workload *w, struct arena *arena)
-{
-    static const char *const names[] = {
-        [WORKLOAD_KEEPS_ALL] = "nothing made again",
-        [WORKLOAD_EVERY_SECOND] = "every second matrix product made again (selective)",
-        [WORKLOAD_ALTERNATE] = "every second layer made again",
-        [WORKLOAD_FULL] = "every layer made again (full)",
-    };
-    return w->recompute == WORKLOAD_MODULES ? modules(w, arena) : names[w->recompute];
-}
-
-static const char *attention(const struct workload *w)
-{
-    return w->attention == WORKLOAD_FLASH           ? "fused attention"
-           : w->attention == WORKLOAD_FUSED_SOFTMAX ? "attention with scores, fused softmax"
-                                                    : "attention with scores";
-}
 
 static void add_understood(struct report *page, const struct job_answer *answer)
 {
@@ -179,7 +62,7 @@ static void add_understood(struct report *page, const struct job_answer *answer)
         report_fact(page, "model", "%s, %s parameters", job->model.name,
                     units_format_count(job_model_parameters(&job->model), parameters));
     if (l->ranks && job->layout.dp) {
-        report_fact(page, "ranks", "%s", ranks(job, page->arena));
+        report_fact(page, "ranks", "%s", job_words_ranks(job, page->arena));
         report_fact(page, "batch", "%lld sequences of %lld a step, in micro-batches of %lld",
                     (long long)job->batch.global, (long long)job->batch.sequence,
                     (long long)job->batch.micro);
@@ -187,9 +70,9 @@ static void add_understood(struct report *page, const struct job_answer *answer)
     if (!answer->verdict)
         return;
     const struct workload *w = &answer->verdict->workload;
-    report_fact(page, "numbers", "%s", numbers(w, page->arena));
-    report_fact(page, "states", "%s", sharding(w, page->arena));
-    report_fact(page, "layers", "%s, %s", recomputation(w, page->arena), attention(w));
+    report_fact(page, "numbers", "%s", job_words_numbers(w, page->arena));
+    report_fact(page, "states", "%s", job_words_sharding(w, page->arena));
+    report_fact(page, "layers", "%s, %s", job_words_recomputation(w, page->arena), job_words_attention(w));
 }
 
 /* ---- the verdict ---- */
@@ -229,7 +112,7 @@ static void add_verdict(struct report *page, const struct job_answer *answer)
     report_fact(page, "margin", "%s %s", units_format_bytes(left < 0 ? -left : left, margin),
                 left < 0 ? "short" : "to spare");
     report_fact(page, "fits with", "%s, by the errors of %d measured jobs",
-                percent(v->probability, page->arena), v->jobs);
+                job_words_percent(v->probability, page->arena), v->jobs);
     report_fact(page, "peak", "%s, %s", place(v, page->arena), worst_ranks(v, page->arena));
     if (v->fits && v->memory.retries)
         report_fact(page, "allocator", "gives cached memory back %lld %s to make room, which takes time",
@@ -277,18 +160,6 @@ static void add_needed(struct report *page, const struct job_verdict *v)
 
 /* ---- changes ---- */
 
-const char *job_report_edit(const struct job_edit *edit, struct arena *arena)
-{
-    if (edit->place == JOB_EDIT_ENVIRONMENT)
-        return arena_printf(arena, "%s=%s", edit->name, edit->value);
-    if (edit->place == JOB_EDIT_FILE)
-        return arena_printf(arena, "%s: %s = %s", edit->file, edit->name, edit->value);
-    if (!edit->value)
-        return arena_printf(arena, "without %s", edit->name);
-    bool quotes = strchr(edit->value, ' ') && !edit->words;
-    return arena_printf(arena, *edit->value ? quotes ? "%s \"%s\"" : "%s %s" : "%s", edit->name, edit->value);
-}
-
 static void add_line(struct table *table, const char *text)
 {
     table_add(table, (struct table_cell[]){cell_text(text), cell_blank(), cell_blank(), cell_blank()});
@@ -298,13 +169,8 @@ static void add_line(struct table *table, const char *text)
 static void add_edits(struct table *table, const struct training_job *job, const struct job_edits *edits,
                       struct arena *arena)
 {
-    for (int i = 0; i < edits->count; i++) {
-        const struct fact *now = job_changes_given(job, &edits->list[i]);
-        const char *text = job_report_edit(&edits->list[i], arena);
-        if (now)
-            text = arena_printf(arena, "%s   (now %s, %s)", text, now->value, origin_name(now->origin));
-        add_line(table, arena_printf(arena, "    %s", text));
-    }
+    for (int i = 0; i < edits->count; i++)
+        add_line(table, arena_printf(arena, "    %s", job_words_change(job, &edits->list[i], arena)));
 }
 
 static const char *advised_name(const struct job_advised *advised, struct arena *arena)
@@ -390,7 +256,7 @@ static void add_advice(struct report *page, const struct job_answer *answer)
         table_add(table,
                   (struct table_cell[]){cell_text(a->alters ? arena_printf(arena, "%s *", name) : name),
                                         cell_whole(a->after.needed_bytes),
-                                        cell_text(percent(a->after.probability, arena)),
+                                        cell_text(job_words_percent(a->after.probability, arena)),
                                         cell_text(times(a->time_ratio, arena))});
         for (int k = 1; k < a->part_count; k++)
             add_line(table, arena_printf(arena, "and %s", a->parts[k]->name));
@@ -430,7 +296,7 @@ static void add_facts(struct report *page, const struct training_job *job, enum 
         if (!table)
             table = report_table(page, heading, columns, 2);
         const char *setting = arena_printf(page->arena, "%s = %s", f->name, f->value),
-                   *from = origin_name(f->origin);
+                   *from = job_words_origin(f->origin);
         if (strlen(setting) <= SETTING && strlen(from) <= SOURCE)
             table_add(table, (struct table_cell[]){cell_text(setting), cell_text(from)});
         else

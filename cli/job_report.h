@@ -28,7 +28,4 @@ json_t *job_report_json(const struct job_answer *answer);
 /* In a line, what the advice comes to; without any, what was launched. */
 const char *job_report_advice(const struct job_answer *answer, struct arena *arena);
 
-/* What stands where in the launch now, and is to be written instead: "--micro-batch-size 2". */
-const char *job_report_edit(const struct job_edit *edit, struct arena *arena);
-
 #endif

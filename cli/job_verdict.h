@@ -23,5 +23,8 @@ struct job_verdict {
  * rule is about. */
 int job_verdict_make(const struct training_job *job, const struct rank_device *device, int64_t stage,
                      struct job_verdict *out, struct error *err);
+/* The same of a workload, as a job of so many ranks has it: its capacity is the device's already. */
+int job_verdict_of(const struct workload *workload, int64_t ranks, int64_t stage, struct job_verdict *out,
+                   struct error *err);
 
 #endif

@@ -31,6 +31,9 @@ static void propose_stage(struct proposals *p, int stage)
     struct job_change *change =
         changes_propose(p, JOB_CHANGE_SHARDING, "ZeRO %d: %s split", stage, split[stage]);
     changes_key(p, change, file, plugin ? "zero_stage" : STAGE, value);
+    if (stage < 3 && p->job->shards.offload_parameters) /* which goes with stage 3 alone */
+        changes_key(p, change, file,
+                    plugin ? "offload_param_device" : "zero_optimization.offload_param.device", "none");
     if (changes_read(p->job, "--zero-stage"))
         changes_option(p, change, "--zero-stage", value);
 }

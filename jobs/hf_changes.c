@@ -97,15 +97,20 @@ static bool has_liger(const struct training_job *job)
     return false;
 }
 
+static void propose_kernels(struct proposals *p, const char *name, const char *option, const char *value)
+{
+    struct job_change *change = changes_propose(p, JOB_CHANGE_KERNELS, "%s", name);
+    change->free = true;
+    changes_option(p, change, option, value);
+}
+
 static void fuse(struct proposals *p)
 {
     const struct training_job *job = p->job;
     if (job->kernels.attention == JOB_EAGER)
-        changes_option(p, changes_propose(p, JOB_CHANGE_KERNELS, "fused attention, which keeps no scores"),
-                       "--attn_implementation", "sdpa");
+        propose_kernels(p, "fused attention, which keeps no scores", "--attn_implementation", "sdpa");
     if (!job->kernels.liger && has_liger(job))
-        changes_option(p, changes_propose(p, JOB_CHANGE_KERNELS, "Liger kernels: no copies of the logits"),
-                       "--use_liger_kernel", "True");
+        propose_kernels(p, "Liger kernels: no copies of the logits", "--use_liger_kernel", "True");
 }
 
 /* ---- sharding ---- */
@@ -115,13 +120,20 @@ static bool shards(const struct training_job *job)
     return job->shards.sharding == JOB_FSDP1 || job->shards.sharding == JOB_FSDP2;
 }
 
+/* Split within each machine, with copies on the others. */
+static bool is_hybrid(const struct training_job *job)
+{
+    return job->shards.fsdp_strategy == JOB_HYBRID_SHARD ||
+           job->shards.fsdp_strategy == JOB_HYBRID_SHARD_ZERO2;
+}
+
 /* The value of --fsdp: as it is but for what is to be changed. */
-static const char *fsdp_words(const struct training_job *job, bool gathers_again, bool away)
+static const char *fsdp_words(const struct training_job *job, bool hybrid, bool gathers_again, bool away)
 {
     static const char *const strategies[2][2] = {{"shard_grad_op", "full_shard"},
                                                  {"hybrid_shard_zero2", "hybrid_shard"}};
     const char *now = job->switches.fsdp;
-    bool hybrid = now && strcasestr(now, "hybrid_shard"), wraps = !now || strcasestr(now, "auto_wrap");
+    bool wraps = !now || strcasestr(now, "auto_wrap");
     return arena_printf(job->facts.arena, "%s%s%s", strategies[hybrid][gathers_again],
                         wraps ? " auto_wrap" : "", away ? " offload" : "");
 }
@@ -141,7 +153,24 @@ static void propose_fsdp(struct proposals *p, bool gathers_again)
         changes_key(p, change, strategy, "fsdp_sharding_strategy",
                     gathers_again ? "FULL_SHARD" : "SHARD_GRAD_OP");
     else
-        changes_option(p, change, "--fsdp", fsdp_words(job, gathers_again, job->shards.offload_parameters));
+        changes_option(
+            p, change, "--fsdp",
+            fsdp_words(job, shards(job) && is_hybrid(job), gathers_again, job->shards.offload_parameters));
+}
+
+/* What the command line chose; accelerate's file says it in other words. */
+static void propose_hybrid(struct proposals *p, bool hybrid)
+{
+    const struct training_job *job = p->job;
+    const struct job_shards *s = &job->shards;
+    if (!changes_read(job, "--fsdp") || job->launch.nodes < 2 || job->layout.dp % job->launch.nodes ||
+        is_hybrid(job) == hybrid)
+        return;
+    changes_option(p,
+                   changes_propose(p, JOB_CHANGE_SHARDING,
+                                   hybrid ? "split over the ranks of a machine, with copies on each"
+                                          : "split over all ranks"),
+                   "--fsdp", fsdp_words(job, hybrid, s->reshard_after_forward, s->offload_parameters));
 }
 
 static void propose_fsdp_offload(struct proposals *p, bool away)
@@ -155,7 +184,8 @@ static void propose_fsdp_offload(struct proposals *p, bool away)
     if (yaml)
         changes_key(p, change, yaml, "fsdp_offload_params", away ? "true" : "false");
     else
-        changes_option(p, change, "--fsdp", fsdp_words(job, job->shards.reshard_after_forward, away));
+        changes_option(p, change, "--fsdp",
+                       fsdp_words(job, is_hybrid(job), job->shards.reshard_after_forward, away));
 }
 
 static void shard_more(struct proposals *p)
@@ -169,6 +199,7 @@ static void shard_more(struct proposals *p)
     } else if (shards(job)) {
         if (!job->shards.reshard_after_forward)
             propose_fsdp(p, true);
+        propose_hybrid(p, false);
         if (!job->shards.offload_parameters && !quantized)
             propose_fsdp_offload(p, true);
     }
@@ -182,6 +213,12 @@ static void shard_less(struct proposals *p)
         propose_fsdp_offload(p, false);
     else if (shards(job) && job->shards.reshard_after_forward)
         propose_fsdp(p, false);
+    if (shards(job))
+        propose_hybrid(p, true);
+    if (shards(job) && changes_read(job, "--fsdp"))
+        changes_drop(p,
+                     changes_propose(p, JOB_CHANGE_SHARDING, "weights and states whole on each rank (DDP)"),
+                     "--fsdp");
 }
 
 /* ---- precision ---- */

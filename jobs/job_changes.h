@@ -20,12 +20,14 @@ enum job_change_kind {
     JOB_CHANGE_PRECISION, /* of what is computed or kept */
 };
 
-enum { JOB_CHANGE_EDITS = 8, JOB_CHANGES_MOST = 40 };
+enum { JOB_CHANGE_EDITS = 8, JOB_CHANGES_MOST = 48 };
 
 struct job_change {
     enum job_change_kind kind;
     const char *name; /* "micro-batch 2 instead of 4" */
     bool alters;      /* what is learned may differ: precision, size of the batch */
+    bool free;        /* needs less, and takes no longer, whatever else is changed: kernels that keep less */
+    bool small;       /* a step between larger ones that are proposed too, of use once one of those is known to fit */
     struct job_edit edits[JOB_CHANGE_EDITS];
     int count;
 };

@@ -17,6 +17,8 @@ struct job_edit {
     const char *name;  /* "--micro-batch-size"; "zero_optimization.stage" of a JSON file; of a YAML file its last part */
     const char *value; /* NULL: it is left out; "": the option is given without one */
     bool words;        /* an option's value is several words, with blanks between them, and not one */
+    int kind;          /* of the change that it is part of (job_changes.h), and */
+    bool free;         /* whether that costs nothing: for whoever puts changes together */
 };
 
 struct job_edits {

@@ -258,11 +258,13 @@ static int script_at(const struct jobs_request *r)
     return -1;
 }
 
-/* As if the script had been named, with the variables before it given. */
-static int read_named_script(const struct jobs_request *request, int at, struct arena *arena,
-                             struct training_job *out, struct error *err)
+/* With the variables before the script given. */
+struct jobs_request jobs_request_named(const struct jobs_request *request, struct arena *arena)
 {
     struct jobs_request named = *request;
+    int at = request->script ? -1 : script_at(request);
+    if (at < 0)
+        return named;
     struct shell_variable *set = arena_array(arena, (size_t)(request->set_count + at), sizeof *set);
     if (request->set_count)
         memcpy(set, request->set, (size_t)request->set_count * sizeof *set);
@@ -276,7 +278,7 @@ static int read_named_script(const struct jobs_request *request, int at, struct 
     named.script = request->command[at];
     named.command = request->command + at + 1;
     named.command_count = request->command_count - at - 1;
-    return read_script(&named, arena, out, err);
+    return named;
 }
 
 int jobs_read(const struct jobs_request *request, struct arena *arena, struct training_job *out,
@@ -285,11 +287,10 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
     struct words words = {arena_array(arena, (size_t)request->command_count + 1, sizeof(struct word)), 0},
                  none = {0};
     struct job_files files = {.model = request->model, .command = &words, .edits = request->edits};
+    struct jobs_request named = jobs_request_named(request, arena);
     *out = (struct training_job){.facts.arena = arena};
-    if (request->script)
-        return read_script(request, arena, out, err);
-    if (script_at(request) >= 0)
-        return read_named_script(request, script_at(request), arena, out, err);
+    if (named.script)
+        return read_script(&named, arena, out, err);
     for (int i = 0; i < request->command_count; i++)
         words.list[words.count++] = (struct word){.text = request->command[i]};
     if (refuse_own(&words, "command line", err))

@@ -19,6 +19,10 @@ struct jobs_request {
     struct job_edits edits; /* it is read as if this were written in it */
 };
 
+/* Where a command starts a script ("A=1 bash run.sh ARGUMENTS"), the request as if that had been named; else as it is. What is
+ * new in it is the arena's. */
+struct jobs_request jobs_request_named(const struct jobs_request *request, struct arena *arena);
+
 /* Fills *out, whose texts live as long as the arena. Fails on what cannot be read. What is missing is no failure: it is among
  * the facts. */
 int jobs_read(const struct jobs_request *request, struct arena *arena, struct training_job *out, struct error *err);

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* Single layers that are proposed, besides quarters of them. */
+enum { MOST_STEPS = 8 };
+
 static bool is_fork(const struct proposals *p)
 {
     return p->job->framework == &megatron_deepspeed_framework;
@@ -35,15 +38,32 @@ static void smaller_micro_batches(struct proposals *p)
         propose_micro_batch(p, next);
 }
 
+/* Where no more micro-batches can be made one, twice as many sequences a step. */
+static void propose_larger_batch(struct proposals *p)
+{
+    const struct job_batch *b = &p->job->batch;
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_MICRO_BATCH, "micro-batch %lld, %lld sequences a step",
+                        (long long)(2 * b->micro), (long long)(2 * b->global));
+    change->alters = true;
+    changes_count(p, change, "--micro-batch-size", 2 * b->micro);
+    changes_count(p, change, "--global-batch-size", 2 * b->global);
+}
+
 /* No more than leaves every stage of the pipeline a micro-batch. */
 static void larger_micro_batches(struct proposals *p)
 {
     const struct job_layout *l = &p->job->layout;
     const struct job_batch *b = &p->job->batch;
     int64_t least = l->pp * (l->virtual_stages > 1 ? 2 : 1);
+    bool any = false;
     for (int64_t next = 2 * b->micro; next * l->dp <= b->global; next *= 2)
-        if (b->global % (next * l->dp) == 0 && b->global / (next * l->dp) >= least)
+        if (b->global % (next * l->dp) == 0 && b->global / (next * l->dp) >= least) {
             propose_micro_batch(p, next);
+            any = true;
+        }
+    if (!any && !is_fork(p) && !changes_read(p->job, "--rampup-batch-size"))
+        propose_larger_batch(p);
 }
 
 /* ---- recomputation ---- */
@@ -155,27 +175,33 @@ static void propose_none(struct proposals *p)
 }
 
 /* The first layers of each chunk, so many; the others keep all. */
-static void propose_block(struct proposals *p, int64_t layers, int64_t of)
+static struct job_change *propose_block(struct proposals *p, int64_t layers, int64_t of)
 {
     const char *count = arena_printf(p->job->facts.arena, "%lld", (long long)layers);
-    set_recomputation(p,
-                      changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s of %lld layers%s made again", count,
-                                      (long long)of, of < p->job->model.layers ? " of a chunk" : ""),
-                      (struct wanted){"full", "block", count, NULL});
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s of %lld layers%s made again", count, (long long)of,
+                        of < p->job->model.layers ? " of a chunk" : "");
+    set_recomputation(p, change, (struct wanted){"full", "block", count, NULL});
+    return change;
 }
 
-/* In quarters of a chunk's layers, beyond what is made again now, or below it. */
+/* In quarters of a chunk's layers, beyond what is made again now, or below it; and in single layers down to the next quarter. */
 static void propose_blocks(struct proposals *p, bool fewer)
 {
     const struct job_layout *l = &p->job->layout;
     const struct job_recompute_choice *r = &p->job->recompute;
     int64_t of = p->job->model.layers / (l->pp * l->virtual_stages);
     int64_t now = r->granularity != JOB_RECOMPUTE_FULL ? 0 : r->method == JOB_METHOD_BLOCK ? r->layers : of;
-    for (int quarter = 1; quarter < 4 && of >= 4 && !is_fork(p); quarter++) {
+    if (is_fork(p) || of < 2)
+        return;
+    for (int quarter = 1; quarter < 4 && of >= 4; quarter++) {
         int64_t layers = of * (fewer ? 4 - quarter : quarter) / 4;
         if (fewer ? layers < now : layers > now)
             propose_block(p, layers, of);
     }
+    for (int64_t layers = now - 1, steps = 0;
+         fewer && layers > 0 && steps < (of + 3) / 4 && steps < MOST_STEPS; layers--, steps++)
+        propose_block(p, layers, of)->small = true;
 }
 
 static void more_recomputation(struct proposals *p)
@@ -224,6 +250,21 @@ static void propose_tensor(struct proposals *p, int64_t tp)
         changes_option(p, change, "--sequence-parallel", "");
 }
 
+/* Of chunks of another size as large a share is made again as now, in quarters. */
+static void keep_share(struct proposals *p, struct job_change *change, int64_t chunks)
+{
+    const struct job_recompute_choice *r = &p->job->recompute;
+    const struct job_layout *l = &p->job->layout;
+    int64_t layers = p->job->model.layers, of = layers / (l->pp * l->virtual_stages), then = layers / chunks;
+    if (is_fork(p) || r->granularity != JOB_RECOMPUTE_FULL || r->method != JOB_METHOD_BLOCK || of < 1)
+        return;
+    int64_t quarters = (4 * r->layers + of / 2) / of, count = then * (quarters > 4 ? 4 : quarters) / 4;
+    if (count >= then)
+        set_recomputation(p, change, (struct wanted){"full", "uniform", "1", NULL});
+    else
+        changes_count(p, change, "--recompute-num-layers", count > 0 ? count : 1);
+}
+
 static void propose_pipeline(struct proposals *p, int64_t pp)
 {
     const struct training_job *job = p->job;
@@ -236,6 +277,33 @@ static void propose_pipeline(struct proposals *p, int64_t pp)
         changes_propose(p, JOB_CHANGE_PIPELINE, "a pipeline of %lld %s instead of %lld", (long long)pp,
                         units_plural(pp, "stage", "stages"), (long long)l->pp);
     changes_count(p, change, "--pipeline-model-parallel-size", pp);
+    keep_share(p, change, pp);
+}
+
+/* Each stage has so many chunks of layers; more of them shorten the bubble, and keep more. */
+static void propose_chunks(struct proposals *p, int64_t chunks)
+{
+    const struct training_job *job = p->job;
+    const struct job_layout *l = &job->layout;
+    const char *by_count = "--num-virtual-stages-per-pipeline-rank",
+               *by_layers = "--num-layers-per-virtual-pipeline-stage";
+    int64_t dp = l->dp > 0 ? l->dp : 1, micro_batches = job->batch.global / (dp * job->batch.micro);
+    if (is_fork(p) || l->pp < 2 || chunks < 1 || l->pipeline_layout || l->first_stage_layers ||
+        l->last_stage_layers || l->embedding_in_split || l->loss_in_split ||
+        job->model.layers % (l->pp * chunks) || micro_batches % l->pp)
+        return;
+    struct job_change *change = changes_propose(
+        p, JOB_CHANGE_PIPELINE, "%lld %s of layers a stage instead of %lld", (long long)chunks,
+        units_plural(chunks, "chunk", "chunks"), (long long)l->virtual_stages);
+    if (chunks == 1) {
+        changes_drop(p, change, by_count);
+        changes_drop(p, change, by_layers);
+    } else if (changes_read(job, by_count)) {
+        changes_count(p, change, by_count, chunks);
+    } else {
+        changes_count(p, change, by_layers, job->model.layers / (l->pp * chunks));
+    }
+    keep_share(p, change, l->pp * chunks);
 }
 
 static void propose_context(struct proposals *p, int64_t cp)
@@ -249,6 +317,14 @@ static void propose_context(struct proposals *p, int64_t cp)
 
 /* ---- states and kernels ---- */
 
+/* An option without a value that costs nothing. */
+static void propose_free(struct proposals *p, enum job_change_kind kind, const char *name, const char *option)
+{
+    struct job_change *change = changes_propose(p, kind, "%s", name);
+    change->free = true;
+    changes_option(p, change, option, "");
+}
+
 static void shard_more(struct proposals *p)
 {
     const struct training_job *job = p->job;
@@ -260,9 +336,13 @@ static void shard_more(struct proposals *p)
         changes_option(
             p, changes_propose(p, JOB_CHANGE_SHARDING, "optimizer states split over data-parallel ranks"),
             "--use-distributed-optimizer", "");
+    if (job->shards.sharding == JOB_DISTRIBUTED_OPTIMIZER && job->precision == JOB_BF16 &&
+        job->kernels.transformer_engine && !job->shards.precision_aware)
+        propose_free(p, JOB_CHANGE_SHARDING,
+                     "masters in the 16 bits that the weights lack (precision-aware optimizer)",
+                     "--use-precision-aware-optimizer");
     if (job->layout.tp > 1 && !job->layout.sequence_parallel)
-        changes_option(p, changes_propose(p, JOB_CHANGE_SHARDING, "norms and dropout sequence parallel"),
-                       "--sequence-parallel", "");
+        propose_free(p, JOB_CHANGE_SHARDING, "norms and dropout sequence parallel", "--sequence-parallel");
 }
 
 static void offload(struct proposals *p)
@@ -271,6 +351,8 @@ static void offload(struct proposals *p)
         return;
     struct job_change *change = changes_propose(p, JOB_CHANGE_OFFLOAD, "optimizer on the host");
     changes_option(p, change, "--optimizer-cpu-offload", "");
+    if (p->job->shards.sharding == JOB_REPLICATED)
+        changes_option(p, change, "--use-distributed-optimizer", "");
     if (!p->job->shards.precision_aware)
         changes_option(p, change, "--use-precision-aware-optimizer", "");
 }
@@ -290,6 +372,7 @@ static void fuse(struct proposals *p)
         return;
     struct job_change *change =
         changes_propose(p, JOB_CHANGE_KERNELS, "fused attention, which keeps no scores");
+    change->free = true;
     if (p->job->kernels.transformer_engine)
         changes_option(p, change, "--attention-backend", "flash");
     else
@@ -315,6 +398,7 @@ void megatron_changes(struct proposals *p, bool larger)
         propose_tensor(p, l->tp / 2);
         propose_pipeline(p, l->pp / 2);
         propose_context(p, l->cp / 2);
+        propose_chunks(p, 2 * l->virtual_stages);
         return;
     }
     fuse(p);
@@ -324,6 +408,8 @@ void megatron_changes(struct proposals *p, bool larger)
     propose_tensor(p, 2 * l->tp);
     propose_context(p, 2 * l->cp);
     propose_pipeline(p, 2 * l->pp);
+    if (l->virtual_stages > 1)
+        propose_chunks(p, l->virtual_stages / 2);
     offload(p);
     lower_precision(p);
 }

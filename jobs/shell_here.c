@@ -49,7 +49,7 @@ bool shell_at_redirection(const struct parser *p)
     return at < p->end && (*at == '<' || *at == '>');
 }
 
-static void add_file(struct parser *p, const char *name, const struct glyphs *text)
+static void add_file(struct parser *p, const char *name, const struct glyphs *text, int line)
 {
     struct shell_script *out = p->out;
     char *body = arena_alloc(p->scope->arena, (size_t)text->count + 1);
@@ -57,7 +57,7 @@ static void add_file(struct parser *p, const char *name, const struct glyphs *te
         body[i] = (char)text->list[i].character;
     out->files =
         shell_grown(p->scope->arena, out->files, out->file_count, &p->rooms->files, sizeof *out->files);
-    out->files[out->file_count++] = (struct shell_file){name, body, p->line};
+    out->files[out->file_count++] = (struct shell_file){name, body, line};
 }
 
 /* The body of one here-document, from the start of a line. */
@@ -91,7 +91,7 @@ static int read_here(struct parser *p, const struct here *h)
         return -1;
     }
     shell_split(p->scope, &h->target, true, &name, &room);
-    add_file(p, name.list[0].text, &text);
+    add_file(p, name.list[0].text, &text, line);
     return 0;
 }
 

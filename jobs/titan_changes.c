@@ -50,15 +50,32 @@ static void micro_batches(struct proposals *p, bool larger)
     propose_micro_batch(p, next);
 }
 
-static void propose_recomputation(struct proposals *p, int granularity)
+/* How much is made again, from least to most. */
+static const struct {
+    const char *name, *mode, *option;
+} levels[] = {
+    {"nothing made again", "none", NULL},
+    {"every second matrix product made again", "selective", "op"},
+    {"every second layer made again", "selective", "2"},
+    {"every layer made again", "full", NULL},
+};
+enum { LEVELS = sizeof levels / sizeof levels[0], EVERY_SECOND_LAYER = 2 };
+
+/* Another number than 2 of layers is taken as that. */
+static int level_of(const struct training_job *job)
 {
-    static const char *const modes[] = {"none", "selective", "full"};
-    static const char *const names[] = {"nothing made again", "every second matrix product made again",
-                                        "every layer made again"};
-    struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s", names[granularity]);
-    changes_option(p, change, "--activation_checkpoint.mode", modes[granularity]);
-    if (granularity == JOB_RECOMPUTE_SELECTIVE && strcmp(p->job->recompute.modules, "op"))
-        changes_option(p, change, "--activation_checkpoint.selective_ac_option", "op");
+    const struct job_recompute_choice *r = &job->recompute;
+    if (r->granularity == JOB_RECOMPUTE_SELECTIVE)
+        return r->modules && !strcmp(r->modules, "op") ? 1 : EVERY_SECOND_LAYER;
+    return r->granularity == JOB_RECOMPUTE_NONE ? 0 : LEVELS - 1;
+}
+
+static void propose_recomputation(struct proposals *p, int level)
+{
+    struct job_change *change = changes_propose(p, JOB_CHANGE_RECOMPUTE, "%s", levels[level].name);
+    changes_option(p, change, "--activation_checkpoint.mode", levels[level].mode);
+    if (levels[level].option && strcmp(p->job->recompute.modules, levels[level].option))
+        changes_option(p, change, "--activation_checkpoint.selective_ac_option", levels[level].option);
 }
 
 /* Ranks that leave data parallelism take their share of the global batch with them, which the local batch then makes up. */
@@ -91,10 +108,27 @@ static void propose_context(struct proposals *p, int64_t cp)
     changes_count(p, change, "--training.global_batch_size", job->batch.global);
 }
 
+/* Shards within each machine, and copies of them over machines: nothing is gathered over the network. */
+static void shard_in_machines(struct proposals *p)
+{
+    const struct training_job *job = p->job;
+    const struct job_layout *l = &job->layout;
+    int64_t others = l->tp * l->cp * l->pp, each = job->launch.processes_per_node;
+    if (each <= 0 || others <= 0 || each % others || each / others < 2 || l->dp_replicate > 1 ||
+        l->dp <= each / others || l->dp % (each / others))
+        return;
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_SHARDING, "split over the ranks of a machine, with copies on each");
+    changes_count(p, change, "--parallelism.data_parallel_replicate_degree", l->dp / (each / others));
+    changes_count(p, change, "--parallelism.data_parallel_shard_degree", each / others);
+}
+
 static void shard(struct proposals *p, bool larger)
 {
     const struct training_job *job = p->job;
     bool sharded = job->shards.sharding == JOB_FSDP2;
+    if (larger && sharded)
+        shard_in_machines(p);
     if (!larger && job->layout.dp > 1 && job->layout.dp_shard < job->layout.dp) {
         struct job_change *change =
             changes_propose(p, JOB_CHANGE_SHARDING, "all split over all data-parallel ranks");
@@ -118,17 +152,17 @@ static void shard(struct proposals *p, bool larger)
 void titan_changes(struct proposals *p, bool larger)
 {
     const struct job_layout *l = &p->job->layout;
-    int mode = p->job->recompute.granularity;
+    int level = level_of(p->job);
     micro_batches(p, larger);
     if (larger) {
-        for (int weaker = mode - 1; weaker >= JOB_RECOMPUTE_NONE; weaker--)
+        for (int weaker = level - 1; weaker >= 0; weaker--)
             propose_recomputation(p, weaker);
         shard(p, true);
         propose_tensor(p, l->tp / 2);
         propose_context(p, l->cp / 2);
         return;
     }
-    for (int stronger = mode + 1; stronger <= JOB_RECOMPUTE_FULL; stronger++)
+    for (int stronger = level + 1; stronger < LEVELS; stronger++)
         propose_recomputation(p, stronger);
     shard(p, false);
     propose_tensor(p, 2 * l->tp);

@@ -216,3 +216,83 @@ TEST(proposed_allocator, "what the allocator is already told stays")
         ASSERT(changes.list[i].kind != JOB_CHANGE_ALLOCATOR);
     arena_free(arena);
 }
+
+TEST(proposed_batch,
+     "where no micro-batches are left to join, a larger one takes a larger batch, which is said")
+{
+    propose("torchrun --nproc-per-node 2 " MEGATRON " --micro-batch-size 4 --global-batch-size 8", true);
+    assert_proposes("--micro-batch-size 8 --global-batch-size 16");
+    for (int i = 0; i < changes.count; i++)
+        ASSERT(changes.list[i].alters == (changes.list[i].kind == JOB_CHANGE_MICRO_BATCH));
+    arena_free(arena);
+}
+
+TEST(proposed_chunks, "chunks of a stage are doubled and halved, where layers and micro-batches divide")
+{
+    static const char pipeline[] =
+        "torchrun --nproc-per-node 2 " MEGATRON " --micro-batch-size 1 --global-batch-size 8 "
+        "--pipeline-model-parallel-size 2 ";
+    propose(pipeline, true);
+    assert_proposes("--num-layers-per-virtual-pipeline-stage 2"); /* 8 layers on 2 stages in 2 chunks each */
+    arena_free(arena);
+    char script[600];
+    snprintf(script, sizeof script, "%s--num-layers-per-virtual-pipeline-stage 2", pipeline);
+    propose(script, true);
+    assert_proposes("--num-layers-per-virtual-pipeline-stage 1");
+    arena_free(arena);
+    propose(script, false);
+    assert_proposes("---num-layers-per-virtual-pipeline-stage");
+    arena_free(arena);
+    snprintf(script, sizeof script,
+             "%s--recompute-granularity full --recompute-method block "
+             "--recompute-num-layers 2",
+             pipeline);
+    propose(script, true);
+    assert_proposes(
+        "--num-layers-per-virtual-pipeline-stage 2 --recompute-num-layers 1"); /* half of a chunk */
+    assert_proposes("--pipeline-model-parallel-size 1 --recompute-num-layers 4");
+    arena_free(arena);
+}
+
+TEST(proposed_small, "single layers are small steps down to the next quarter")
+{
+    propose("torchrun " MEGATRON
+            " --micro-batch-size 1 --recompute-granularity full --recompute-method block "
+            "--recompute-num-layers 6",
+            true);
+    assert_proposes("--recompute-num-layers 5");
+    assert_proposes("--recompute-num-layers 4"); /* a quarter of 8 layers less, and a step of two */
+    int small = 0;
+    for (int i = 0; i < changes.count; i++)
+        small += changes.list[i].small;
+    ASSERT_INT(small, 2);
+    arena_free(arena);
+}
+
+TEST(proposed_stage, "below ZeRO 3 weights do not stay on the host")
+{
+    propose("cat <<E >ds.json\n{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": "
+            "\"cpu\"}}}\nE\n"
+            "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path gpt2-tiny --deepspeed ds.json "
+            "--per_device_train_batch_size 4",
+            true);
+    assert_proposes("ds.json:zero_optimization.stage 2 ds.json:zero_optimization.offload_param.device none");
+    arena_free(arena);
+}
+
+TEST(proposed_titan_layers, "torchtitan's layers are made again in four degrees")
+{
+    static const char toml[] =
+        "cat <<E >t.toml\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 8192\n"
+        "local_batch_size = 1\n[activation_checkpoint]\nmode = \"none\"\nE\n"
+        "torchrun --nnodes 2 --nproc-per-node 8 -m torchtitan.train --job.config_file t.toml";
+    propose(toml, false);
+    assert_proposes("--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op");
+    assert_proposes("--activation_checkpoint.mode selective");
+    assert_proposes("--activation_checkpoint.mode full");
+    arena_free(arena);
+    propose(toml, true);
+    assert_proposes(
+        "--parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 8");
+    arena_free(arena);
+}
