@@ -110,14 +110,6 @@ struct cluster cluster_with_memory(const struct cluster *cluster, int64_t more_b
     return out;
 }
 
-struct cluster cluster_with_nodes(const struct cluster *cluster, int64_t times)
-{
-    struct cluster out = *cluster;
-    for (int i = 0; i < out.group_count; i++)
-        out.groups[i].nodes *= times;
-    return out;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- device */
 
 static int cpu_memory_share(int64_t ranks, int64_t *bytes, struct error *err)

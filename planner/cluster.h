@@ -74,8 +74,7 @@ int64_t cluster_ranks(const struct cluster *cluster);
 int64_t cluster_nodes(const struct cluster *cluster);
 /* Of the group that has most. */
 int64_t cluster_ranks_per_node(const struct cluster *cluster);
-/* The same with so many bytes more for every rank, and with so many times the nodes. */
+/* The same with so many bytes more for every rank. */
 struct cluster cluster_with_memory(const struct cluster *cluster, int64_t more_bytes);
-struct cluster cluster_with_nodes(const struct cluster *cluster, int64_t times);
 
 #endif

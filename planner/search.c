@@ -549,7 +549,8 @@ static int run_search(struct search *s)
 {
     enum { MORE_NODES = 400, MORE_COMPOSED = 12 };
     int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
-    while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0) {
+    while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0 &&
+           !(s->request->any && s->row_count)) {
         struct node node = pop(s);
         if (s->request->far_s > 0 && node.bound_s >= s->request->far_s)
             spend_little(s);

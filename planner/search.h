@@ -38,6 +38,7 @@ struct search_request {
     /* How much is spent before the best so far is taken, as a part of what there is: 8 spends an eighth of it; 0: all. It counts
      * what is done, not the clock, so that answers are the same on all machines. */
     int64_t effort_parts;
+    bool any;       /* whether there is a plan is all that is asked: the first will do */
     bool alone;     /* only the fastest plan is wanted, and no other shapes that come near */
     double limit_s; /* only plans with a faster step are sought; 0: any */
     double far_s;   /* where none is shorter than this, little more is spent: the best is wanted roughly; 0: never */

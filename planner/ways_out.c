@@ -5,8 +5,9 @@
 #include "planner/explanation.h"
 #include "planner/nearest.h"
 
-/* Each search here has this part of what a search may spend: for what is in the way, and for what would only be nicer. */
-enum { UNLOCK_PARTS = 4, FASTER_PARTS = 8 };
+/* Each search here has this part of what a search may spend: for a plan that is shown, for what would only be nicer, and for whether
+ * there is any, of which many are asked. */
+enum { UNLOCK_PARTS = 4, FASTER_PARTS = 8, ANY_PARTS = 128 };
 
 /* A plan for the request in less than `limit_s`; *gain is by how much it is faster than one of `plan_s`, 0: there is none. *out is the
  * caller's. */
@@ -53,68 +54,91 @@ static int64_t bytes_missing(const struct cluster *cluster, const struct search_
     return row->needed_bytes - rank_device_plannable(&cluster->groups[row->group].device);
 }
 
+/* Is there a plan? The caller owns *out. */
+static int try_any(struct search_request request, const struct cluster *cluster, struct search_result *out,
+                   struct error *err)
+{
+    request.cluster = cluster;
+    request.any = true;
+    request.effort_parts = ANY_PARTS;
+    return search_run(&request, out, err);
+}
+
 /* The fewest bytes more on every rank with which there is a plan, to the byte where searches spend little: at most what the row
- * lacks. *row becomes what is planned with it. */
+ * lacks. *row becomes what is planned with it. What is found is mostly the least, or far from it: so a byte less comes first, and
+ * then the half. */
 static int find_enough_bytes(const struct search_request *request, struct arena *arena,
                              struct search_row *row, struct error *err)
 {
-    enum { MOST_EFFORT = 64000000 };
+    enum { MOST_EFFORT = 5000000 };
     int64_t too_few = 0, enough = bytes_missing(request->cluster, row), spent = 0;
-    struct search_request more = *request;
-    more.effort_parts = UNLOCK_PARTS;
+    bool new = true;
     while (enough - too_few > 1 && spent < MOST_EFFORT) {
         struct search_result own;
-        int64_t middle = too_few + (enough - too_few) / 2;
-        struct cluster cluster = cluster_with_memory(request->cluster, middle);
-        more.cluster = &cluster;
-        if (search_run(&more, &own, err))
+        int64_t bytes = new ? enough - 1 : too_few + (enough - too_few) / 2;
+        struct cluster cluster = cluster_with_memory(request->cluster, bytes);
+        if (try_any(*request, &cluster, &own, err))
             return -1;
-        if (own.alternative_count) {
+        bool found = own.alternative_count;
+        if (found) {
             *row = explanation_copy(arena, &own.alternatives[0], request->model->layers);
             enough = bytes_missing(request->cluster, row);
         } else {
-            too_few = middle;
+            too_few = bytes;
         }
+        new = found && !new;
         spent += own.count.effort;
         search_clear(&own);
     }
     return 0;
 }
 
-static int try_nodes(const struct search_request *request, int64_t times, bool *found, struct error *err)
+/* Is there a plan with as many nodes in all, where nodes are alike, or with so many times as many of each kind? */
+static int try_nodes(const struct search_request *request, int64_t nodes, bool *found, struct error *err)
 {
-    struct cluster cluster = cluster_with_nodes(request->cluster, times);
+    struct cluster cluster = *request->cluster;
+    struct arena *arena = arena_create();
+    struct search_row row;
+    int64_t now = cluster_nodes(&cluster);
+    for (int g = 0; g < cluster.group_count; g++)
+        cluster.groups[g].nodes = cluster.groups[g].nodes * nodes / now;
     struct search_request more = *request;
-    struct search_result own;
     more.cluster = &cluster;
-    more.effort_parts = UNLOCK_PARTS;
-    if (search_run(&more, &own, err))
-        return -1;
-    *found = own.alternative_count > 0;
-    search_clear(&own);
-    return 0;
+    int status = nearest_find(&more, arena, &row, found, err);
+    if (!status && *found && bytes_missing(&cluster, &row) > 0) {
+        struct search_result own;
+        status = try_any(more, &cluster, &own, err);
+        *found = !status && own.alternative_count > 0;
+        search_clear(&own);
+    }
+    arena_free(arena);
+    return status;
 }
 
-/* Twice as many nodes of each kind, and so on, until there is a plan; then the fewest between that and the half of it. */
+/* Twice as many nodes, and so on, until there is a plan; then the fewest between that and the half of it. Where they differ it is as
+ * many times as many of each kind. */
 static int find_enough_nodes(const struct search_request *request, int64_t *nodes, struct error *err)
 {
     enum { MOST_TIMES = 64 };
-    int64_t enough = 1;
+    int64_t now = cluster_nodes(request->cluster), unit = request->cluster->group_count > 1 ? now : 1;
+    int64_t too_few = now, enough = now;
     bool found = false;
     *nodes = 0;
     if (request->dp && request->tp && request->pp)
         return 0;
-    while (!found && enough < MOST_TIMES)
+    while (!found && enough < MOST_TIMES * now) {
+        too_few = enough;
         if (try_nodes(request, enough *= 2, &found, err))
             return -1;
-    for (int64_t too_few = enough / 2; found && enough - too_few > 1;) {
+    }
+    while (found && enough - too_few > unit) {
         bool fits;
-        int64_t middle = (enough + too_few) / 2;
+        int64_t middle = too_few + (enough - too_few) / unit / 2 * unit;
         if (try_nodes(request, middle, &fits, err))
             return -1;
         *(fits ? &enough : &too_few) = middle;
     }
-    *nodes = found ? enough * cluster_nodes(request->cluster) : 0;
+    *nodes = found ? enough : 0;
     return 0;
 }
 

@@ -198,6 +198,50 @@ TEST(nearest_weighed, "what does not fit by its peak is not built, and needs as 
     arena_free(arena);
 }
 
+static bool is_plan(const struct asked *a, int64_t nodes)
+{
+    struct error err = {0};
+    struct asked other = *a;
+    struct search_result result;
+    other.cluster.groups[0].nodes = nodes;
+    other.request.cluster = &other.cluster;
+    ASSERT_OK(search_run(&other.request, &result, &err));
+    bool found = result.alternative_count > 0;
+    search_clear(&result);
+    return found;
+}
+
+TEST(ways_out_nodes, "where nothing fits the nodes that would do, do, and one fewer does not")
+{
+    static const struct {
+        const char *model, *cluster;
+        int64_t layers, batch;
+    } small[] = {
+        {"llama3-8b", "1x1:a100-40g", 32, 16},
+        {"llama3-8b", "3x1:l4", 32, 64},
+        {"llama3-70b", "3x8:a100-40g", 80, 512},
+        {"llama3-70b", "2x6:rtx4090", 80, 256},
+    };
+    for (int i = 0; i < 4; i++) {
+        struct error err = {0};
+        struct asked a;
+        struct search_result result;
+        struct text text = {0};
+        char said[64];
+        ask(&a, small[i].model, small[i].layers, small[i].cluster, small[i].batch);
+        ASSERT_OK(search_run(&a.request, &result, &err));
+        ASSERT_INT(result.alternative_count, 0);
+        ASSERT_OK(ways_out_refusal(&a.request, &result, &text, &err));
+        ASSERT(is_plan(&a, result.enough_nodes));
+        ASSERT_MSG(!is_plan(&a, result.enough_nodes - 1), "%s on %s: %lld", small[i].model, small[i].cluster,
+                   (long long)result.enough_nodes);
+        snprintf(said, sizeof said, ", or %lld nodes like these", (long long)result.enough_nodes);
+        ASSERT_HAS(text.data, said);
+        text_free(&text);
+        search_clear(&result);
+    }
+}
+
 TEST(ways_out_worth, "more memory is worth saying from a gain of 1% on, and then there is such a plan")
 {
     struct error err = {0};
