@@ -354,6 +354,11 @@ static void read_fsdp(struct training_job *job)
     shards->reduce_precision = s->bf16 ? "bf16" : "fp16"; /* accelerate's set_mixed_precision() */
 }
 
+static bool is_trl(const struct training_job *job)
+{
+    return hf_is_trl(job->launch.program);
+}
+
 /* Of PEFT 0.21.2, peft/utils/constants.py; NULL: PEFT refuses a model of that type without targets. */
 static const char *default_targets(const char *type)
 {
@@ -376,6 +381,10 @@ static void read_adapter(struct training_job *job)
     if (s->peft) {
         a->rank = s->lora_rank;
         a->alpha = s->lora_alpha;
+        if (is_trl(job) && !job_was_given(job, "--lora_dropout")) {
+            a->dropout = 0.05;
+            job_note(job, FACT_DEFAULT, "--lora_dropout", "0.05", "TRL 0.23");
+        }
         bool given = a->targets || job_was_given(job, "--lora_target_modules") || !job->model_known;
         if (!given && (a->targets = default_targets(job->model.type)))
             job_note(job, FACT_DEFAULT, "--lora_target_modules", a->targets, "PEFT 0.21");
@@ -386,11 +395,6 @@ static void read_adapter(struct training_job *job)
     if (!s->peft)
         job_drop_defaults(job, "--lora");
     a->weight_bits = s->load_4bit ? 4 : s->load_8bit ? 8 : 0;
-}
-
-static bool is_trl(const struct training_job *job)
-{
-    return hf_is_trl(job->launch.program);
 }
 
 /* TRL cuts texts at 1024 tokens. run_clm.py and run_mlm.py cut them into blocks as long as the tokenizer allows; where that is
@@ -414,6 +418,27 @@ static void read_sequence(struct training_job *job)
                        : "run_clm.py and TRL: at most 1024");
 }
 
+/* Whether TRL's SFTTrainer, which PEFT's example is written around, calls prepare_model_for_kbit_training(): not where 4-bit
+ * weights are split, and so not on the card yet (trl/models/utils.py, prepare_peft_model()). */
+static bool is_prepared(const struct training_job *job)
+{
+    bool split = job->shards.sharding != JOB_REPLICATED && job->adapter.weight_bits == 4;
+    return job->adapter.weight_bits && !split && (is_trl(job) || job_was_given(job, "--use_peft_lora"));
+}
+
+/* Autocast goes on around frozen weights of any type: of those in 16 bits nothing is cast but what adapters do. */
+static void read_adapter_types(struct training_job *job, bool half_weights)
+{
+    const struct job_switches *s = &job->switches;
+    struct job_adapter *a = &job->adapter;
+    if (!a->rank || (!s->bf16 && !s->fp16) || job->shards.sharding != JOB_REPLICATED)
+        return;
+    a->prepared = is_prepared(job);
+    if (a->prepared)
+        job->precision = s->bf16 ? JOB_AUTOCAST_BF16 : JOB_AUTOCAST_FP16;
+    a->cast = half_weights && !a->prepared;
+}
+
 static void read_precision(struct training_job *job)
 {
     const struct job_switches *s = &job->switches;
@@ -433,6 +458,7 @@ static void read_precision(struct training_job *job)
         job_note(job, FACT_DERIVED, "weights", "fp32",
                  "under FSDP, accelerate raises them when mixed precision is on");
     }
+    read_adapter_types(job, half_weights);
     job->gradients_fp32 = job->precision != JOB_PURE_BF16;
 }
 

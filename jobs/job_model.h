@@ -72,6 +72,8 @@ struct job_adapter {
     const char *targets; /* "q_proj,v_proj"; "all-linear" */
     int64_t weight_bits; /* of the frozen weights: 4 (QLoRA), 8; 0: as the model's */
     bool double_quantized;
+    bool prepared; /* for quantized training: what is not quantized, and so norms, were cast to fp32 */
+    bool cast;     /* autocast casts the adapters, beside weights that are not in fp32 */
 };
 
 /* From `config`, an object of a config.json, into *out, which stays as it is on failure: a model_type that is not known, or

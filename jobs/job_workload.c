@@ -2,6 +2,7 @@
 #include "jobs/job_workload.h"
 
 #include "base/checked.h"
+#include "jobs/adapter_targets.h"
 #include "jobs/frameworks.h"
 
 #include <stdlib.h>
@@ -261,27 +262,28 @@ static void set_shards(const struct training_job *job, struct workload *w)
     w->reuse_elements = s->reuse_distance ? s->reuse_distance : w->reuse_elements;
 }
 
-/* Of a layer. "q_proj,v_proj": two. */
-static int adapted_matrices(const struct training_job *job)
+/* Norms and, unless bitsandbytes' 4 bits stand beside bf16, the ends of a model that was prepared are in fp32
+ * (trl/models/utils.py, peft/utils/other.py: prepare_model_for_kbit_training()). */
+static void set_prepared(const struct training_job *job, struct workload *w)
 {
-    const char *targets = job->adapter.targets;
-    bool fused = !strcmp(job->model.type, "gpt2") || !strcmp(job->model.type, "gpt_neox") ||
-                 !strcmp(job->model.type, "falcon") || !strcmp(job->model.type, "bloom");
-    int matrices = (fused ? 2 : 4) + (job->model.gated ? 3 : 2), listed = 1;
-    for (const char *c = targets ? targets : ""; *c; c++)
-        listed += *c == ',';
-    return job_says(targets, "all-linear") ? matrices : listed;
+    bool narrow = job->adapter.weight_bits == 4 && job->precision == JOB_AUTOCAST_BF16;
+    w->wide_results = w->autocast;
+    w->frozen_end_bytes = narrow ? 2 : 4;
 }
 
-static void set_adapter(const struct training_job *job, struct workload *w)
+static int set_adapter(const struct training_job *job, struct workload *w, struct error *err)
 {
     const struct job_adapter *a = &job->adapter;
     if (!a->rank)
-        return;
+        return 0;
     w->lora_rank = a->rank;
-    w->lora_matrices = adapted_matrices(job);
+    w->lora_dropout = a->dropout > 0;
+    w->adapters_cast = a->cast;
     w->frozen_bits = a->weight_bits ? (int)a->weight_bits : 8 * w->weight_bytes;
     w->moment_bytes = 4; /* PEFT keeps adapters in fp32 (autocast_adapter_dtype) */
+    if (a->prepared)
+        set_prepared(job, w);
+    return adapter_targets(job, w, &w->lora_linears, err);
 }
 
 /* ---- what no rule is about ---- */
@@ -315,7 +317,8 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
     set_recompute(job, &w);
     set_kernels(job, &w);
     set_shards(job, &w);
-    set_adapter(job, &w);
+    if (set_adapter(job, &w, err))
+        return -1;
     if (modules->workload)
         modules->workload(job, &w);
     w.inputs_offloaded = job->recompute.on_cpu && w.recompute != WORKLOAD_KEEPS_ALL;

@@ -357,7 +357,7 @@ static void decide(struct measured_case *c, const struct rule *rule)
         break;
     case LORA:
         w->lora_rank = value;
-        w->lora_matrices = 2;
+        w->lora_linears = LINEAR_Q | LINEAR_V;
         break;
     case CONTEXT_MIB:
         w->context_bytes = (int64_t)value << 20;

@@ -1,9 +1,11 @@
 #include "planner/frameworks/layer_rules.h"
 
 #include "base/checked.h"
+#include "planner/frameworks/adapters.h"
 
 #define PAPER    "Korthikanti et al. 2022, section 4.1"
 #define HOOKS    "saved-tensor hooks (tests/torch/compare_saved.py)"
+#define PEFT     "PEFT 0.21.2 tuners/lora/layer.py, LoraLayer.forward() (tests/torch/compare_adapters.py)"
 #define ACT2FN   "transformers activations.py"
 #define FAMILIES "saved-tensor hooks on transformers 4.57.6 (tests/torch/compare_families.py)"
 
@@ -26,7 +28,7 @@ const struct layer_rule layer_rules[] = {
      HOOKS ": mean() before 2.0"},
     {"norm 1, product in fp32", ELEMENT_FP32, WIDTH_HIDDEN, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, PART_NORM_1, 0, MATRIX_NONE, HOOKS},
-    {"norm 1, before its weight", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_SEQUENCE,
+    {"norm 1, before its weight", ELEMENT_RESIDUAL, WIDTH_HIDDEN, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, PART_NORM_1, 0, MATRIX_NONE,
      HOOKS ": product with the weight"},
     {"statistics of norm 1", ELEMENT_FP32, WIDTH_STATISTICS, SPLIT_SEQUENCE, IF_PRE_NORM, LIFE_KEPT,
@@ -115,10 +117,14 @@ const struct layer_rule layer_rules[] = {
      "Transformer Engine 2.20 module/linear.py: the projection's input, which attention keeps in 16 bits"},
     {"attention, exchanged back", ELEMENT_COMPUTE, WIDTH_EXCHANGED, SPLIT_PARTS, 0, LIFE_KEPT, 0, 0,
      MATRIX_NONE, "DeepSpeed sequence/layer.py, DistributedAttention: the projection's input"},
-    {"adapters' products", ELEMENT_COMPUTE, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
-     "PEFT tuners/lora/layer.py: inputs of the second matrices"},
-    {"adapters' inputs in fp32", ELEMENT_FP32, WIDTH_ADAPTER_CASTS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0,
-     MATRIX_NONE, "PEFT 0.21.2 tuners/lora/layer.py, _cast_input_dtype(): adapters are in fp32"},
+    {"adapters' masks", ELEMENT_BYTE, WIDTH_ADAPTER_MASKS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
+     PEFT ": dropout before each"},
+    {"an adapter's input in fp32", ELEMENT_FP32, WIDTH_ADAPTER_CAST, SPLIT_NOT, 0, LIFE_TWO, 0, 0,
+     MATRIX_NONE, PEFT ": _cast_input_dtype()"},
+    {"adapters' inputs", ELEMENT_ADAPTED, WIDTH_ADAPTER_INPUTS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
+     PEFT ": cast to their type or dropped out, and autocast caches weights alone"},
+    {"adapters' products", ELEMENT_ADAPTED, WIDTH_ADAPTERS, SPLIT_NOT, 0, LIFE_KEPT, 0, 0, MATRIX_NONE,
+     PEFT ": inputs of the second matrices"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO,
      RECALLS(PART_NORM_1 | PART_STATISTICS_1), 0, MATRIX_NONE, "Linear's result, a partial sum"},
     {"projection", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, IF_LLMC, LIFE_KEPT, 0, 0, MATRIX_NONE,
@@ -161,7 +167,7 @@ const struct layer_rule layer_rules[] = {
      IF_PRE_NORM | IF_NORM_WRITTEN | IF_OLD_TORCH, LIFE_KEPT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"norm 2, product in fp32", ELEMENT_FP32, WIDTH_SECOND, SPLIT_SEQUENCE, IF_PRE_NORM | IF_NORM_WRITTEN,
      LIFE_NEXT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
-    {"norm 2, before its weight", ELEMENT_COMPUTE, WIDTH_SECOND, SPLIT_SEQUENCE,
+    {"norm 2, before its weight", ELEMENT_RESIDUAL, WIDTH_SECOND, SPLIT_SEQUENCE,
      IF_PRE_NORM | IF_NORM_WRITTEN, LIFE_NORM_WEIGHT, PART_NORM_2, 0, MATRIX_NONE, "as norm 1"},
     {"statistics of norm 2", ELEMENT_FP32, WIDTH_SECOND_STATISTICS, SPLIT_SEQUENCE, 0, LIFE_KEPT,
      PART_STATISTICS_2, 0, MATRIX_NONE, "as norm 1"},
@@ -243,6 +249,14 @@ const struct layer_rule layer_rules[] = {
      HOOKS ": input of the product"},
     {"gated", ELEMENT_INPUT, WIDTH_FFN, SPLIT_PARTS, IF_DENSE | IF_GATED, LIFE_KEPT, PART_MLP, 0, MATRIX_DOWN,
      HOOKS ": Linear's input"},
+    {"adapters' masks", ELEMENT_BYTE, WIDTH_FFN_ADAPTER_MASKS, SPLIT_NOT, IF_DENSE, LIFE_KEPT, PART_MLP, 0,
+     MATRIX_NONE, PEFT ": dropout before each"},
+    {"an adapter's input in fp32", ELEMENT_FP32, WIDTH_FFN_ADAPTER_CAST, SPLIT_NOT, IF_DENSE, LIFE_TWO,
+     PART_MLP, 0, MATRIX_NONE, PEFT ": _cast_input_dtype()"},
+    {"adapters' inputs", ELEMENT_ADAPTED, WIDTH_FFN_ADAPTER_INPUTS, SPLIT_NOT, IF_DENSE, LIFE_KEPT, PART_MLP,
+     0, MATRIX_NONE, PEFT ": cast to their type or dropped out, and autocast caches weights alone"},
+    {"adapters' products", ELEMENT_ADAPTED, WIDTH_FFN_ADAPTERS, SPLIT_NOT, IF_DENSE, LIFE_KEPT, PART_MLP, 0,
+     MATRIX_NONE, PEFT ": inputs of the second matrices"},
 
     /* Experts. */
     {"routes", ELEMENT_FP32, WIDTH_ROUTES, SPLIT_SEQUENCE, IF_EXPERTS, LIFE_KEPT, PART_EXPERTS, 0,
@@ -259,11 +273,22 @@ const struct layer_rule layer_rules[] = {
      PART_EXPERTS | PART_EXPERT_GATE, 0, MATRIX_DOWN, "as gated"},
     {"experts' results", ELEMENT_COMPUTE, WIDTH_SENT, SPLIT_PARTS, IF_EXPERTS, LIFE_TWO, PART_EXPERTS, 0,
      MATRIX_NONE,
-     "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept"},
+     "Megatron-LM moe/token_dispatcher.py: probabilities are applied inside experts, so these are not kept; "
+     "transformers applies them here, and keeps them for the router"},
+    {"experts' results, scaled", ELEMENT_RESIDUAL, WIDTH_SCALED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS, 0, MATRIX_NONE,
+     "transformers modeling_mixtral.py, modeling_qwen3_moe.py: index_add_() keeps its source"},
     {"shared experts' gate and up", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
      PART_EXPERTS | PART_SHARED, 0, MATRIX_NONE, "as gate and up"},
     {"shared experts' gated", ELEMENT_COMPUTE, WIDTH_SHARED, SPLIT_PARTS, IF_EXPERTS, LIFE_KEPT,
      PART_EXPERTS | PART_SHARED, 0, MATRIX_NONE, "as gated; counted with its SiLU"},
+    {"adapters' masks", ELEMENT_BYTE, WIDTH_EXPERT_ADAPTER_MASKS, SPLIT_NOT, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS, 0, MATRIX_NONE, PEFT ": dropout before each"},
+    {"adapters' inputs", ELEMENT_ADAPTED, WIDTH_EXPERT_ADAPTER_INPUTS, SPLIT_NOT, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS, 0, MATRIX_NONE,
+     PEFT ": cast to their type or dropped out, and autocast caches weights alone"},
+    {"adapters' products", ELEMENT_ADAPTED, WIDTH_EXPERT_ADAPTERS, SPLIT_NOT, IF_EXPERTS, LIFE_KEPT,
+     PART_EXPERTS, 0, MATRIX_NONE, PEFT ": inputs of the second matrices"},
 
     /* After it. */
     {"MLP's result", ELEMENT_COMPUTE, WIDTH_HIDDEN, SPLIT_NOT, 0, LIFE_TWO,
@@ -332,16 +357,25 @@ static bool is_split(const struct workload *w, const struct layer_rule *rule)
            (w->sequence_parallel && rule->split == SPLIT_INPUT && !w->inputs_whole);
 }
 
+/* What products read that norms give is in fp32 where these are, and so is what comes of it in the feed-forward: bitsandbytes'
+ * products give what they were given. */
+static int element_of(const struct workload *w, const struct layer_rule *rule)
+{
+    bool computed = rule->element == ELEMENT_COMPUTE || rule->element == ELEMENT_INPUT;
+    bool inside = (rule->parts & (PART_MLP | PART_EXPERTS)) && rule->width != WIDTH_HIDDEN;
+    bool norm = (rule->parts & (PART_NORM_1 | PART_NORM_2)) && rule->element == ELEMENT_INPUT;
+    return w->wide_results && computed && (inside || norm) ? 4 : layer_element_bytes(w, rule->element);
+}
+
 double layer_rule_bytes(const struct workload *w, const struct layer_rule *rule)
 {
-    return layer_element_bytes(w, rule->element) * layer_width_of(w, rule->width) * layer_tokens(w) /
+    return element_of(w, rule) * layer_width_of(w, rule->width) * layer_tokens(w) /
            (double)(is_split(w, rule) ? w->tp : 1);
 }
 
 void layer_rule_formula(const struct workload *w, const struct layer_rule *rule, struct text *out)
 {
-    layer_width_formula(layer_element_bytes(w, rule->element), rule->width, is_split(w, rule) && w->tp > 1,
-                        out);
+    layer_width_formula(element_of(w, rule), rule->width, is_split(w, rule) && w->tp > 1, out);
 }
 
 bool layer_remade(const struct workload *w, int64_t layer)
@@ -351,14 +385,33 @@ bool layer_remade(const struct workload *w, int64_t layer)
     return !w->remade_layers || workload_layers_before(w, layer) < w->remade_layers;
 }
 
-/* A frozen matrix needs no input for a gradient of its own; fused attention keeps its result for itself. */
+/* Whether the input of some products is kept for their weights, or adapters beside them. bitsandbytes' 8-bit product keeps it for
+ * nothing (autograd/_functions.py, MatMul8bitLt: ctx.tensors), its 4-bit one does not. */
+static bool keeps_input(const struct workload *w, unsigned linears)
+{
+    return !w->lora_rank || w->frozen_bits == 8 || (adapters_share_input(w) && adapters_beside(w, linears));
+}
+
+/* Fused attention keeps its result for itself. Of what the router scales the gradient is the router's too. */
 bool layer_rule_saved(const struct workload *w, const struct layer_rule *rule)
 {
+    static const unsigned readers[] = {
+        [MATRIX_QKV] = LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_QKV | LINEAR_Q_DOWN | LINEAR_KV_DOWN,
+        [MATRIX_PROJ] = LINEAR_O,
+        [MATRIX_UP] = LINEAR_GATE | LINEAR_UP | LINEAR_GATE_UP | LINEAR_ROUTER,
+        [MATRIX_DOWN] = LINEAR_DOWN,
+    };
     if (rule->life == LIFE_NORM_WEIGHT)
         return !w->lora_rank;
-    if (rule->life != LIFE_KEPT || !w->lora_rank || rule->matrix == MATRIX_NONE)
-        return rule->life == LIFE_KEPT;
-    return workload_adapted(w, rule->matrix) ||
+    if (rule->width == WIDTH_SENT && rule->life != LIFE_KEPT)
+        return w->library == WORKLOAD_TRANSFORMERS;
+    if (rule->life != LIFE_KEPT)
+        return false;
+    if (rule->width == WIDTH_SENT)
+        return keeps_input(w, LINEAR_EXPERT_GATE | LINEAR_EXPERT_UP);
+    if (rule->width == WIDTH_EXPERT && rule->matrix == MATRIX_DOWN)
+        return keeps_input(w, LINEAR_EXPERT_DOWN);
+    return rule->matrix == MATRIX_NONE || keeps_input(w, readers[rule->matrix]) ||
            (rule->matrix == MATRIX_PROJ && w->attention == WORKLOAD_FLASH);
 }
 

@@ -102,7 +102,7 @@ struct layer_rule {
 
 extern const struct layer_rule layer_rules[];
 extern const int layer_rule_count;
-enum { LAYER_RULES_MOST = 128 };
+enum { LAYER_RULES_MOST = 144 };
 
 /* A tensor's bytes in plain symbols: "2 x kv_heads x head_size x tokens / tp". */
 void layer_rule_formula(const struct workload *workload, const struct layer_rule *rule, struct text *out);

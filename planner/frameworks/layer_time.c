@@ -269,12 +269,15 @@ static void price_experts(const struct pricing *p, unsigned conditions, struct l
 }
 
 /* Two thin products beside each matrix that has an adapter: into its rank, and out of it. */
-static void add_adapters(const struct pricing *p, struct passes *layer)
+static void add_adapters(const struct pricing *p, bool experts, struct passes *layer)
 {
     const struct workload *w = p->w;
-    for (int matrix = MATRIX_QKV; w->lora_rank && matrix <= MATRIX_DOWN; matrix++) {
-        double rank = (double)w->lora_rank;
-        double wide = workload_adapter_parameters(w, (enum layer_matrix)matrix) / rank / (double)w->tp;
+    double rank = (double)w->lora_rank;
+    for (int matrix = MATRIX_NONE; w->lora_rank && matrix <= MATRIX_EXPERTS; matrix++) {
+        double wide =
+            workload_adapter_parameters(w, (enum layer_matrix)matrix, experts) / rank / (double)w->tp;
+        if (matrix == MATRIX_EXPERTS) /* a token sees some of them */
+            wide *= (double)w->model.active_experts / fmax((double)w->model.experts, 1);
         struct clocks in = product(p, p->tokens, rank, wide / 2), out = product(p, p->tokens, wide / 2, rank);
         for (int i = 0; i < 2; i++) {
             clocks_add(i ? &layer->backward : &layer->forward, in);
@@ -339,7 +342,7 @@ struct passes layer_time(const struct pricing *p, int64_t layer)
         add_mlp(p, 1, p->tokens, (double)w->model.ffn / (double)w->tp, &l.mlp);
         add_kernels(p, conditions, KERNELS_ACTIVATION, &l.mlp);
     }
-    add_adapters(p, &l.sum);
+    add_adapters(p, (conditions & IF_EXPERTS) != 0, &l.sum);
     for (int i = 0; i < 2; i++) {
         clocks_add(&l.sum.forward, exchange_hidden(p));
         clocks_add(&l.sum.backward, exchange_hidden(p));

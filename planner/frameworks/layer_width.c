@@ -1,38 +1,24 @@
 #include "planner/frameworks/layer_width.h"
 
 #include "base/checked.h"
+#include "planner/frameworks/adapters.h"
 
-/* Of so many products of one input, those beyond the first that need it for a gradient of their own. */
-static double casts_again(const struct workload *w, int products, int adapted)
+/* Of so many products of one input, those beyond the first that need it for a gradient of their own. Adapters have copies of their
+ * own (adapters.c). */
+static double casts_again(const struct workload *w, int products)
 {
-    int needing = w->lora_rank ? adapted : products;
     bool apart = w->library == WORKLOAD_TRANSFORMERS || w->library == WORKLOAD_TITAN;
-    return w->autocast && apart && needing > 1 ? needing - 1 : 0;
+    return w->autocast && apart && !w->lora_rank ? products - 1 : 0;
 }
 
-/* GPT-2's are one product. */
 static double qkv_casts(const struct workload *w)
 {
-    bool fused = w->model.positions && !w->model.encoder;
-    return casts_again(w, fused ? 1 : 3, fused ? 1 : (int)min_i64(w->lora_matrices, 3));
+    return casts_again(w, w->model.traits.joint_qkv ? 1 : 3);
 }
 
 static double up_casts(const struct workload *w)
 {
-    return w->model.gated ? casts_again(w, 2, w->lora_matrices - 4 < 2 ? w->lora_matrices - 4 : 2) : 0;
-}
-
-/* Without autocast, and where nobody casts adapters to 16 bits, as DeepSpeed and FSDP do. */
-static double adapter_casts(const struct workload *w)
-{
-    const struct workload_model *m = &w->model;
-    int matrices = w->lora_matrices, all = m->gated ? 7 : 6;
-    bool casts = w->lora_rank && w->library == WORKLOAD_TRANSFORMERS && w->sharding == WORKLOAD_REPLICATED &&
-                 !w->autocast && w->compute_bytes == 2;
-    double hidden = (double)m->hidden, queries = (double)(m->heads * m->head_size);
-    int of_hidden = (matrices < 3 ? matrices : 3) + (matrices > 4 ? matrices - 4 - (matrices >= all) : 0);
-    return casts ? of_hidden * hidden + (matrices > 3 ? queries : 0) + (matrices >= all ? (double)m->ffn : 0)
-                 : 0;
+    return casts_again(w, w->model.gated ? 2 : 1);
 }
 
 #define MAKES(activation) (1u << WORKLOAD_ACTIVATION_##activation)
@@ -159,6 +145,8 @@ double layer_width_of(const struct workload *w, enum layer_width width)
         return traits->post_norms ? layer_width_of(w, WIDTH_STATISTICS) : 0;
     case WIDTH_SENT:
         return active * (double)m->hidden;
+    case WIDTH_SCALED:
+        return w->library == WORKLOAD_TRANSFORMERS ? active * (double)m->hidden : 0;
     case WIDTH_EXPERT:
         return active * (double)m->expert_ffn;
     case WIDTH_SHARED:
@@ -166,13 +154,24 @@ double layer_width_of(const struct workload *w, enum layer_width width)
     case WIDTH_ROUTES:
         return 2 * (double)m->experts;
     case WIDTH_ADAPTERS:
-        return (double)(w->lora_rank * w->lora_matrices);
+    case WIDTH_FFN_ADAPTERS:
+    case WIDTH_EXPERT_ADAPTERS:
+        return adapters_products(w, (enum adapter_part)(width - WIDTH_ADAPTERS));
+    case WIDTH_ADAPTER_INPUTS:
+    case WIDTH_FFN_ADAPTER_INPUTS:
+    case WIDTH_EXPERT_ADAPTER_INPUTS:
+        return adapters_inputs(w, (enum adapter_part)(width - WIDTH_ADAPTER_INPUTS));
+    case WIDTH_ADAPTER_CAST:
+    case WIDTH_FFN_ADAPTER_CAST:
+        return adapters_widest_cast(w, (enum adapter_part)(width - WIDTH_ADAPTER_CAST));
+    case WIDTH_ADAPTER_MASKS:
+    case WIDTH_FFN_ADAPTER_MASKS:
+    case WIDTH_EXPERT_ADAPTER_MASKS:
+        return adapters_masks(w, (enum adapter_part)(width - WIDTH_ADAPTER_MASKS));
     case WIDTH_QKV_CASTS:
         return qkv_casts(w) * (double)m->hidden;
     case WIDTH_UP_CASTS:
         return up_casts(w) * (double)m->hidden;
-    case WIDTH_ADAPTER_CASTS:
-        return adapter_casts(w);
     case WIDTH_CAPPED_VOCAB:
         return traits->logits_capped ? (double)m->vocab : 0;
     case WIDTH_VOCAB_PART:
@@ -196,6 +195,8 @@ int layer_element_bytes(const struct workload *w, enum layer_element element)
         return w->fp8 ? 1 : w->compute_bytes;
     case ELEMENT_RESIDUAL:
         return w->autocast ? 4 : w->compute_bytes;
+    case ELEMENT_ADAPTED:
+        return adapters_element_bytes(w);
     case ELEMENT_SCORED:
         return w->model.traits.softmax == WORKLOAD_SOFTMAX_FP32 && w->attention == WORKLOAD_EAGER &&
                        !w->autocast
@@ -236,13 +237,23 @@ static const char *const width_symbols[] = {
     [WIDTH_POST_STATISTICS] = "statistics of a norm, 1 or 2,",
     [WIDTH_HEADS_STATISTICS] = "(heads + kv_heads)",
     [WIDTH_SENT] = "active_experts x hidden",
+    [WIDTH_SCALED] = "active_experts x hidden",
     [WIDTH_EXPERT] = "active_experts x expert_ffn",
     [WIDTH_SHARED] = "2 x shared_ffn",
     [WIDTH_ROUTES] = "2 x experts",
-    [WIDTH_ADAPTERS] = "lora_matrices x lora_rank",
+    [WIDTH_ADAPTERS] = "adapters x lora_rank",
+    [WIDTH_FFN_ADAPTERS] = "adapters x lora_rank",
+    [WIDTH_EXPERT_ADAPTERS] = "active_experts x adapters x lora_rank",
+    [WIDTH_ADAPTER_INPUTS] = "inputs of adapted matrices",
+    [WIDTH_FFN_ADAPTER_INPUTS] = "inputs of adapted matrices",
+    [WIDTH_EXPERT_ADAPTER_INPUTS] = "active_experts x inputs of adapted matrices",
+    [WIDTH_ADAPTER_CAST] = "the widest input of adapted matrices",
+    [WIDTH_FFN_ADAPTER_CAST] = "the widest input of adapted matrices",
+    [WIDTH_ADAPTER_MASKS] = "inputs of adapted matrices",
+    [WIDTH_FFN_ADAPTER_MASKS] = "inputs of adapted matrices",
+    [WIDTH_EXPERT_ADAPTER_MASKS] = "active_experts x inputs of adapted matrices",
     [WIDTH_QKV_CASTS] = "(products that need it - 1) x hidden",
     [WIDTH_UP_CASTS] = "(products that need it - 1) x hidden",
-    [WIDTH_ADAPTER_CASTS] = "inputs of adapted matrices",
     [WIDTH_FP8_COPY] = "heads x head_size",
     [WIDTH_RING] = "2 x cp x kv_heads x head_size",
     [WIDTH_EXCHANGED] = "heads x head_size",

@@ -12,7 +12,8 @@ enum layer_element {
     ELEMENT_FP32,
     ELEMENT_BYTE,
     ELEMENT_RESIDUAL, /* fp32 under autocast */
-    ELEMENT_SCORED    /* of what scores are made from: fp32 where that is cast */
+    ELEMENT_SCORED,   /* of what scores are made from: fp32 where that is cast */
+    ELEMENT_ADAPTED   /* of what adapters compute with */
 };
 
 /* Elements for each token. */
@@ -45,13 +46,23 @@ enum layer_width {
     WIDTH_POST_STATISTICS,
     WIDTH_HEADS_STATISTICS, /* of norms of queries and keys */
     WIDTH_SENT,       /* hidden, for each expert that a token is sent to */
+    WIDTH_SCALED,     /* likewise, where what experts give is scaled outside of them */
     WIDTH_EXPERT,     /* the experts' ffn, likewise */
     WIDTH_SHARED,     /* the shared experts' */
     WIDTH_ROUTES,     /* a number for each expert */
-    WIDTH_ADAPTERS,  /* ranks of all adapters */
+    WIDTH_ADAPTERS,  /* ranks of attention's adapters; of the feed-forward's; of experts', for each that a token is sent to */
+    WIDTH_FFN_ADAPTERS,
+    WIDTH_EXPERT_ADAPTERS,
+    WIDTH_ADAPTER_INPUTS, /* what these read, where each has a copy of it */
+    WIDTH_FFN_ADAPTER_INPUTS,
+    WIDTH_EXPERT_ADAPTER_INPUTS,
+    WIDTH_ADAPTER_CAST, /* the widest of them */
+    WIDTH_FFN_ADAPTER_CAST,
+    WIDTH_ADAPTER_MASKS, /* and as many where inputs are dropped out */
+    WIDTH_FFN_ADAPTER_MASKS,
+    WIDTH_EXPERT_ADAPTER_MASKS,
     WIDTH_QKV_CASTS, /* hidden, for each of three products but the first that autocast casts their input for */
     WIDTH_UP_CASTS,
-    WIDTH_ADAPTER_CASTS, /* inputs of all matrices that have an adapter, where PEFT casts them */
     WIDTH_FP8_COPY,  /* queries, where an input that is kept anyway is kept in fp8 too */
     WIDTH_RING,      /* keys and values of all context-parallel ranks, where they go round */
     WIDTH_EXCHANGED, /* queries, where context-parallel ranks exchange heads for tokens */

@@ -53,14 +53,16 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
     [RANK_FP8_WEIGHT] = {"weights in fp8, and transposed", ROLE_WORKSPACE, "2 x parameters",
                          "Transformer Engine 2.20 module/linear.py, layernorm_linear.py: rowwise and "
                          "columnwise, cached"},
-    [RANK_DEQUANTIZED] = {"weights while they are used, of 4 bits", ROLE_WORKSPACE,
-                          "compute_bytes x parameters of one matrix",
-                          "bitsandbytes 0.50.2 backends/cuda/ops.py, gemm_4bit(): beyond few rows; "
-                          "autograd/_functions.py, MatMul4Bit.backward()"},
+    [RANK_WIDENED] = {"quantized weights while they are used", ROLE_WORKSPACE,
+                      "compute_bytes x parameters of one matrix",
+                      "bitsandbytes 0.50.2 backends/cuda/ops.py, gemm_4bit(): beyond few rows; "
+                      "autograd/_functions.py, MatMul4Bit.backward(), MatMul8bitLt.backward()"},
     [RANK_FLATTENED] = {"weights while they are flattened", ROLE_PARAMETER, "weight_bytes x parameters",
                         "FSDP _flat_param.py, flatten_tensors(): torch.cat of a unit's whole parameters"},
-    [RANK_CAST] = {"weights cast by autocast", ROLE_WORKSPACE, "compute_bytes x parameters",
-                   "aten/src/ATen/autocast_mode.cpp, cached_cast()"},
+    [RANK_CAST] =
+        {"weights cast by autocast", ROLE_WORKSPACE, "compute_bytes x parameters",
+         "aten/src/ATen/autocast_mode.cpp, cached_cast(): those that are trained stay; of frozen ones what "
+         "backward reads"},
     [RANK_WEIGHT_GRADIENT] = {"gradients, before they are reduced", ROLE_GRADIENT,
                               "gradient bytes x parameters", "autograd: in the type of the weight"},
     [RANK_FLAT_GRADIENT] = {"gradients, flattened", ROLE_GRADIENT, "compute_bytes x parameters",

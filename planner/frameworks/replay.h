@@ -29,7 +29,7 @@ struct replay_peak {
     enum replay_moment moment;
 };
 
-#define REPLAY_LABELS 512
+#define REPLAY_LABELS 576
 
 /* Tensors that are alive at one moment, by label. */
 struct replay_census {

@@ -47,9 +47,10 @@ static double trained_share(const struct workload *w)
     double adapters = 0;
     if (!w->lora_rank)
         return 1;
-    for (int matrix = MATRIX_QKV; matrix <= MATRIX_DOWN; matrix++)
-        adapters += workload_adapter_parameters(w, (enum layer_matrix)matrix);
-    return adapters / workload_layer_parameters(w, 0);
+    int64_t last = w->model.layers - 1;
+    for (int matrix = MATRIX_NONE; matrix <= MATRIX_EXPERTS; matrix++)
+        adapters += workload_adapter_parameters(w, (enum layer_matrix)matrix, w->model.experts > 0);
+    return adapters / workload_layer_parameters(w, last);
 }
 
 /* Of a shard's element on its way from the host: FSDP casts it on the card. */

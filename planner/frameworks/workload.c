@@ -184,36 +184,6 @@ int64_t workload_layers_before(const struct workload *w, int64_t layer)
 
 /* ---- parameters ---- */
 
-/* PEFT's and torchtune's order: queries, values, keys, the projection, then the feed-forward. */
-bool workload_adapted(const struct workload *w, enum layer_matrix matrix)
-{
-    static const int least[] = {
-        [MATRIX_NONE] = 1 << 20, [MATRIX_QKV] = 1, [MATRIX_PROJ] = 4, [MATRIX_UP] = 5};
-    int all = w->model.gated ? 7 : 6;
-    return w->lora_rank && w->lora_matrices >= (matrix == MATRIX_DOWN ? all : least[matrix]);
-}
-
-/* Two thin matrices beside each: inputs x rank and rank x outputs. */
-double workload_adapter_parameters(const struct workload *w, enum layer_matrix matrix)
-{
-    const struct workload_model *m = &w->model;
-    double h = (double)m->hidden, q = (double)(m->heads * m->head_size), ffn = (double)m->ffn;
-    double kv = (double)(m->kv_heads * m->head_size), rank = (double)w->lora_rank;
-    int beyond = w->lora_matrices - 4, ups = m->gated ? 2 : 1;
-    if (!workload_adapted(w, matrix))
-        return 0;
-    switch (matrix) {
-    case MATRIX_QKV:
-        return rank * (h + q + (w->lora_matrices > 1 ? h + kv : 0) + (w->lora_matrices > 2 ? h + kv : 0));
-    case MATRIX_PROJ:
-        return rank * (q + h);
-    case MATRIX_UP:
-        return rank * (h + ffn) * (beyond < ups ? beyond : ups);
-    default:
-        return rank * (ffn + h);
-    }
-}
-
 static double attention_parameters(const struct workload_model *m)
 {
     double h = (double)m->hidden, heads = (double)m->heads;

@@ -120,6 +120,26 @@ struct workload_traits {
     bool flash_2_alone; /* is the one fused attention that there is; PyTorch's makes scores */
 };
 
+/* Linear layers of a layer, by what they make. */
+enum workload_linear {
+    LINEAR_Q = 1 << 0, /* from compressed queries where there are such */
+    LINEAR_K = 1 << 1,
+    LINEAR_V = 1 << 2,
+    LINEAR_QKV = 1 << 3, /* one product makes all three */
+    LINEAR_Q_DOWN = 1 << 4, /* compressed queries; keys and values; and what comes of these */
+    LINEAR_KV_DOWN = 1 << 5,
+    LINEAR_KV_UP = 1 << 6,
+    LINEAR_O = 1 << 7,
+    LINEAR_GATE = 1 << 8, /* of dense layers and shared experts */
+    LINEAR_UP = 1 << 9,
+    LINEAR_GATE_UP = 1 << 10, /* both by one product */
+    LINEAR_DOWN = 1 << 11,
+    LINEAR_ROUTER = 1 << 12,
+    LINEAR_EXPERT_GATE = 1 << 13,
+    LINEAR_EXPERT_UP = 1 << 14,
+    LINEAR_EXPERT_DOWN = 1 << 15,
+};
+
 struct workload_model {
     int64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab;
     int64_t positions;   /* learned ones; 0: none */
@@ -197,8 +217,12 @@ struct workload {
     bool fp8; /* Transformer Engine's products: inputs are kept, and weights cached, in 8 bits */
 
     int64_t lora_rank; /* 0: all weights are trained */
-    int lora_matrices; /* of a layer that have an adapter: 2 for queries and values, 7 for all of a gated layer */
-    int frozen_bits; /* of frozen weights: 4, 8, 16 */
+    unsigned lora_linears; /* enum workload_linear: those of a layer that have an adapter */
+    bool lora_dropout;     /* before each */
+    bool adapters_cast;    /* autocast casts adapters and what they read, beside frozen weights that are 16-bit or quantized */
+    int frozen_bits; /* of frozen weights: 4, 8, 16, 32 */
+    int frozen_end_bytes; /* of an element of the frozen embedding and head; 0: as other weights */
+    bool wide_results; /* norms are in fp32, and quantized products give what they were given */
 
     int64_t capacity_bytes; /* that the program sees; 0: unknown */
     int64_t context_bytes;  /* of a CUDA context with the kernels that are loaded */
@@ -218,12 +242,13 @@ bool workload_is_deepspeed(const struct workload *workload); /* shared out by it
 bool workload_is_fsdp(const struct workload *workload);      /* the first or the second */
 bool workload_gathers(const struct workload *workload);      /* weights are in shards, gathered where used: FSDP, ZeRO-3 */
 
-/* The matrices of a layer, as units of gradients have them. */
-enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN };
+/* The matrices of a layer, as units of gradients have them; those of routed experts together, and the router among what is
+ * small (MATRIX_NONE). */
+enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN, MATRIX_EXPERTS };
 
-/* Whether one of them has an adapter, and the elements of its adapters. */
+/* Whether one of them has an adapter (adapters.c), and the elements of its adapters in a layer that has experts or has none. */
 bool workload_adapted(const struct workload *workload, enum layer_matrix matrix);
-double workload_adapter_parameters(const struct workload *workload, enum layer_matrix matrix);
+double workload_adapter_parameters(const struct workload *workload, enum layer_matrix matrix, bool experts);
 
 /* Parameters of one layer (with all experts or its share of them), of one vocabulary table, of the model. */
 double workload_norm_parameters(const struct workload *workload); /* of one layer */

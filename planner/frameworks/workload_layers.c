@@ -39,7 +39,7 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigne
     int64_t layer = workload_global_layer(rank, local);
     unsigned holds = layer_holds(rank, layer), not_kept = layer_parts_again(w, layer);
     struct temporaries temporaries = {.count = 0};
-    int dequantized = -1;
+    int widened = -1;
     for (int i = 0; i < layer_rule_count; i++) {
         const struct layer_rule *rule = &layer_rules[i];
         if ((rule->conditions & holds) != rule->conditions || kept[i] >= 0 ||
@@ -51,8 +51,8 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigne
             continue; /* the model has none */
         bool stays =
             again ? layer_rule_saved(w, rule) : layer_rule_kept(w, rule, not_kept) && !w->inputs_offloaded;
-        replay_drop(rank->r, &dequantized);
-        dequantized = workload_dequantize(rank, local, rule->matrix);
+        replay_drop(rank->r, &widened);
+        widened = workload_widen(rank, local, rule->matrix, again != 0);
         workload_pass_time(rank, &temporaries);
         if (stays) {
             kept[i] = tensor;
@@ -61,7 +61,7 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigne
             temporaries.life[temporaries.count++] = rule->life <= LIFE_KEPT ? LIFE_TWO : rule->life;
         }
     }
-    replay_drop(rank->r, &dequantized);
+    replay_drop(rank->r, &widened);
     workload_drop_all(rank, &temporaries);
 }
 
@@ -69,7 +69,7 @@ void workload_layer_forward(struct rank *rank, int64_t local, int *kept, unsigne
 static bool is_cast(const struct layer_rule *rule)
 {
     return rule->width == WIDTH_QKV_CASTS || rule->width == WIDTH_UP_CASTS ||
-           rule->width == WIDTH_ADAPTER_CASTS;
+           (rule->width >= WIDTH_ADAPTER_INPUTS && rule->width <= WIDTH_EXPERT_ADAPTER_INPUTS);
 }
 
 static bool has_gradient(const struct layer_rule *rule)
@@ -106,7 +106,7 @@ void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
     int stream = gradient, *used = NULL;
     unsigned again = layer_parts_again(w, layer);
     if (w->recompute != WORKLOAD_KEEPS_ALL)
-        workload_cast_weights(rank, local);
+        workload_cast_weights(rank, local, false);
     if (again == PART_ALL)
         make_again(rank, local, kept, PART_ALL, &again);
     for (int i = layer_rule_count - 1; i >= 0; i--) {
@@ -120,14 +120,14 @@ void workload_layer_backward(struct rank *rank, int64_t local, int *kept)
             replay_drop(rank->r, &kept[i]);
             continue;
         }
-        int dequantized = workload_dequantize(rank, local, rule->matrix);
+        int widened = workload_widen(rank, local, rule->matrix, true);
         int next = replay_take(rank->r, layer_rule_bytes(w, rule), ROLE_ACTIVATION, LABEL_LAYER_GRADIENT + i,
                                REPLAY_COMPUTE);
-        replay_release(rank->r, dequantized);
+        replay_release(rank->r, widened);
         if (rule->matrix != MATRIX_NONE)
             workload_weight_gradient(rank, local, (int)rule->matrix);
         if (rule->matrix == MATRIX_DOWN)
-            workload_weight_gradient(rank, local, MATRICES);
+            workload_weight_gradient(rank, local, MATRIX_EXPERTS);
         if (gradient != stream)
             replay_release(rank->r, gradient);
         if (used)

@@ -13,8 +13,7 @@
 #include "planner/frameworks/workload_memory.h"
 
 enum {
-    MATRICES = 5, /* enum layer_matrix; in the place of MATRIX_NONE: norms and what else is small */
-    UNIT_TENSORS = MATRICES + 1,
+    UNIT_TENSORS = MATRIX_EXPERTS + 1, /* enum layer_matrix; in the place of MATRIX_NONE: norms and what else is small */
     LAYER_ROWS = LAYER_RULES_MOST,
     ENDS = 16,
 };
@@ -33,7 +32,7 @@ _Static_assert(LABELS <= REPLAY_LABELS, "more rules than labels");
 
 /* Parameters of a layer, or of an end of the model, as tensors of a replay (-1: there is none). */
 struct unit {
-    double tensors[UNIT_TENSORS]; /* elements on this rank before any sharding over dp; the last: experts */
+    double tensors[UNIT_TENSORS]; /* elements on this rank before any sharding over dp */
     int weights[UNIT_TENSORS], gradients[UNIT_TENSORS], whole[UNIT_TENSORS], casts[UNIT_TENSORS];
     int gathered, reduced, shard; /* flat buffers of collectives; the gradient's shard */
     enum model_part part;
@@ -109,9 +108,10 @@ double workload_all_sharded(const struct rank *rank);
 /* Unit `u` is made whole; `next` is gathered meanwhile, -1: nothing is. */
 void workload_gather(struct rank *rank, int64_t u, int64_t next);
 void workload_scatter(struct rank *rank, int64_t u);
-void workload_cast_weights(struct rank *rank, int64_t u);
-/* Of 4-bit weights, for one product; -1: there is none. */
-int workload_dequantize(struct rank *rank, int64_t u, enum layer_matrix matrix);
+/* By autocast; `made_again`: unit u is, in backward. */
+void workload_cast_weights(struct rank *rank, int64_t u, bool made_again);
+/* A frozen matrix, for one product; -1: it is used as it is. */
+int workload_widen(struct rank *rank, int64_t u, enum layer_matrix matrix, bool backward);
 void workload_drop_casts(struct rank *rank, int64_t u);
 void workload_weight_gradient(struct rank *rank, int64_t u, int tensor);
 void workload_unit_done(struct rank *rank, int64_t u); /* its backward: gradients go to their ranks */

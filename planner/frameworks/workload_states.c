@@ -78,7 +78,8 @@ static void take_weights(struct rank *rank)
         for (int t = 0; t < UNIT_TENSORS; t++) {
             struct unit *unit = &rank->units[u];
             bool frozen = !workload_trains(w) && u < rank->layers;
-            double bytes = frozen ? frozen_bytes(w) : w->weight_bytes;
+            bool end = !workload_trains(w) && w->frozen_end_bytes && u >= rank->layers;
+            double bytes = frozen ? frozen_bytes(w) : end ? w->frozen_end_bytes : w->weight_bytes;
             unit->weights[t] = workload_unit_take(
                 rank, unit, t, frozen ? RANK_FROZEN : RANK_WEIGHT,
                 bytes * unit->tensors[t] / (sharded ? workload_shard_of(rank, t) : 1), REPLAY_COMPUTE);
@@ -125,10 +126,10 @@ static void take_moments(struct rank *rank)
     case WORKLOAD_ADAM8: {
         /* Transformers' Trainer asks bitsandbytes to keep those of embeddings in fp32 (GlobalOptimManager). */
         struct unit *embed = &rank->units[rank->layers];
+        bool trained = w->library == WORKLOAD_TRANSFORMERS && workload_trains(w);
         for (int moment = 0; moment < 2; moment++) {
             take_states(rank, RANK_MOMENTS_8BIT, 1 + 4.0 / 2048);
-            keep(rank, RANK_MOMENTS_EMBEDDING,
-                 w->library == WORKLOAD_TRANSFORMERS ? 3 * workload_unit_elements(embed) : 0);
+            keep(rank, RANK_MOMENTS_EMBEDDING, trained ? 3 * workload_unit_elements(embed) : 0);
         }
         return;
     }

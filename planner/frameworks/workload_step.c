@@ -20,6 +20,12 @@ static bool is_last(const struct rank *rank, int64_t chunk)
     return chunk == rank->chunks - 1 && rank->stage == (rank->w->v_shaped ? 0 : rank->w->pp - 1);
 }
 
+/* The unit that has the head's table. */
+static int64_t table_of(const struct rank *rank)
+{
+    return rank->w->model.tied && rank->stage == 0 ? rank->layers : rank->layers + 1;
+}
+
 static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
 {
     const struct workload *w = rank->w;
@@ -36,13 +42,14 @@ static void forward(struct rank *rank, int64_t chunk, struct pass *pass)
     }
     for (int64_t u = from; u < to; u++) {
         workload_gather(rank, u, u + 1 < to ? u + 1 : last ? head : -1);
-        workload_cast_weights(rank, u);
+        workload_cast_weights(rank, u, layer_remade(w, workload_global_layer(rank, u)));
         workload_layer_forward(rank, u, pass->kept + (u - from) * LAYER_ROWS, 0);
         if (resharded && (u + 1 < to || !keeps_last) && !workload_reused_soon(rank, u))
             workload_scatter(rank, u);
     }
     if (last) {
         workload_gather(rank, head, -1);
+        workload_cast_weights(rank, table_of(rank), false);
         workload_head_forward(rank, pass);
     }
     for (int64_t u = from; recomputes && u < to; u++)
@@ -73,6 +80,7 @@ static void backward(struct rank *rank, int64_t chunk, struct pass *pass, bool h
         workload_gather(rank, head, to > from ? to - 1 : -1);
         if (!halved)
             workload_head_backward(rank, pass);
+        workload_drop_casts(rank, table_of(rank));
         workload_unit_done(rank, head);
     }
     for (int64_t u = to - 1; u >= from; u--) {

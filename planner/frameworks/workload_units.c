@@ -22,7 +22,7 @@ static double shards_of(const struct workload *w, bool experts)
 
 double workload_shard_of(const struct rank *rank, int tensor)
 {
-    return rank->w->sharding == WORKLOAD_REPLICATED ? 1 : shards_of(rank->w, tensor == MATRICES);
+    return rank->w->sharding == WORKLOAD_REPLICATED ? 1 : shards_of(rank->w, tensor == MATRIX_EXPERTS);
 }
 
 bool workload_trains(const struct workload *w)
@@ -42,8 +42,9 @@ double workload_trained(const struct rank *rank, const struct unit *unit, int t)
     const struct workload *w = rank->w;
     if (workload_trains(w))
         return unit->tensors[t];
-    bool layer = unit < &rank->units[rank->layers];
-    return layer && t < MATRICES ? workload_adapter_parameters(w, (enum layer_matrix)t) / (double)w->tp : 0;
+    bool layer = unit<&rank->units[rank->layers], experts = unit->tensors[MATRIX_EXPERTS]> 0;
+    double ranks = (double)w->tp * (t == MATRIX_EXPERTS ? (double)w->ep : 1);
+    return layer ? workload_adapter_parameters(w, (enum layer_matrix)t, experts) / ranks : 0;
 }
 
 static void unit_clear(struct unit *unit, enum model_part part)
@@ -69,7 +70,7 @@ static void layer_unit(const struct workload *w, int64_t layer, struct unit *uni
     unit->tensors[MATRIX_PROJ] = proj / tp;
     unit->tensors[MATRIX_UP] = mlp * (m->gated ? 2.0 / 3 : 0.5) / tp;
     unit->tensors[MATRIX_DOWN] = mlp / tp - unit->tensors[MATRIX_UP];
-    unit->tensors[MATRICES] = routed / (double)w->ep / tp;
+    unit->tensors[MATRIX_EXPERTS] = routed / (double)w->ep / tp;
     unit->tensors[MATRIX_QKV] = (workload_layer_parameters(w, layer) - norms - mlp - routed - proj -
                                  (experts ? (double)m->experts * h : 0)) /
                                 tp;
@@ -146,7 +147,7 @@ int workload_take(struct rank *rank, enum rank_rule rule, double bytes, int stre
 int workload_unit_take(struct rank *rank, const struct unit *unit, int t, enum rank_rule rule, double bytes,
                        int stream)
 {
-    enum model_part part = t == MATRICES ? OF_EXPERTS : unit->part;
+    enum model_part part = t == MATRIX_EXPERTS ? OF_EXPERTS : unit->part;
     return replay_take(rank->r, bytes, rank_rules[rule].role,
                        LABEL_RANK + (int)rule * MODEL_PARTS + (int)part, stream);
 }
@@ -261,17 +262,32 @@ void workload_scatter(struct rank *rank, int64_t u)
         scatter_group(rank, u);
 }
 
-/* Autocast: weights are cast where they are used, and what backward reads stays (autocast_mode.cpp, cached_cast()). */
-void workload_cast_weights(struct rank *rank, int64_t u)
+/* ---- weights in another type where they are used ---- */
+
+/* Frozen weights in 32 bits, of layers or of an end of the model. */
+static bool casts_frozen(const struct workload *w, bool end)
+{
+    int bits = !end ? w->frozen_bits : 8 * (w->frozen_end_bytes ? w->frozen_end_bytes : w->weight_bytes);
+    return w->autocast && !workload_gathers(w) && !workload_trains(w) && bits == 32;
+}
+
+/* Autocast keeps what it casts of weights that are trained until it ends, and backward what it reads until then
+ * (autocast_mode.cpp, cached_cast(): requires_grad()). Of frozen ones backward's is all that stays, so that where `u` is
+ * made again there is none from forward. */
+void workload_cast_weights(struct rank *rank, int64_t u, bool made_again)
 {
     const struct workload *w = rank->w;
     struct unit *unit = &rank->units[u];
-    if (!w->autocast || workload_gathers(w))
+    bool whole = workload_trains(w) || (casts_frozen(w, u >= rank->layers) && !made_again);
+    if ((!w->autocast && !w->adapters_cast) || workload_gathers(w))
         return;
-    for (int t = 1; t < UNIT_TENSORS; t++)
+    for (int t = u < rank->layers ? MATRIX_NONE : MATRIX_UP; t < UNIT_TENSORS; t++) {
+        double elements = (whole && t != MATRIX_NONE ? unit->tensors[t] : 0) +
+                          (workload_trains(w) ? 0 : workload_trained(rank, unit, t));
         if (unit->casts[t] < 0)
-            unit->casts[t] = workload_unit_take(rank, unit, t, RANK_CAST, w->compute_bytes * unit->tensors[t],
-                                                REPLAY_COMPUTE);
+            unit->casts[t] =
+                workload_unit_take(rank, unit, t, RANK_CAST, w->compute_bytes * elements, REPLAY_COMPUTE);
+    }
 }
 
 void workload_drop_casts(struct rank *rank, int64_t u)
@@ -280,18 +296,21 @@ void workload_drop_casts(struct rank *rank, int64_t u)
         replay_drop(rank->r, &rank->units[u].casts[t]);
 }
 
-/* Frozen 4-bit weights are made 16-bit for each product, the largest of a kind counts: of queries, keys and values the first,
- * of a gated layer one of two. */
-int workload_dequantize(struct rank *rank, int64_t u, enum layer_matrix matrix)
+/* Frozen weights are made 16-bit for one product at a time, the largest of a kind counts: of queries, keys and values the first,
+ * of a gated layer one of two. 8-bit ones are multiplied as they are, but in backward; and those that autocast casts stay where
+ * nothing is made again. */
+int workload_widen(struct rank *rank, int64_t u, enum layer_matrix matrix, bool backward)
 {
     const struct workload *w = rank->w;
     const struct workload_model *m = &w->model;
     struct unit *unit = &rank->units[u];
     double q = (double)(m->heads * m->head_size), kv = (double)(m->kv_heads * m->head_size);
     double share = matrix == MATRIX_QKV ? q / (q + 2 * kv) : matrix == MATRIX_UP && m->gated ? 0.5 : 1;
-    if (workload_trains(w) || w->frozen_bits != 4 || matrix == MATRIX_NONE)
+    bool quantized = w->frozen_bits == 4 || (w->frozen_bits == 8 && backward);
+    bool cast = casts_frozen(w, false) && !backward && layer_remade(w, workload_global_layer(rank, u));
+    if (workload_trains(w) || matrix == MATRIX_NONE || !(quantized || cast))
         return -1;
-    return workload_unit_take(rank, unit, (int)matrix, RANK_DEQUANTIZED,
+    return workload_unit_take(rank, unit, (int)matrix, cast ? RANK_CAST : RANK_WIDENED,
                               share * w->compute_bytes * unit->tensors[matrix], REPLAY_COMPUTE);
 }
 

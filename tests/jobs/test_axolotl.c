@@ -92,7 +92,8 @@ TEST(axolotl_adapters, "lora and qlora, their weights in the type that is comput
 {
     struct workload w = workload_of(LORA, TRAIN);
     ASSERT_INT(w.lora_rank, 16);
-    ASSERT_INT(w.lora_matrices, 7);
+    ASSERT_INT(w.lora_linears,
+               LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O | LINEAR_GATE | LINEAR_UP | LINEAR_DOWN);
     ASSERT_INT(w.frozen_bits, 16);
     ASSERT_INT(w.moment_bytes, 4);
     ASSERT_INT(w.sequence, 4096);
@@ -106,7 +107,7 @@ TEST(axolotl_adapters, "lora and qlora, their weights in the type that is comput
                          "lora_target_modules:\n  - q_proj\n  - v_proj\n",
                     TRAIN);
     ASSERT_INT(w.frozen_bits, 4);
-    ASSERT_INT(w.lora_matrices, 2);
+    ASSERT_INT(w.lora_linears, LINEAR_Q | LINEAR_V);
 }
 
 TEST(axolotl_whole,

@@ -48,7 +48,8 @@ TEST(llamafactory_lora,
         workload_of(LLAMA "per_device_train_batch_size: 4\n", "per_device_train_batch_size=3");
     ASSERT_INT(job.launch.ranks, 2);
     ASSERT_INT(w.lora_rank, 8);
-    ASSERT_INT(w.lora_matrices, 7);
+    ASSERT_INT(w.lora_linears,
+               LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O | LINEAR_GATE | LINEAR_UP | LINEAR_DOWN);
     ASSERT_INT(w.frozen_bits, 16);
     ASSERT_INT(w.micro_batch, 3);
     ASSERT_INT(w.sequence, 2048);
@@ -58,7 +59,7 @@ TEST(llamafactory_lora,
                           "disable_gradient_checkpointing: true\nflash_attn: fa2\n",
                     "");
     ASSERT_INT(w.lora_rank, 32);
-    ASSERT_INT(w.lora_matrices, 2);
+    ASSERT_INT(w.lora_linears, LINEAR_Q | LINEAR_V);
     ASSERT_INT(w.frozen_bits, 4);
     ASSERT_INT(w.sequence, 512);
     ASSERT_INT(w.recompute, WORKLOAD_KEEPS_ALL);

@@ -31,6 +31,7 @@
 #define SHARDED        LONG "--fsdp 'full_shard auto_wrap' "
 #define SFT            "torchrun --nproc_per_node 8 sft.py --model_name_or_path models/Llama-3.1-8B --max_length 4096 "
 #define ADAPTED        SFT "--use_peft --torch_dtype bfloat16 "
+#define ALL_LINEAR     (LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O | LINEAR_GATE | LINEAR_UP | LINEAR_DOWN)
 #define TITAN_PIPE     TITAN "--parallelism.pipeline_parallel_degree 2 "
 #define TITAN_PAIR     TITAN "--parallelism.tensor_parallel_degree 2 "
 #define FEW            "--block_size 256 --per_device_train_batch_size 1 " /* states decide */
@@ -280,8 +281,13 @@ static const struct flip flips[] = {
     /* adapters */
     FLIP(lora_rank, 16, STATES, LESS, SFT, "--use_peft"),
     FLIP(lora_rank, 64, STATES, MORE, ADAPTED, "--lora_r 64"),
-    FLIP(lora_matrices, 7, STATES, MORE, ADAPTED, "--lora_target_modules all-linear"),
-    FLIP(lora_matrices, 4, STATES, MORE, ADAPTED, "--lora_target_modules q_proj k_proj v_proj o_proj"),
+    FLIP(lora_linears, ALL_LINEAR, STATES, MORE, ADAPTED, "--lora_target_modules all-linear"),
+    FLIP(lora_linears, LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O, STATES, MORE, ADAPTED,
+         "--lora_target_modules q_proj k_proj v_proj o_proj"),
+    FLIP(lora_dropout, 0, PEAK, LESS, ADAPTED "--gradient_checkpointing False ", "--lora_dropout 0"),
+    FLIP(adapters_cast, 1, PEAK, LESS, ADAPTED "--gradient_checkpointing False --bf16 False ", "--bf16 True"),
+    FLIP(frozen_end_bytes, 2, STATES, LESS, SFT "--use_peft ", "--load_in_4bit"),
+    FLIP(wide_results, 1, STATES, LESS, SFT "--use_peft ", "--load_in_4bit"),
     FLIP(frozen_bits, 4, STATES, LESS, ADAPTED, "--load_in_4bit"),
     FLIP(frozen_bits, 4, STATES, LESS, LONG "--use_peft_lora True --torch_dtype bfloat16 ",
          "--use_4bit_quantization True"),

@@ -3,6 +3,7 @@
 
 #include "planner/frameworks/layer_rules.h"
 #include "planner/frameworks/workload_memory.h"
+#include "tests/planner/workload_sample.h"
 
 #include <string.h>
 
@@ -41,6 +42,18 @@ static double bytes_of(const struct workload *w, const char *name)
     return layer_rule_kept(w, rule, layer_parts_again(w, 0)) ? layer_rule_bytes(w, rule) : 0;
 }
 
+/* Of all parts of a layer: attention's and the feed-forward's are two rules. */
+static double adapted_bytes(const struct workload *w, enum layer_width first)
+{
+    unsigned holds = layer_conditions(w, false);
+    double bytes = 0;
+    for (int i = 0; i < layer_rule_count; i++)
+        if (layer_rules[i].width >= first && layer_rules[i].width <= first + 2 &&
+            (layer_rules[i].conditions & holds) == layer_rules[i].conditions)
+            bytes += layer_rule_bytes(w, &layer_rules[i]);
+    return bytes;
+}
+
 static struct workload_memory answer(const struct workload *w)
 {
     struct error err = {0};
@@ -54,32 +67,33 @@ TEST(workload_adapters, "adapters have the elements of their matrices")
 {
     struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
     w.lora_rank = 8;
-    w.lora_matrices = 2;
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV), 8 * (2048 + 1280), 1e-6);
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ), 0, 1e-6);
-    w.lora_matrices = 7;
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV), 8 * (2048 + 2 * 1280), 1e-6);
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ), 8 * 2048, 1e-6);
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_UP), 8 * 2 * 5120, 1e-6);
-    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_DOWN), 8 * 5120, 1e-6);
+    w.lora_linears = LINEAR_Q | LINEAR_V;
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV, false), 8 * (2048 + 1280), 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ, false), 0, 1e-6);
+    w.lora_linears = ALL_SEVEN;
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_QKV, false), 8 * (2048 + 2 * 1280), 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_PROJ, false), 8 * 2048, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_UP, false), 8 * 2 * 5120, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_DOWN, false), 8 * 5120, 1e-6);
 }
 
 /* A frozen matrix keeps no input: norm 2 (2 x 1024 B a token) and the gated product (2 x 4096 B) go; queries and values have
- * adapters, so norm 1 stays; fused attention keeps its result; norms' weights are frozen. */
+ * adapters, so norm 1 stays (DeepSpeed has adapters in 16 bits, which read it as it is); fused attention keeps its result; norms'
+ * weights are frozen. */
 TEST(workload_adapters_kept, "of a frozen matrix without adapter no input is kept")
 {
-    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_ZERO2);
     w.lora_rank = 8;
-    w.lora_matrices = 2;
+    w.lora_linears = LINEAR_Q | LINEAR_V;
     ASSERT_NEAR(bytes_of(&w, "norm 1"), 2.0 * 1024 * 512, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "attention"), 2.0 * 1024 * 512, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "norm 2"), 0, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "gated"), 0, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "norm 1, before its weight"), 0, 1e-6);
-    ASSERT_NEAR(bytes_of(&w, "adapters' products"), 2.0 * 2 * 8 * 512, 1e-6);
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTERS), 2.0 * 2 * 8 * 512, 1e-6);
     w.attention = WORKLOAD_EAGER;
     ASSERT_NEAR(bytes_of(&w, "attention"), 0, 1e-6);
-    w.lora_matrices = 7;
+    w.lora_linears = ALL_SEVEN;
     ASSERT_NEAR(bytes_of(&w, "norm 2"), 2.0 * 1024 * 512, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "gated"), 2.0 * 4096 * 512, 1e-6);
     w.lora_rank = 0;
@@ -125,31 +139,100 @@ TEST(workload_casts_again, "under autocast each product keeps its input, but not
     w.autocast = true;
     ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 2 * 2.0 * 1024 * 512, 1e-6);
     ASSERT_NEAR(bytes_of(&w, "norm 2, cast again"), 2.0 * 1024 * 512, 1e-6);
-    w.lora_rank = 8;
-    w.lora_matrices = 2;
-    ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 2.0 * 1024 * 512, 1e-6);
-    ASSERT_NEAR(bytes_of(&w, "norm 2, cast again"), 0, 1e-6);
-    w.lora_rank = 0;
-    w.model.positions = 1024; /* as GPT-2 */
+    w.model.traits.joint_qkv = true; /* as GPT-2's */
     w.model.gated = false;
     ASSERT_NEAR(bytes_of(&w, "norm 1, cast again"), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2, cast again"), 0, 1e-6);
 }
 
 /* Queries and values: 1024 inputs each. All seven: six of 1024, and 4096 to come down from. */
-TEST(workload_adapter_casts, "PEFT casts what adapters read to fp32, unless they are in 16 bits themselves")
+TEST(workload_adapter_inputs,
+     "each adapter has a copy of its input where that is cast or dropped out, else none has")
 {
+    const double all = (6 * 1024 + 4096) * 512;
     struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
     w.model.gated = true;
     w.lora_rank = 8;
-    w.lora_matrices = 2;
-    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 4.0 * 2 * 1024 * 512, 1e-6);
-    w.lora_matrices = 7;
-    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 4.0 * (6 * 1024 + 4096) * 512, 1e-6);
+    w.lora_linears = LINEAR_Q | LINEAR_V;
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 4.0 * 2 * 1024 * 512, 1e-6);
+    w.lora_linears = ALL_SEVEN;
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 4 * all, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2"), 0, 1e-6); /* which nobody reads but to copy it */
     w.autocast = true;
-    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 0, 1e-6);
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 2 * all, 1e-6);
     w.autocast = false;
+    w.adapters_cast = true;
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 2 * all, 1e-6);
+    w.adapters_cast = false;
     w.sharding = WORKLOAD_ZERO2;
-    ASSERT_NEAR(bytes_of(&w, "adapters' inputs in fp32"), 0, 1e-6);
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 0, 1e-6);
+    ASSERT_NEAR(bytes_of(&w, "norm 2"), 2.0 * 1024 * 512, 1e-6);
+    w.lora_dropout = true;
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_INPUTS), 2 * all, 1e-6);
+    ASSERT_NEAR(adapted_bytes(&w, WIDTH_ADAPTER_MASKS), all, 1e-6);
+}
+
+/* A layer of 4096 x 1024: cast to 16 bits it is 2 x 12 x 2^20 B or so. */
+TEST(workload_frozen_casts,
+     "frozen weights are cast for one product at a time, and stay where backward reads them")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.dp = 1;
+    w.autocast = true;
+    w.weight_bytes = w.gradient_bytes = 4;
+    w.master_bytes = 0;
+    w.optimizer = WORKLOAD_NO_OPTIMIZER;
+    w.loss = WORKLOAD_LOSS_CLASSES;
+    w.lora_rank = 8;
+    w.lora_linears = LINEAR_Q;
+    w.frozen_bits = 32;
+    double matrices = 4 * (workload_layer_parameters(&w, 0) - 2048), one = 1024.0 * 4096;
+    int64_t kept = answer(&w).peak.by_role[ROLE_WORKSPACE];
+    ASSERT_NEAR((double)(kept - w.cublas_bytes), 2 * matrices + 2.0 * 1024 * (double)w.model.vocab,
+                0.05 * matrices);
+    w.recompute = WORKLOAD_FULL;
+    int64_t again = answer(&w).peak.by_role[ROLE_WORKSPACE];
+    ASSERT((double)(again - w.cublas_bytes) < 2 * (matrices / 4 + one));
+    w.recompute = WORKLOAD_KEEPS_ALL;
+    w.frozen_bits = 4; /* nothing of a quantized layer is cast: bitsandbytes widens it */
+    w.frozen_end_bytes = 2;
+    ASSERT((double)(answer(&w).peak.by_role[ROLE_WORKSPACE] - w.cublas_bytes) < 2.2 * one);
+}
+
+/* Experts' feed-forwards of 256 have adapters of their own, 8 x (1024 + 256) each; the router's is 8 x (1024 + 16). */
+TEST(workload_expert_adapters,
+     "adapters beside experts are counted by expert, and stand where their names say")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.model.gated = true;
+    w.model.experts = 16;
+    w.model.active_experts = 2;
+    w.model.expert_ffn = 256;
+    w.lora_rank = 8;
+    w.lora_linears = LINEAR_Q | LINEAR_EXPERT_GATE | LINEAR_EXPERT_UP | LINEAR_EXPERT_DOWN | LINEAR_ROUTER;
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_EXPERTS, true), 16 * 3 * 8 * 1280.0, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_NONE, true), 8 * (1024 + 16), 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_EXPERTS, false), 0, 1e-6);
+    ASSERT_NEAR(workload_adapter_parameters(&w, MATRIX_UP, true), 0, 1e-6);
+    w.dp = 1;
+    w.master_bytes = 0;
+    int64_t with = answer(&w).states_bytes;
+    w.lora_linears = LINEAR_Q;
+    double adapters = 4 * (16 * 3 * 8 * 1280.0 + 8 * (1024 + 16)); /* with gradients and moments 16 B each */
+    ASSERT_NEAR((double)(with - answer(&w).states_bytes), 16 * adapters,
+                0.06 * 16 * adapters); /* and rests of blocks */
+}
+
+/* Of 200,000 rows, which are 600 MB of fp32 moments more than 8-bit ones. */
+TEST(workload_adapters_adam8, "8-bit moments of a frozen embedding are none, in fp32 neither")
+{
+    struct workload w = small(WORKLOAD_TRANSFORMERS, WORKLOAD_REPLICATED);
+    w.model.vocab = 200000;
+    w.lora_rank = 8;
+    w.lora_linears = LINEAR_Q;
+    int64_t adam = answer(&w).states_bytes;
+    w.optimizer = WORKLOAD_ADAM8;
+    ASSERT(answer(&w).states_bytes < adam);
 }
 
 /* 128 of 512 tokens a rank. Ring: keys and values of all, 2 x 256 elements each, while attention runs. Heads exchanged: the
@@ -181,14 +264,14 @@ TEST(workload_dequantized, "4-bit weights are made 16-bit while they are used")
     w.sequence = 8; /* so that nothing else is as large */
     w.loss = WORKLOAD_LOSS_CLASSES;
     w.lora_rank = 8;
-    w.lora_matrices = 2;
-    w.frozen_bits = 8;
+    w.lora_linears = LINEAR_Q | LINEAR_V;
+    w.frozen_bits = 16;
     w.optimizer = WORKLOAD_NO_OPTIMIZER;
-    struct workload_memory eight = answer(&w);
+    struct workload_memory sixteen = answer(&w);
     w.frozen_bits = 4;
     struct workload_memory four = answer(&w);
     double above =
-        (double)(four.peak.bytes - four.states_bytes) - (double)(eight.peak.bytes - eight.states_bytes);
+        (double)(four.peak.bytes - four.states_bytes) - (double)(sixteen.peak.bytes - sixteen.states_bytes);
     ASSERT_NEAR(above, 1024.0 * 4096 * 2, 0.1 * 1024 * 4096);
 }
 
@@ -219,7 +302,7 @@ TEST(workload_adapter_bytes,
     w.dp = 1;
     w.master_bytes = 0;
     w.step = WORKLOAD_STEP_FUSED;
-    w.lora_matrices = 7;
+    w.lora_linears = ALL_SEVEN;
     w.lora_rank = 8;
     struct workload_memory few = answer(&w);
     w.lora_rank = 16;

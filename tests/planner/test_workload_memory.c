@@ -268,7 +268,7 @@ TEST(workload_frozen, "frozen 4-bit weights have no gradients, nor states")
     w.model = sample_llama_8b();
     w.sequence = 512;
     w.lora_rank = 8;
-    w.lora_matrices = 2;
+    w.lora_linears = LINEAR_Q | LINEAR_V;
     w.frozen_bits = 4;
     double tables = 2.0 * 4096 * 128256, layers = workload_parameters(&w) - tables;
     ASSERT_NEAR((double)answer(&w).states_bytes, 0.5 * layers + 2 * tables, 0.3 * GIB);

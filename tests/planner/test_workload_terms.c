@@ -69,8 +69,10 @@ static struct workload random_workload(void)
         w.pp = 2;
         w.micro_batches = 4;
     }
-    if (!pick(5))
-        w.lora_rank = w.lora_matrices = 4;
+    if (!pick(5)) {
+        w.lora_rank = 4;
+        w.lora_linears = LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O;
+    }
     return w;
 }
 

@@ -284,13 +284,13 @@ TEST(workload_time_adapters, "frozen weights have no gradients, and 4 bits are w
     w.dp = 1;
     double full_s = timed(&w, NULL, &speed).passes_s;
     w.lora_rank = 16;
-    w.lora_matrices = 2;
+    w.lora_linears = LINEAR_Q | LINEAR_V;
     double frozen_s = timed(&w, NULL, &speed).passes_s;
     double products_s = 2 * workload_parameters(&w) * 8192 / speed.products.flops_per_s;
     ASSERT(full_s - frozen_s > 0.8 * products_s && full_s - frozen_s < 1.2 * products_s);
-    w.lora_matrices = 7;
+    w.lora_linears = ALL_SEVEN;
     ASSERT(timed(&w, NULL, &speed).passes_s > frozen_s);
-    w.lora_matrices = 2;
+    w.lora_linears = LINEAR_Q | LINEAR_V;
     w.frozen_bits = 4;
     ASSERT(timed(&w, NULL, &speed).passes_s > frozen_s);
 }

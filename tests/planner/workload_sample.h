@@ -4,6 +4,11 @@
 
 #include "planner/frameworks/workload.h"
 
+/* Of a gated layer: all linear layers. */
+enum {
+    ALL_SEVEN = LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O | LINEAR_GATE | LINEAR_UP | LINEAR_DOWN,
+};
+
 static inline struct workload_model sample_llama_8b(void)
 {
     return (struct workload_model){.layers = 32,

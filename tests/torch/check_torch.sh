@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares two training steps of each model family with PyTorch: losses, every gradient, the weights after; what plain modules
-# and whole layers of families keep for backward with the rules for other frameworks, and whole steps with `memplan check`; and
+# and whole layers of families keep for backward with the rules for other frameworks, and whole steps, with adapters and quantized weights too, with `memplan check`; and
 # runs the listing of docs/guide.md.
 #
 # BUILD is the folder with tests/torch/dump_step. PyTorch is Debian's (python3-torch), so the Python is too.
@@ -44,10 +44,15 @@ dump olmo2-bf16 olmo2-tiny --micro-batch 2 --precision bf16
 dump gemma "$here/gemma-like.json" --micro-batch 2 --seq-len 33
 dump gemma-recomputed gemma-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute 0=geglu,1=full
 dump gemma-bf16 gemma-tiny --micro-batch 2 --precision bf16
+dump mistral "$here/mistral-like.json" --micro-batch 2 --seq-len 33
+dump gemma3 "$here/gemma3-like.json" --micro-batch 2 --seq-len 33
+dump gemma3-recomputed gemma3-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute 0=proj+norm2,1=full
+dump gemma3-bf16 gemma3-tiny --micro-batch 2 --precision bf16
 dump encoder block-tiny --micro-batch 2 --global-batch 4
 dump encoder-recomputed block-tiny --layers 3 --seq-len 29 --recompute full
 dump encoder-bf16 block-tiny --precision bf16
 dump block-768 block-768 --micro-batch 1 --seq-len 64
 make/tally.sh "$python $here/compare_torch.py $folder/*.safetensors" "$python $here/compare_saved.py $here/saved.csv" \
     "$python $here/compare_families.py $here/families.csv" \
-    "$python $here/compare_jobs.py ${BUILD:-build}/memplan" "$python $here/guide_listing.py"
+    "$python $here/compare_jobs.py ${BUILD:-build}/memplan" \
+    "$python $here/compare_adapters.py ${BUILD:-build}/memplan" "$python $here/guide_listing.py"
