@@ -19,6 +19,11 @@ template <typename To, typename From> To convert(From a)
 }
 
 /* Of a register that is wider than the type the lower bits count. */
+int16_t extend_low_byte(uint16_t a)
+{
+    return static_cast<int8_t>(a);
+}
+
 int64_t extend_low_word(uint64_t a)
 {
     return static_cast<int32_t>(a);
@@ -100,9 +105,11 @@ const form list[] = {
     BETWEEN("x", "u64", uint64_t, "w", "u32", uint32_t),
     BETWEEN("x", "s64", int64_t, "w", "s32", int32_t),
     {"cvt.s64.s32", "x=x", lanes<extend_low_word>},
+    {"cvt.s16.s8", "h=h", lanes<extend_low_byte>},
     BETWEEN("x", "s64", int64_t, "h", "s16", int16_t),
     BETWEEN("x", "f64", double, "w", "f32", float),
     ROUNDED("w", "f32", float, "w", "s32", int32_t),
+    ROUNDED("w", "f32", float, "h", "s16", int16_t),
     ROUNDED("w", "f32", float, "w", "u32", uint32_t),
     ROUNDED("w", "f32", float, "x", "s64", int64_t),
     ROUNDED("w", "f32", float, "x", "u64", uint64_t),

@@ -64,6 +64,8 @@ static const case_of words[] = {
     {"not.b32 %r20, %r10;", 0xf0, 0, 0, 0xffffff0f},
     {"xor.b32 %r20, %r10, %r11;", 0xf0, 0xff, 0, 0x0f},
     {"mov.b32 %r20, {%rs10, %rs11};", 0x1111, 0x2222, 0, 0x22221111},
+    {"cvt.s16.s8 %rs20, %rs10; cvt.u32.u16 %r20, %rs20;", 0x7780, 0, 0, 0xff80},
+    {"cvt.s16.s8 %rs20, %rs10; cvt.u32.u16 %r20, %rs20;", 0x807f, 0, 0, 0x7f},
     {"mov.b32 {%rs20, %rs21}, %r10; cvt.u32.u16 %r20, %rs21;", 0x22221111, 0, 0, 0x2222},
     {"setp.lt.s32 %p1, %r10, %r11; selp.b32 %r20, %r11, %r12, %p1;", 0xffffffff, 1, 2, 1},
     {"setp.lt.u32 %p1, %r10, %r11; selp.b32 %r20, %r11, %r12, %p1;", 0xffffffff, 1, 2, 2},
@@ -146,6 +148,7 @@ static const case_of reals[] = {
     {"setp.neu.f32 %p1, %r10, %r11; selp.b32 %r20, 1, 2, %p1;", 0x7fc00000, 0, 0, 1},
     {"setp.eq.f32 %p1, %r10, 0f80000000; selp.b32 %r20, 1, 2, %p1;", 0, 0, 0, 1},
     {"cvt.rn.f32.s32 %r20, %r10;", 16777217, 0, 0, 0x4b800000},
+    {"cvt.rn.f32.s16 %r20, %rs10;", 0xffff, 0, 0, 0xbf800000},
     {"cvt.rn.f32.s64 %r20, %rd10;", 0xffffffffffffffff, 0, 0, 0xbf800000},
     {"cvt.rn.f32.f64 %r20, %rd10;", 0x3ff0000030000000, 0, 0, 0x3f800002}, /* 1.5 units: to even */
     {"cvt.rni.s32.f32 %r20, %r10;", 0x40200000, 0, 0, 2},
