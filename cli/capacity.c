@@ -37,29 +37,36 @@ static int refuse(const struct layout *layout, int64_t stage, int64_t least_byte
     return -1;
 }
 
-static int choose_within(struct plan *plan, const int64_t *rooms, const struct machine_speed *speed,
-                         struct error *err)
+static void say_recompute(const struct plan *plan)
 {
-    struct refit_question question = {&plan->model, &plan->layout, plan->chunk_layers, speed, rooms};
-    int64_t short_stage, least_bytes;
-    if (refit_masks(&question, plan->recompute, &short_stage, &least_bytes, err))
-        return -1;
-    if (short_stage >= 0)
-        return refuse(&plan->layout, short_stage, least_bytes, rooms[short_stage], err);
     struct text text = {0};
     recompute_print(&plan->model, plan->recompute, &text);
     log_note("recompute auto: %s", text.data);
     text_free(&text);
-    return 0;
 }
 
+/* What is not known of contexts and libraries stays free, as in plans; or where that cannot be, all is used. */
 int capacity_choose_recompute(struct plan *plan, const struct rank_device *const *devices,
                               const struct machine_speed *speed, struct error *err)
 {
     int64_t *rooms = host_alloc((size_t)plan->layout.pp * sizeof *rooms), ranks = layout_ranks(&plan->layout);
-    for (int64_t i = 0; i < plan->layout.pp; i++)
-        rooms[i] = devices[i]->capacity_bytes - prediction_runtime(devices[i], ranks).bytes;
-    int status = choose_within(plan, rooms, speed, err);
+    struct refit_question question = {&plan->model, &plan->layout, plan->chunk_layers, speed, rooms};
+    int64_t short_stage = 0, least_bytes;
+    int status = 0;
+    bool unsure = false;
+    for (int roomy = 1; roomy >= 0 && !status && short_stage >= 0; roomy--) {
+        for (int64_t i = 0; i < plan->layout.pp; i++) {
+            struct runtime_term runtime = prediction_runtime(devices[i], ranks);
+            rooms[i] = devices[i]->capacity_bytes - runtime.bytes - (roomy ? runtime.error_bytes : 0);
+            unsure |= runtime.error_bytes > 0;
+        }
+        if (roomy || unsure)
+            status = refit_masks(&question, plan->recompute, &short_stage, &least_bytes, err);
+    }
+    if (!status && short_stage >= 0)
+        status = refuse(&plan->layout, short_stage, least_bytes, rooms[short_stage], err);
+    else if (!status)
+        say_recompute(plan);
     free(rooms);
     return status;
 }

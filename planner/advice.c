@@ -9,14 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Micro-batch, recomputation, both, sharding, replicas that shard, more ranks, bf16, sequence. */
-enum { ADVICE_MAX = 8, SHORTEST_SEQUENCE = 16, LONG_SEQUENCE = 32768 };
+/* Micro-batch, recomputation, both, schedule, sharding, replicas that shard, more ranks, bf16, sequence. */
+enum { ADVICE_MAX = 9, SHORTEST_SEQUENCE = 16, LONG_SEQUENCE = 32768 };
 /* Tensor-parallel ranks exchange all the time, and want the links of one node. */
 enum { MOST_PARTS = 8, MOST_STAGES = 64, MOST_REPLICAS = 8 };
 
 struct adviser {
     const struct program *program; /* the first stage of what does not fit */
     int64_t *chunk_layers;
+    bool by_hand; /* chunks have other layers than they would unasked */
+    bool roomy;   /* what is not known of context and libraries stays free, as in plans */
     const struct rank_device *device;
     const struct machine_speed *speed;
     enum precision
@@ -75,15 +77,16 @@ static int64_t worst_bytes(const struct pipeline *pipeline)
     return pipeline->stages[pipeline_worst(pipeline)]->arena_bytes;
 }
 
-static int64_t runtime_bytes(const struct adviser *adviser, const struct layout *layout)
+static struct runtime_term runtime_of(const struct adviser *adviser, const struct layout *layout)
 {
-    return prediction_runtime(adviser->device, layout_ranks(layout)).bytes;
+    return prediction_runtime(adviser->device, layout_ranks(layout));
 }
 
 /* What tensors may take. */
 static int64_t room(const struct adviser *adviser, const struct layout *layout)
 {
-    return adviser->device->capacity_bytes - runtime_bytes(adviser, layout);
+    struct runtime_term runtime = runtime_of(adviser, layout);
+    return adviser->device->capacity_bytes - runtime.bytes - (adviser->roomy ? runtime.error_bytes : 0);
 }
 
 static int add_item(struct adviser *adviser, const struct pipeline *pipeline, const char *options)
@@ -100,7 +103,8 @@ static int add_item(struct adviser *adviser, const struct pipeline *pipeline, co
         .layout = program->layout,
         .masks = arena_array(list->arena, layers, sizeof *item->masks),
         .arena_bytes = worst_bytes(pipeline),
-        .needed_bytes = worst_bytes(pipeline) + runtime_bytes(adviser, &program->layout),
+        .needed_bytes = worst_bytes(pipeline) + runtime_of(adviser, &program->layout).bytes,
+        .in_doubt = !adviser->roomy && runtime_of(adviser, &program->layout).error_bytes,
         .step_s = time.total,
     };
     memcpy(item->masks, program->recompute, layers * sizeof *item->masks);
@@ -116,17 +120,23 @@ static int add(struct adviser *adviser, struct pipeline *pipeline, struct text *
     return status;
 }
 
+static bool has_same_chunks(const struct adviser *adviser, const struct layout *layout)
+{
+    return layout_chunks(layout) == layout_chunks(&adviser->program->layout);
+}
+
+/* The layers that somebody gave to chunks are those of so many. */
 static bool is_valid(const struct adviser *adviser, const struct layout *layout)
 {
     struct layout copy = *layout;
-    return layout_complete(&copy, &adviser->program->model, NULL) == 0;
+    return layout_complete(&copy, &adviser->program->model, NULL) == 0 &&
+           (!adviser->by_hand || has_same_chunks(adviser, layout));
 }
 
 /* The layers of each chunk stay as they are while their number does. */
 static const int64_t *layers_of_chunks(const struct adviser *adviser, const struct layout *layout)
 {
-    bool same_chunks = layout_chunks(layout) == layout_chunks(&adviser->program->layout);
-    return same_chunks ? adviser->chunk_layers : NULL;
+    return has_same_chunks(adviser, layout) ? adviser->chunk_layers : NULL;
 }
 
 static struct refit_question refit_question(const struct adviser *adviser, const struct layout *layout)
@@ -137,21 +147,32 @@ static struct refit_question refit_question(const struct adviser *adviser, const
                                    .speed = adviser->speed};
 }
 
-static int build(const struct adviser *adviser, const struct layout *layout, const uint32_t *masks,
-                 struct pipeline **out)
+/* Is the first stage too large by itself? It mostly needs most. */
+static int check_first(const struct adviser *adviser, const struct program_spec *spec, bool *fits)
 {
-    struct program_spec spec = {.model = &adviser->program->model,
-                                .layout = layout,
-                                .recompute = masks,
-                                .chunk_layers = layers_of_chunks(adviser, layout)};
-    return pipeline_create(&spec, out, adviser->err);
+    struct program *program;
+    if (program_create_stage(spec, &program, adviser->err))
+        return -1;
+    *fits = program->arena_bytes <= room(adviser, spec->layout);
+    program_free(program);
+    return 0;
 }
 
 /* The layout with these masks, or *out == NULL when that does not fit. */
 static int fit_masks(struct adviser *adviser, const struct layout *layout, const uint32_t *masks,
                      struct pipeline **out)
 {
-    if (build(adviser, layout, masks, out))
+    struct program_spec spec = {.model = &adviser->program->model,
+                                .layout = layout,
+                                .recompute = masks,
+                                .chunk_layers = layers_of_chunks(adviser, layout)};
+    bool fits = true;
+    *out = NULL;
+    if (layout->pp > 1 && check_first(adviser, &spec, &fits))
+        return -1;
+    if (!fits)
+        return 0;
+    if (pipeline_create(&spec, out, adviser->err))
         return -1;
     if (worst_bytes(*out) > room(adviser, layout)) {
         pipeline_free(*out);
@@ -237,6 +258,25 @@ static int advise_recompute(struct adviser *adviser)
     return add(adviser, found, &options);
 }
 
+/* No schedule keeps fewer micro-batches' activations than 1F1B. */
+static int advise_schedule(struct adviser *adviser, fit_function *fit, bool recomputed)
+{
+    struct layout layout = adviser->program->layout;
+    struct pipeline *found = NULL;
+    struct text options = {0};
+    if (layout.pp == 1 || layout.schedule == SCHEDULE_1F1B)
+        return 0;
+    text_printf(&options, "--pipeline-schedule %s", schedule_name(SCHEDULE_1F1B));
+    text_add(&options, layout.virtual_stages > 1 ? " --virtual-stages 1" : "");
+    layout.schedule = SCHEDULE_1F1B;
+    layout.virtual_stages = 1;
+    if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
+        return text_free(&options), -1;
+    if (found && recomputed)
+        print_recompute(found->stages[0], &options);
+    return add(adviser, found, &options);
+}
+
 static int advise_zero(struct adviser *adviser)
 {
     struct layout layout = adviser->program->layout;
@@ -276,6 +316,12 @@ static int advise_replicas(struct adviser *adviser, fit_function *fit, bool reco
     return add(adviser, found, &options);
 }
 
+static bool is_another(const struct program *program, const struct layout *layout)
+{
+    const struct layout *now = &program->layout;
+    return layout->tp != now->tp || layout->pp != now->pp || layout->precision != now->precision;
+}
+
 /* The fewest more that fit, tensor-parallel ranks before stages. Not on a CPU, whose ranks share its memory. */
 static int advise_ranks(struct adviser *adviser, fit_function *fit, bool recomputed)
 {
@@ -289,8 +335,8 @@ static int advise_ranks(struct adviser *adviser, fit_function *fit, bool recompu
     }
     for (; !found && layout.pp <= min_i64(program->model.layers, MOST_STAGES); layout.pp *= 2)
         for (layout.tp = program->layout.tp; !found && layout.tp <= MOST_PARTS; layout.tp++)
-            if (is_valid(adviser, &layout) && fit(adviser, &layout, &found))
-                return -1;
+            if (is_another(program, &layout) && is_valid(adviser, &layout) && fit(adviser, &layout, &found))
+                return text_free(&options), -1;
     if (found)
         print_ranks(&program->layout, &found->stages[0]->layout, &options);
     if (found && recomputed)
@@ -334,7 +380,7 @@ static int find_least(struct adviser *adviser)
     struct refit_question question = refit_question(adviser, &layout);
     uint32_t *masks = host_alloc((size_t)adviser->program->model.layers * sizeof *masks);
     int status = refit_least(&question, masks, &adviser->list->least_bytes, adviser->err);
-    adviser->list->least_bytes += runtime_bytes(adviser, &layout);
+    adviser->list->least_bytes += runtime_of(adviser, &layout).bytes;
     free(masks);
     return status;
 }
@@ -343,23 +389,6 @@ static int by_speed(const void *a, const void *b)
 {
     const struct advice *x = a, *y = b;
     return (x->step_s > y->step_s) - (x->step_s < y->step_s);
-}
-
-/* What leaves the training as it was. Where even the least does not fit, smaller micro-batches and recomputation need no
- * trying. */
-static int find_same_training(struct adviser *adviser)
-{
-    struct advice_list *list = adviser->list;
-    if (list->least_bytes <= adviser->device->capacity_bytes) {
-        if (advise_recompute(adviser) || advise_micro_batch(adviser, fit_layout, false))
-            return -1;
-        if (!list->count && advise_micro_batch(adviser, fit_recomputed, true))
-            return -1;
-    }
-    if (advise_zero(adviser))
-        return -1;
-    qsort(list->items, (size_t)list->count, sizeof *list->items, by_speed);
-    return 0;
 }
 
 typedef int advise_function(struct adviser *, fit_function *, bool recomputed);
@@ -373,9 +402,27 @@ static int advise_twice(struct adviser *adviser, advise_function *advise, fit_fu
     return adviser->list->count > before ? 0 : advise(adviser, recomputed, true);
 }
 
-static int find_all(struct adviser *adviser)
+/* What leaves the training as it was. Where even the least does not fit, smaller micro-batches and recomputation need no
+ * trying. */
+static int find_same_training(struct adviser *adviser)
 {
-    if (find_least(adviser) || find_same_training(adviser))
+    struct advice_list *list = adviser->list;
+    struct runtime_term runtime = runtime_of(adviser, &adviser->program->layout);
+    if (list->least_bytes - runtime.bytes <= room(adviser, &adviser->program->layout)) {
+        if (advise_recompute(adviser) || advise_micro_batch(adviser, fit_layout, false))
+            return -1;
+        if (!list->count && advise_micro_batch(adviser, fit_recomputed, true))
+            return -1;
+    }
+    if (advise_twice(adviser, advise_schedule, fit_recomputed) || advise_zero(adviser))
+        return -1;
+    qsort(list->items, (size_t)list->count, sizeof *list->items, by_speed);
+    return 0;
+}
+
+static int find_changes(struct adviser *adviser)
+{
+    if (find_same_training(adviser))
         return -1;
     /* On a card with units for it bf16 is many times as fast, and comes before more ranks. */
     bool bf16_first = adviser->precision != adviser->program->layout.precision;
@@ -385,6 +432,27 @@ static int find_all(struct adviser *adviser)
         advise_twice(adviser, advise_replicas, fit_recomputed))
         return -1;
     return (!bf16_first && advise_bf16(adviser)) || advise_sequence(adviser) ? -1 : 0;
+}
+
+/* Where nothing leaves as much free as plans do, what leaves less may still do. */
+static int find_all(struct adviser *adviser)
+{
+    if (find_least(adviser) || find_changes(adviser))
+        return -1;
+    adviser->roomy = adviser->list->count || !runtime_of(adviser, &adviser->program->layout).error_bytes;
+    return adviser->roomy ? 0 : find_changes(adviser);
+}
+
+/* Are they what the layout has unasked? */
+static bool are_spread(const struct program *program, const int64_t *chunk_layers)
+{
+    const struct layout *l = &program->layout;
+    size_t bytes = (size_t)layout_chunks(l) * sizeof *chunk_layers;
+    int64_t *spread = host_alloc(bytes);
+    layout_spread_layers(l, program->model.layers, spread);
+    bool same = !memcmp(spread, chunk_layers, bytes);
+    free(spread);
+    return same;
 }
 
 static int64_t *list_chunk_layers(const struct pipeline *pipeline)
@@ -410,10 +478,12 @@ int advice_find(const struct pipeline *pipeline, const struct rank_device *devic
     struct adviser adviser = {.program = program,
                               .precision = bf16 ? PRECISION_BF16 : program->layout.precision,
                               .chunk_layers = list_chunk_layers(pipeline),
+                              .roomy = true,
                               .device = device,
                               .speed = speed,
                               .list = out,
                               .err = err};
+    adviser.by_hand = !are_spread(program, adviser.chunk_layers);
     int status = find_all(&adviser);
     free(adviser.chunk_layers);
     if (status)
@@ -438,8 +508,9 @@ void advice_print(const struct advice_list *list, struct text *out)
                     units_format_bytes(list->least_bytes, bytes),
                     list->ranks_tried ? "" : "; --tp and --pp divide the model between ranks");
     for (int i = 0; i < list->count && i < PRINTED; i++)
-        text_printf(out, "%s%s (needs %s)", i ? " or " : "try ", list->items[i].options,
-                    units_format_bytes(list->items[i].needed_bytes, bytes));
+        text_printf(out, "%s%s (needs %s%s)", i ? " or " : "try ", list->items[i].options,
+                    units_format_bytes(list->items[i].needed_bytes, bytes),
+                    list->items[i].in_doubt ? ", within the error of the runtime term" : "");
     if (list->longest)
         text_printf(out, "; sequences are as long as the model allows, %lld: --seq-len makes them shorter",
                     (long long)list->longest);

@@ -1,6 +1,6 @@
 /* What to change when a layout does not fit: the nearest changes that do, each built and measured. Changes that leave the
- * training and its ranks as they were (smaller micro-batches of the same global batch, recomputation, sharding the
- * optimizer's states) come first, the fastest of them first; then more ranks: replicas that shard, and tensor-parallel ones before
+ * training and its ranks as they were (smaller micro-batches of the same global batch, recomputation, a schedule that keeps
+ * fewer of them, sharding the optimizer's states) come first, the fastest of them first; then more ranks: replicas that shard, and tensor-parallel ones before
  * stages; then bf16, which changes the arithmetic; then shorter sequences, which change the task. On a card with units for bf16 that comes
  * before more ranks, which then compute in it too.
  *
@@ -23,6 +23,7 @@ struct advice {
     struct layout layout;
     uint32_t *masks;      /* recomputation by layer */
     int64_t arena_bytes, needed_bytes; /* needed: with the runtime of a card */
+    bool in_doubt; /* it leaves less free than is not known of context and libraries: nothing leaves more */
     double step_s;
 };
 

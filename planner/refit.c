@@ -122,25 +122,64 @@ static int fit_by_layer(struct refitting *r, const struct stage_form *form, doub
     return 0;
 }
 
-/* One option for all layers: the first that fits of those that take less than `most_s` for a layer, the fastest first; *option -1:
- * none does. *least: the one whose arena takes least. */
-static int find_uniform(struct refitting *r, double most_s, int *option, int *least, int64_t *least_bytes)
+/* The peak with one option in all layers; 0 where the stage's form is not known, which any arena exceeds. */
+static int64_t uniform_peak(const struct refitting *r, const struct stage_form *form, int option)
 {
-    *option = -1;
-    *least = 0;
-    *least_bytes = INT64_MAX;
-    for (int i = 0; i < r->priced->option_count && *option < 0 && r->priced->options[i].seconds < most_s;
-         i++) {
-        int64_t arena_bytes;
-        set_uniform(r, i);
-        if (build(r, &arena_bytes))
-            return -1;
-        if (arena_bytes <= r->question->rooms[r->stage])
-            *option = i;
-        *least = arena_bytes < *least_bytes ? i : *least;
-        *least_bytes = min_i64(arena_bytes, *least_bytes);
-    }
+    int64_t heights = 0;
+    if (!form)
+        return 0;
+    for (int kind = 0; kind < form->kinds; kind++)
+        heights = max_i64(heights, form->heights[kind]);
+    struct stage_choice choice = {.form = *form, .odd = option};
+    choice.options = host_alloc((size_t)(heights + 1) * sizeof *choice.options);
+    for (int64_t i = 0; i <= heights; i++)
+        choice.options[i] = option;
+    int64_t peak_bytes = stage_choice_peak(&r->stages, r->stage, &choice, NULL);
+    free(choice.options);
+    return peak_bytes;
+}
+
+/* The best so far of one option in all layers. */
+struct uniform {
+    int option;          /* which fits; -1: none does */
+    int least;           /* whose arena takes least */
+    int64_t least_bytes; /* how much */
+};
+
+static int try_uniform(struct refitting *r, int option, struct uniform *u)
+{
+    int64_t arena_bytes;
+    set_uniform(r, option);
+    if (build(r, &arena_bytes))
+        return -1;
+    if (arena_bytes <= r->question->rooms[r->stage])
+        u->option = option;
+    u->least = arena_bytes < u->least_bytes ? option : u->least;
+    u->least_bytes = min_i64(arena_bytes, u->least_bytes);
     return 0;
+}
+
+/* The first that fits of those that take less than `most_s` for a layer, the fastest first. An arena takes its peak at least, so
+ * that where that is known (`form`; or NULL) few are built: the one with the lowest first, where none has room. */
+static int find_uniform(struct refitting *r, const struct stage_form *form, double most_s, struct uniform *u)
+{
+    int lowest = -1, count = 0;
+    int64_t room = r->question->rooms[r->stage], lowest_bytes = INT64_MAX;
+    *u = (struct uniform){-1, 0, INT64_MAX};
+    while (count < r->priced->option_count && r->priced->options[count].seconds < most_s)
+        count++;
+    int64_t *peaks = host_alloc((size_t)(count + 1) * sizeof *peaks);
+    for (int i = 0; i < count; i++) {
+        peaks[i] = uniform_peak(r, form, i);
+        lowest = peaks[i] < lowest_bytes ? i : lowest;
+        lowest_bytes = min_i64(lowest_bytes, peaks[i]);
+    }
+    int status = lowest_bytes > room && lowest >= 0 ? try_uniform(r, lowest, u) : 0;
+    for (int i = 0; i < count && u->option < 0 && !status; i++)
+        if (i != u->least || u->least_bytes == INT64_MAX)
+            status = peaks[i] <= room || peaks[i] < u->least_bytes ? try_uniform(r, i, u) : 0;
+    free(peaks);
+    return status;
 }
 
 /* Masks of the stage's layers, to be put back. */
@@ -154,17 +193,21 @@ static int fit_stage(struct refitting *r, bool *fits, int64_t *least_bytes)
     size_t layers = (size_t)r->question->model->layers;
     uint32_t *by_layer = host_alloc(layers * sizeof *by_layer);
     double seconds = INFINITY;
-    int option, least;
+    struct uniform uniform;
     struct stage_form form;
-    int status = find_form(r, &form) ? fit_by_layer(r, &form, &seconds) : 0;
+    bool known = find_form(r, &form);
+    int status = known ? fit_by_layer(r, &form, &seconds) : 0;
     copy_masks(r, by_layer);
     if (!status)
-        status = find_uniform(r, seconds / (double)form.split.layers, &option, &least, least_bytes);
-    if (!status && option < 0 && isinf(seconds))
-        set_uniform(r, least);
-    else if (!status && option < 0)
+        status = find_uniform(r, known ? &form : NULL, seconds / (double)form.split.layers, &uniform);
+    if (!status && uniform.option < 0 && isinf(seconds))
+        set_uniform(r, uniform.least);
+    else if (!status && uniform.option >= 0)
+        set_uniform(r, uniform.option);
+    else if (!status)
         memcpy(r->masks, by_layer, layers * sizeof *by_layer);
-    *fits = !status && (option >= 0 || !isinf(seconds));
+    *fits = !status && (uniform.option >= 0 || !isinf(seconds));
+    *least_bytes = status ? 0 : uniform.least_bytes;
     free(by_layer);
     return status;
 }
@@ -214,15 +257,15 @@ int refit_least(const struct refit_question *question, uint32_t *masks, int64_t 
     *least_bytes = 0;
     open_layers(&r);
     for (int64_t i = 0; i < question->layout->pp && !status; i++) {
-        int option, least;
-        int64_t own;
+        struct uniform uniform;
+        struct stage_form form;
         open_stage(&r, i);
-        status = find_uniform(&r, INFINITY, &option, &least, &own);
+        status = find_uniform(&r, find_form(&r, &form) ? &form : NULL, INFINITY, &uniform);
         if (!status)
-            set_uniform(&r, least);
+            set_uniform(&r, uniform.least);
         stages_close(&r.stages);
-        if (!status && own > *least_bytes)
-            *least_bytes = own;
+        if (!status && uniform.least_bytes > *least_bytes)
+            *least_bytes = uniform.least_bytes;
     }
     close_all(&r);
     free(none);

@@ -43,6 +43,9 @@ static void check_items(const struct model *model, const struct advice_list *lis
         struct prediction prediction = predict_alike(pipeline, device, NULL);
         ASSERT_INT(prediction.arena_bytes, item->arena_bytes);
         ASSERT_INT(prediction.needed_bytes, item->needed_bytes);
+        ASSERT_INT(prediction.in_doubt, item->in_doubt);
+        for (int other = 0; other < i; other++)
+            ASSERT(strcmp(list->items[other].options, item->options));
         ASSERT_MSG(prediction.fits, "%s needs %lld of %lld", item->options,
                    (long long)prediction.needed_bytes, (long long)device->capacity_bytes);
         pipeline_free(pipeline);
@@ -210,6 +213,92 @@ TEST(advice_of_many_ranks, "the largest models take many stages, and recomputati
     ASSERT_HAS(list.items[0].options, " --global-batch 64 --recompute auto");
     ASSERT(layout_ranks(&list.items[0].layout) > 91);
     check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+}
+
+/* 32 layers on 4 stages: gpipe keeps the activations of all 32 micro-batches, 1F1B of 4. */
+TEST(advice_of_schedule,
+     "where a schedule keeps too much, one that keeps less is advised, before what changes the training")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama3-8b", 0);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct advice_list list;
+    ASSERT_OK(cluster_read_device("h100-80g", 8, &card, &err));
+    machine_speed_from_card(card.card, PRECISION_BF16, &speed);
+    struct layout layout = {.tp = 2,
+                            .pp = 4,
+                            .micro_batch = 1,
+                            .global_batch = 32,
+                            .seq_len = 4096,
+                            .schedule = SCHEDULE_GPIPE,
+                            .precision = PRECISION_BF16};
+    struct pipeline *pipeline = sample_pipeline(&model, layout);
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    bool found = false;
+    for (int i = 0; i < list.count; i++) {
+        ASSERT(!starts_with(list.items[i].options, "--seq-len") || found);
+        found |= !strcmp(list.items[i].options, "--pipeline-schedule 1f1b");
+    }
+    ASSERT(found);
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+    /* Of interleaved chunks, one a stage. */
+    layout.schedule = SCHEDULE_INTERLEAVED;
+    layout.virtual_stages = 8;
+    pipeline = sample_pipeline(&model, layout);
+    card.capacity_bytes = pipeline->stages[0]->arena_bytes;
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    found = false;
+    for (int i = 0; i < list.count; i++)
+        found |= starts_with(list.items[i].options, "--pipeline-schedule 1f1b --virtual-stages 1");
+    ASSERT(found);
+    check_items(&model, &list, &card);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+}
+
+TEST(advice_leaves_room,
+     "what is advised for a card leaves free what is not known of its context, where anything does")
+{
+    struct error err = {0};
+    struct model model = sample_model("llama3-8b", 0);
+    struct machine_speed speed;
+    struct rank_device card;
+    struct advice_list list;
+    struct text text = {0};
+    ASSERT_OK(cluster_read_device("h100-80g", 8, &card, &err));
+    machine_speed_from_card(card.card, PRECISION_BF16, &speed);
+    struct pipeline *pipeline = sample_pipeline(&model, (struct layout){.dp = 8,
+                                                                        .zero = 1,
+                                                                        .micro_batch = 1,
+                                                                        .global_batch = 8,
+                                                                        .seq_len = 8192,
+                                                                        .precision = PRECISION_BF16});
+    struct runtime_term runtime = prediction_runtime(&card, 8);
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    ASSERT(list.count > 1);
+    for (int i = 0; i < list.count; i++)
+        ASSERT(list.items[i].needed_bytes + runtime.error_bytes <= card.capacity_bytes &&
+               !list.items[i].in_doubt);
+    advice_clear(&list);
+    pipeline_free(pipeline);
+    /* With less than that besides what the shortest sequence takes on the most ranks, nothing does. */
+    pipeline = sample_pipeline(
+        &model,
+        (struct layout){.tp = 8, .pp = 1, .micro_batch = 1, .seq_len = 32, .precision = PRECISION_BF16});
+    runtime = prediction_runtime(&card, 8);
+    card.capacity_bytes = pipeline->stages[0]->arena_bytes / 64 + runtime.bytes + runtime.error_bytes / 2;
+    ASSERT_OK(advice_find(pipeline, &card, &speed, &list, &err));
+    for (int i = 0; i < list.count; i++)
+        ASSERT(list.items[i].in_doubt);
+    advice_print(&list, &text);
+    ASSERT_INT(list.count > 0, strstr(text.data, ", within the error of the runtime term)") != NULL);
+    check_items(&model, &list, &card);
+    text_free(&text);
     advice_clear(&list);
     pipeline_free(pipeline);
 }
