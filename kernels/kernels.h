@@ -109,12 +109,15 @@ struct matmul_wgrad_args {
     bool add;
 };
 
-/* Softmax attention over packed heads, scale 1/sqrt(D). qkv row layout: H*D queries, K*D keys, K*D values; query head h
- * uses key/value head h / (H/K). Causal or not. The T x T scores are never stored. */
+/* Softmax attention over packed heads, scale 1/sqrt(D) unless another is given. qkv row layout: H*D queries, K*D keys, K*D values;
+ * query head h uses key/value head h / (H/K). Causal or not; under a causal mask with a window a query sees no more than that many
+ * keys, its own and those before it. The T x T scores are never stored. */
 struct attention_args {
     int64_t B, T, H, K, D;
     enum dtype dtype;
     bool causal;
+    int64_t window; /* 0: all keys */
+    double scale;   /* 0: 1/sqrt(D) */
     const void *qkv; /* (B, T, (H + 2K) D) */
     void *out;       /* (B, T, H D) */
     void *lse;       /* wide (B, H, T): log-sum-exp of the scaled scores */
@@ -124,6 +127,8 @@ struct attention_grad_args {
     int64_t B, T, H, K, D;
     enum dtype dtype;
     bool causal;
+    int64_t window; /* as in attention_args */
+    double scale;
     const void *dout, *qkv, *out, *lse;
     void *delta; /* wide (B, H, T): scratch, rowsum(dout * out) */
     void *dqkv;  /* (B, T, (H + 2K) D), overwritten */

@@ -2,7 +2,8 @@
  * cache, and softmax is corrected as tiles of keys go by.
  *
  * Scores are kept transposed, (key, query): then maxima and sums over keys are plain vector operations, and no key or
- * value is ever transposed, only the queries of a tile, once. Where the mask is causal, a panel stops at its last key.
+ * value is ever transposed, only the queries of a tile, once. Where the mask is causal, a panel stops at its last key, and a tile
+ * of queries with a window begins with the tile of its first key.
  * Tiles are widened to F32 scratch with head sizes padded to whole vectors, whatever the dtype and D. */
 #include "kernels/cpu/cpu_table.h"
 
@@ -24,6 +25,7 @@ struct shape {
     int64_t row;    /* elements of a row of qkv */
     enum dtype dtype;
     bool causal;
+    int64_t window; /* T, or more than any distance, where there is none */
     float scale;
 };
 
@@ -32,27 +34,28 @@ struct span {
     int64_t begin, count;
 };
 
-static struct shape shape_make(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, enum dtype dtype,
-                               bool causal)
-{
-    return (struct shape){.B = B,
-                          .T = T,
-                          .H = H,
-                          .K = K,
-                          .D = D,
-                          .padded = round_up(D, CPU_TILE_COLUMNS),
-                          .row = (H + 2 * K) * D,
-                          .dtype = dtype,
-                          .causal = causal,
-                          .scale = (float)(1 / sqrt((double)D))};
-}
+/* Of args, of either direction. */
+#define SHAPE_OF(args)                                                                                       \
+    {                                                                                                        \
+        .B = (args)->B, .T = (args)->T, .H = (args)->H, .K = (args)->K, .D = (args)->D,                      \
+        .padded = round_up((args)->D, CPU_TILE_COLUMNS), .row = ((args)->H + 2 * (args)->K) * (args)->D,     \
+        .dtype = (args)->dtype, .causal = (args)->causal,                                                    \
+        .window = (args)->causal && (args)->window ? (args)->window : (args)->T,                             \
+        .scale = (float)((args)->scale != 0 ? (args)->scale : 1 / sqrt((double)(args)->D)),                  \
+    }
 
 static struct span tile_span(const struct shape *shape, int64_t tile)
 {
     return (struct span){tile * TILE, min_i64(TILE, shape->T - tile * TILE)};
 }
 
-/* Keys that the queries of this panel of `queries` see among `keys`. */
+/* The first key of the tiles that some of these queries see. */
+static int64_t first_key(const struct shape *shape, struct span queries)
+{
+    return max_i64(0, queries.begin + 1 - shape->window) / TILE * TILE;
+}
+
+/* Of `keys`, those up to the last that this panel of `queries` sees. */
 static int64_t panel_keys(const struct shape *shape, struct span queries, int64_t panel, struct span keys)
 {
     if (!shape->causal)
@@ -92,7 +95,8 @@ static int64_t head_at(const struct shape *shape, int64_t b, int64_t t, int64_t 
     return (b * shape->T + t) * shape->row + head * shape->D;
 }
 
-/* Puts `value` wherever a key comes after its query. Only the panel's last keys can: a causal panel stops at its own. */
+/* Puts `value` wherever a key comes after its query, or its window before it. Only the panel's last keys can come after: a causal
+ * panel stops at its own. */
 static void mask_panel(const struct shape *shape, float (*panel)[PANEL], int64_t first_query,
                        struct span keys, int64_t seen, float value)
 {
@@ -101,6 +105,11 @@ static void mask_panel(const struct shape *shape, float (*panel)[PANEL], int64_t
     for (int64_t k = max_i64(0, first_query + 1 - keys.begin); k < seen; k++)
         for (int64_t q = 0; q < PANEL; q++)
             panel[k][q] = first_query + q < keys.begin + k ? value : panel[k][q];
+    const int64_t gone =
+        first_query - shape->window - keys.begin; /* the first query's last key before its window */
+    for (int64_t k = 0; k < min_i64(seen, gone + PANEL); k++)
+        for (int64_t q = 0; q < PANEL; q++)
+            panel[k][q] = k <= gone + q ? value : panel[k][q];
 }
 
 /* ---- forward ---- */
@@ -135,8 +144,10 @@ static void soften_panel(float (*scores)[PANEL], int64_t seen, float *max, float
     memcpy(sum, total, sizeof total);
 }
 
+/* `more`: tiles of keys went before. A query none of whose keys has come yet has a largest score of -FLT_MAX, beside which what
+ * its hidden keys leave in `sum` is nothing once one comes. */
 static void forward_panel(const struct shape *shape, struct forward *work, struct span queries, int64_t panel,
-                          struct span keys)
+                          struct span keys, bool more)
 {
     int64_t padded = shape->padded, seen = panel_keys(shape, queries, panel, keys);
     int64_t count = min_i64(PANEL, queries.count - panel);
@@ -146,12 +157,12 @@ static void forward_panel(const struct shape *shape, struct forward *work, struc
     mask_panel(shape, scores, queries.begin + panel, keys, seen, -INFINITY);
     soften_panel(scores, seen, work->max + panel, work->sum + panel, rescale);
     mask_panel(shape, scores, queries.begin + panel, keys, seen, 0);
-    if (keys.begin)
+    if (more)
         for (int64_t q = 0; q < count; q++)
             for (int64_t d = 0; d < padded; d++)
                 out[q * padded + d] *= rescale[q];
     cpu_tile_multiply(count, padded, seen, (struct cpu_strided){scores[0], 1, PANEL}, work->values, padded,
-                      out, padded, keys.begin > 0);
+                      out, padded, more);
 }
 
 static void store_forward(const struct shape *shape, const struct attention_args *args, struct forward *work,
@@ -181,14 +192,15 @@ static void forward_tile(const struct shape *shape, const struct attention_args 
         work->max[q] = -FLT_MAX;
         work->sum[q] = 0;
     }
+    int64_t begin = first_key(shape, queries);
     int64_t end = shape->causal ? queries.begin + queries.count : shape->T;
-    for (int64_t at = 0; at < end; at += TILE) {
+    for (int64_t at = begin; at < end; at += TILE) {
         struct span keys = tile_span(shape, at / TILE);
         load_rows(shape, args->qkv, head_at(shape, b, at, key_head), shape->row, keys.count, 1, work->keys);
         load_rows(shape, args->qkv, head_at(shape, b, at, value_head), shape->row, keys.count, 1,
                   work->values);
         for (int64_t panel = 0; panel < queries.count; panel += PANEL)
-            forward_panel(shape, work, queries, panel, keys);
+            forward_panel(shape, work, queries, panel, keys, at > begin);
     }
     store_forward(shape, args, work, b, h, queries);
 }
@@ -205,7 +217,7 @@ int cpu_attention(const struct kernel_context *ctx, const struct attention_args 
 {
     if (cpu_check_dtype(args->dtype, "attention", err) || check_heads(args->H, args->K, err))
         return -1;
-    struct shape shape = shape_make(args->B, args->T, args->H, args->K, args->D, args->dtype, args->causal);
+    const struct shape shape = SHAPE_OF(args);
     int64_t tiles = (args->T + TILE - 1) / TILE, block = TILE * shape.padded;
 #pragma omp parallel num_threads(ctx->threads)
     {
@@ -312,8 +324,9 @@ static void backward_tile(const struct shape *shape, const struct attention_grad
     struct span queries = tile_span(shape, tile);
     int64_t key_head = shape->H + h / (shape->H / shape->K), value_head = key_head + shape->K;
     load_queries(shape, args, work, b, h, queries);
+    int64_t begin = first_key(shape, queries);
     int64_t end = shape->causal ? queries.begin + queries.count : shape->T;
-    for (int64_t at = 0; at < end; at += TILE) {
+    for (int64_t at = begin; at < end; at += TILE) {
         struct span keys = tile_span(shape, at / TILE);
         load_rows(shape, args->qkv, head_at(shape, b, at, key_head), shape->row, keys.count, 1, work->keys);
         load_rows(shape, args->qkv, head_at(shape, b, at, value_head), shape->row, keys.count, 1,
@@ -345,7 +358,7 @@ int cpu_attention_grad(const struct kernel_context *ctx, const struct attention_
 {
     if (cpu_check_dtype(args->dtype, "attention_grad", err) || check_heads(args->H, args->K, err))
         return -1;
-    struct shape shape = shape_make(args->B, args->T, args->H, args->K, args->D, args->dtype, args->causal);
+    const struct shape shape = SHAPE_OF(args);
     int64_t block = TILE * shape.padded, head = args->T * shape.padded;
 #pragma omp parallel num_threads(ctx->threads)
     {

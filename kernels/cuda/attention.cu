@@ -25,7 +25,8 @@ template <typename Args> static int check(const char *kernel, const Args *args, 
 
 template <typename Args> static attention_shape shape_of(const Args *args, bool aligned)
 {
-    const double scale = 1 / sqrt(static_cast<double>(args->D));
+    const double scale = args->scale != 0 ? args->scale : 1 / sqrt(static_cast<double>(args->D));
+    const bool windowed = args->causal && args->window > 0 && args->window < args->T;
     attention_shape shape = {};
     shape.T = static_cast<int>(args->T);
     shape.H = static_cast<int>(args->H);
@@ -33,6 +34,7 @@ template <typename Args> static attention_shape shape_of(const Args *args, bool 
     shape.D = static_cast<int>(args->D);
     shape.row = static_cast<int>((args->H + 2 * args->K) * args->D);
     shape.causal = args->causal;
+    shape.window = static_cast<int>(windowed ? args->window : args->T);
     shape.wide = aligned && args->D * dtype_bytes(args->dtype) % 16 == 0;
     shape.scale = static_cast<float>(scale);
     shape.scale2 = static_cast<float>(scale * 1.4426950408889634);

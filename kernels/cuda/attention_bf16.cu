@@ -3,24 +3,25 @@
  * reads of shared memory, wider tiles of the other side fewer barriers.
  *
  *     nvcc 13.0 for sm_80, sm_90   own x other rows   registers   shared memory
- *     forward                 32        128 x 64       150, 157      20 KiB
+ *     forward                 32        128 x 64       150, 151      20 KiB
  *                             64        128 x 64       206, 210      36 KiB
- *                             80        128 x 64       224, 222      44 KiB
- *                             96        128 x 64       239, 239      52 KiB
- *                            128        128 x 64       255, 255      68 KiB
- *                            256         64 x 32       234, 240      66 KiB
- *     dK, dV                  32        128 x 32       186, 190      31 KiB
- *                             64        128 x 32       239, 255      55 KiB
- *                             80         64 x 32       178, 178      45 KiB
- *                             96         64 x 32       204, 212      53 KiB
- *                            128         64 x 32       240, 242      69 KiB
- *            two passes      256         64 x 32       234, 243     100 KiB
- *     dQ                      32        128 x 32       150, 152      31 KiB
- *                             64        128 x 32       198, 198      55 KiB
- *                             80        128 x 32       218, 220      67 KiB
- *                             96        128 x 32       234, 240      79 KiB
- *                            128         64 x 32       154, 164      69 KiB
- *                            256         64 x 32       231, 235     100 KiB
+ *                             80        128 x 64       224, 221      44 KiB
+ *                             96        128 x 64       239, 241      52 KiB
+ *                            128        128 x 64       254, 255      68 KiB
+ *                            256         64 x 32       234, 238      66 KiB
+ *           in a window      128         64 x 64       160, 168      51 KiB
+ *     dK, dV                  32        128 x 32       188, 192      31 KiB
+ *                             64        128 x 32       239, 242      55 KiB
+ *                             80         64 x 32       180, 180      45 KiB
+ *                             96         64 x 32       206, 214      53 KiB
+ *                            128         64 x 32       238, 244      69 KiB
+ *            two passes      256         64 x 32       236, 243     100 KiB
+ *     dQ                      32        128 x 32       160, 160      31 KiB
+ *                             64        128 x 32       200, 202      55 KiB
+ *                             80        128 x 32       224, 230      67 KiB
+ *                             96        128 x 32       240, 238      79 KiB
+ *                            128         64 x 32       156, 166      69 KiB
+ *                            256         64 x 32       235, 240     100 KiB
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_bf16.cuh"
@@ -38,7 +39,7 @@ int attention_bf16_forward(const cuda_context *context, const attention_shape &s
     if (shape.D <= 96)
         return attention_launch_forward<attention_bf16<96, 2, 64>>(context, shape, args, err);
     if (shape.D <= 128)
-        return attention_launch_forward<attention_bf16<128, 2, 64>>(context, shape, args, err);
+        return attention_launch_forward<attention_bf16<128, 2, 64>, attention_bf16<128, 1, 64>>(context, shape, args, err);
     return attention_launch_forward<attention_bf16<256, 1, 32>>(context, shape, args, err);
 }
 

@@ -41,23 +41,36 @@ __device__ __forceinline__ int attention_keys_seen(const attention_shape &shape,
     return shape.causal && first_query + queries < shape.T ? first_query + queries : shape.T;
 }
 
-/* Hides scores of keys beyond the end, and of keys later than their query. Most tiles have none. */
+/* And the first of them, by the start of its tile. */
 template <typename E>
+__device__ __forceinline__ int attention_first_key(const attention_shape &shape, int first_query)
+{
+    const int first = first_query + 1 - shape.window;
+    return first > 0 ? first / E::COLUMNS * E::COLUMNS : 0;
+}
+
+/* Hides scores of keys beyond the end, of keys later than their query, and of those before its window. Most tiles have none.
+ * WINDOWED: there may be a window, which takes registers that the largest tiles do not have. */
+template <typename E, bool WINDOWED>
 __device__ __forceinline__ void attention_mask(float (&scores)[E::THREAD_ROWS][E::SCORES],
                                                const attention_shape &shape, int first_query, int first_key)
 {
     const int last_key = first_key + E::COLUMNS - 1;
-    if (last_key < shape.T && !(shape.causal && last_key > first_query))
+    const bool begins = WINDOWED && first_key <= first_query + E::ROWS - 1 - shape.window;
+    if (last_key < shape.T && !(shape.causal && last_key > first_query) && !begins)
         return;
 #pragma unroll
     for (int r = 0; r < E::THREAD_ROWS; r++)
 #pragma unroll
         for (int c = 0; c < E::SCORES; c++) {
-            const int key = first_key + E::column(c);
-            if (key >= shape.T || (shape.causal && key > first_query + E::row(r)))
+            const int key = first_key + E::column(c), query = first_query + E::row(r);
+            if (key >= shape.T || (shape.causal && key > query) || (WINDOWED && key <= query - shape.window))
                 scores[r][c] = -INFINITY;
         }
 }
+
+/* Below any score, and finite, so that differences from it are numbers. */
+constexpr float ATTENTION_LOWEST = -1e30f;
 
 /* The running softmax of a thread's rows: largest score so far, and the thread's part of the sum of exponentials beside it. */
 template <typename E> struct attention_softmax {
@@ -67,13 +80,13 @@ template <typename E> struct attention_softmax {
     {
 #pragma unroll
         for (int r = 0; r < E::THREAD_ROWS; r++) {
-            largest[r] = -INFINITY;
+            largest[r] = ATTENTION_LOWEST;
             sum[r] = 0;
         }
     }
 
-    /* Turns a tile's scores into weights, and shrinks the results of the tiles before when a larger score came. Each row has
-     * a visible key in its first tile, so that `largest` is finite from then on. */
+    /* Turns a tile's scores into weights, and shrinks the results of the tiles before when a larger score came. A row whose window
+     * begins in a later tile has no visible key yet: its weights are 0, since `largest` is finite from the start. */
     __device__ __forceinline__ void add(float (&scores)[E::THREAD_ROWS][E::SCORES],
                                         float (&results)[E::THREAD_ROWS][E::RESULTS], float scale2)
     {
@@ -118,7 +131,7 @@ template <typename E> struct attention_forward_layout {
     };
 };
 
-template <typename E>
+template <typename E, bool WINDOWED>
 ATTENTION_KERNEL void attention_forward(attention_shape shape, const typename E::T *qkv, typename E::T *out,
                                         float *lse)
 {
@@ -130,24 +143,25 @@ ATTENTION_KERNEL void attention_forward(attention_shape shape, const typename E:
     float *const scratch = reinterpret_cast<float *>(queries + layout::SCRATCH);
     const attention_place at = attention_place_of(shape, shape.H, E::ROWS, true);
     const int key_head = shape.H + at.head / (shape.H / shape.K),
+              start = WINDOWED ? attention_first_key<E>(shape, at.first) : 0,
               seen = attention_keys_seen(shape, at.first, E::ROWS);
     attention_softmax<E> softmax;
     float results[E::THREAD_ROWS][E::RESULTS] = {};
 
     const auto queries_from = attention_rows_of(shape, qkv, shape.row, at.b, at.head, at.first);
-    auto from = attention_rows_of(shape, qkv, shape.row, at.b, key_head, 0);
+    auto from = attention_rows_of(shape, qkv, shape.row, at.b, key_head, start);
 
     softmax.start();
     tile::template load<E::ROWS>(queries, queries_from, shape);
     tile::template load<E::COLUMNS>(keys, from, shape);
-    for (int first = 0; first < seen; first += E::COLUMNS) {
+    for (int first = start; first < seen; first += E::COLUMNS) {
         float scores[E::THREAD_ROWS][E::SCORES];
         mma_copy_wait();
         __syncthreads(); /* the keys are here, and nobody needs the values any more */
         tile::template load<E::COLUMNS>(values, attention_values_beside(shape, from), shape);
         from.skip(E::COLUMNS);
         E::score(scores, queries, keys);
-        attention_mask<E>(scores, shape, at.first, first);
+        attention_mask<E, WINDOWED>(scores, shape, at.first, first);
         mma_copy_wait();
         __syncthreads(); /* the values are here, and nobody needs the keys any more */
         if (first + E::COLUMNS < seen)
@@ -241,19 +255,21 @@ __device__ __forceinline__ void attention_load_statistics(float *to, const atten
 }
 
 /* Scores of keys from `first_key` on (rows) and queries from `first_query` on (columns) become weights, 0 where the query
- * comes before the key. Queries beyond the end have weight 1, a dout of 0 and no gradient of their own. */
+ * comes before the key or has it before its window. Queries beyond the end have weight 1, a dout of 0 and no gradient of their own. */
 template <typename E>
 __device__ __forceinline__ void attention_weigh_keys(float (&scores)[E::THREAD_ROWS][E::SCORES],
                                                      const attention_shape &shape, int first_key,
                                                      int first_query, const float *lse)
 {
-    const bool masked = shape.causal && first_query < first_key + E::ROWS - 1;
+    const bool masked = shape.causal && (first_query < first_key + E::ROWS - 1 ||
+                                         first_query + E::COLUMNS > first_key + shape.window);
 #pragma unroll
     for (int c = 0; c < E::SCORES; c++) {
         const float shift = -ATTENTION_LOG2_E * lse[E::column(c)];
 #pragma unroll
         for (int r = 0; r < E::THREAD_ROWS; r++) {
-            const bool hidden = masked && first_key + E::row(r) > first_query + E::column(c);
+            const int distance = first_query + E::column(c) - (first_key + E::row(r));
+            const bool hidden = masked && (distance < 0 || distance >= shape.window);
             scores[r][c] = hidden ? 0 : mma_exp2(fmaf(scores[r][c], shape.scale2, shift));
         }
     }
@@ -301,6 +317,8 @@ ATTENTION_KERNEL void attention_keys_grad(attention_shape shape, attention_grad<
     const attention_place at = attention_place_of(shape, shape.K, E::ROWS, false);
     const int group = shape.H / shape.K, key_head = shape.H + at.head, value_head = key_head + shape.K;
     const int start = shape.causal ? at.first / E::COLUMNS * E::COLUMNS : 0,
+              seen_until = at.first + E::ROWS - 1 + shape.window, /* no query from there on sees a key of the tile */
+              end = shape.causal && seen_until < shape.T ? seen_until : shape.T,
               last_head = at.head * group + group - 1;
     int stage = 0, head = at.head * group, first = start; /* of the queries at work */
     float dk[E::THREAD_ROWS][E::RESULTS] = {}, dv[E::THREAD_ROWS][E::RESULTS] = {};
@@ -324,7 +342,7 @@ ATTENTION_KERNEL void attention_keys_grad(attention_shape shape, attention_grad<
             values, attention_rows_of(shape, g.qkv, shape.row, at.b, value_head, at.first), shape);
     load(0, head, first);
     while (head <= last_head) {
-        const bool turns = first + E::COLUMNS >= shape.T; /* to the next head */
+        const bool turns = first + E::COLUMNS >= end; /* to the next head */
         const int next_head = head + turns, next_first = turns ? start : first + E::COLUMNS;
         mma_copy_wait();
         __syncthreads(); /* these queries are here, and nobody needs those before */
@@ -386,8 +404,9 @@ ATTENTION_KERNEL void attention_queries_grad(attention_shape shape, attention_gr
     float *const scratch = reinterpret_cast<float *>(queries + layout::SCRATCH);
     const attention_place at = attention_place_of(shape, shape.H, E::ROWS, true);
     const int key_head = shape.H + at.head / (shape.H / shape.K),
+              start = attention_first_key<E>(shape, at.first),
               seen = attention_keys_seen(shape, at.first, E::ROWS);
-    auto from = attention_rows_of(shape, g.qkv, shape.row, at.b, key_head, 0);
+    auto from = attention_rows_of(shape, g.qkv, shape.row, at.b, key_head, start);
     float shift[E::THREAD_ROWS], delta[E::THREAD_ROWS], dq[E::THREAD_ROWS][E::RESULTS] = {};
 
     const auto keys_of = [&](int stage) { return queries + layout::STAGE + stage * 2 * layout::OTHER; };
@@ -409,7 +428,7 @@ ATTENTION_KERNEL void attention_queries_grad(attention_shape shape, attention_gr
         shift[r] = query < shape.T ? -ATTENTION_LOG2_E * g.lse[i] : 0;
         delta[r] = query < shape.T ? g.delta[i] : 0;
     }
-    for (int first = 0, stage = 0; first < seen; first += E::COLUMNS, stage ^= STAGES - 1) {
+    for (int first = start, stage = 0; first < seen; first += E::COLUMNS, stage ^= STAGES - 1) {
         const bool more = first + E::COLUMNS < seen;
         mma_copy_wait();
         __syncthreads(); /* these keys and values are here, and nobody needs those before */
@@ -417,7 +436,7 @@ ATTENTION_KERNEL void attention_queries_grad(attention_shape shape, attention_gr
             load(stage ^ 1);
         float scores[E::THREAD_ROWS][E::SCORES], products[E::THREAD_ROWS][E::SCORES];
         E::score(scores, queries, keys_of(stage));
-        attention_mask<E>(scores, shape, at.first, first);
+        attention_mask<E, true>(scores, shape, at.first, first);
         E::score(products, dout, keys_of(stage) + layout::OTHER);
         attention_slope_queries<E>(scores, products, shape.scale2, shift, delta);
         E::accumulate(dq, scores, keys_of(stage), scratch);

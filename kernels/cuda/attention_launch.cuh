@@ -25,15 +25,24 @@ static int attention_launch(void (*kernel)(Parameters...), const cuda_context *c
     return cuda_launched("attention", err);
 }
 
-template <typename E>
-static int attention_launch_forward(const cuda_context *context, const attention_shape &shape,
-                                    const attention_args *args, struct error *err)
+template <typename E, bool WINDOWED>
+static int attention_launch_forward_as(const cuda_context *context, const attention_shape &shape,
+                                       const attention_args *args, struct error *err)
 {
     using T = typename E::T;
-    return attention_launch(attention_forward<E>, context, args->B * args->H, E::ROWS,
+    return attention_launch(attention_forward<E, WINDOWED>, context, args->B * args->H, E::ROWS,
                             attention_forward_layout<E>::SHARED_BYTES, err, shape,
                             static_cast<const T *>(args->qkv), static_cast<T *>(args->out),
                             static_cast<float *>(args->lse));
+}
+
+/* With WINDOW_E where there is a window. */
+template <typename E, typename WINDOW_E = E>
+static int attention_launch_forward(const cuda_context *context, const attention_shape &shape,
+                                    const attention_args *args, struct error *err)
+{
+    return shape.window < shape.T ? attention_launch_forward_as<WINDOW_E, true>(context, shape, args, err)
+                                  : attention_launch_forward_as<E, false>(context, shape, args, err);
 }
 
 template <typename T> static attention_grad<T> attention_grad_of(const attention_grad_args *args)

@@ -24,8 +24,9 @@ struct attention_shape {
     int row; /* elements of a row of qkv: (H + 2K) D */
     bool causal;
     bool wide;    /* every head's rows start at multiples of 16 bytes, and are as long */
-    float scale;  /* 1 / sqrt(D) */
-    float scale2; /* the same for exponents of 2: log2(e) / sqrt(D) */
+    int window;   /* keys that a query sees, its own and those before; T where there is no window */
+    float scale;  /* 1 / sqrt(D), or what is given */
+    float scale2; /* the same for exponents of 2: log2(e) times it */
 };
 
 /* Some of the rows of one head in global memory: `count` of them exist, `stride` elements apart. */

@@ -13,17 +13,20 @@ struct heads {
     int64_t T, H, K, D;
     enum dtype dtype;
     bool causal;
+    int64_t window; /* 0: none */
+    double scale;
     const void *qkv; /* (B, T, (H + 2K) D) */
 };
 
-/* One query: row t of head h in sequence b. Keys 0 .. keys-1 are visible to it. */
+/* One query: row t of head h in sequence b. Keys first .. keys-1 are visible to it. */
 struct query {
-    int64_t b, h, t, keys;
+    int64_t b, h, t, first, keys;
 };
 
 static struct query query_of(const struct heads *heads, int64_t b, int64_t h, int64_t t)
 {
-    return (struct query){b, h, t, heads->causal ? t + 1 : heads->T};
+    bool windowed = heads->causal && heads->window && t >= heads->window;
+    return (struct query){b, h, t, windowed ? t + 1 - heads->window : 0, heads->causal ? t + 1 : heads->T};
 }
 
 /* Heads of a row are numbered 0 .. H-1 queries, then K keys, then K values; these are a query's key and value head. */
@@ -60,28 +63,28 @@ static double qkv_get(const struct heads *heads, int64_t b, int64_t t, int64_t h
     return element_get(heads->dtype, heads->qkv, sequence + head_index(heads, t, head) + i);
 }
 
-static double scale_of(const struct heads *heads)
+static double scale_of(double scale, int64_t D)
 {
-    return 1 / sqrt((double)heads->D);
+    return scale != 0 ? scale : 1 / sqrt((double)D);
 }
 
-/* q . k / sqrt(D) */
+/* q . k scale */
 static double score(const struct heads *heads, const struct query *query, int64_t key)
 {
     double dot = 0;
     for (int64_t i = 0; i < heads->D; i++)
         dot += qkv_get(heads, query->b, query->t, query->h, i) *
                qkv_get(heads, query->b, key, key_head(heads, query->h), i);
-    return dot * scale_of(heads);
+    return dot * heads->scale;
 }
 
-/* log(sum over keys of exp(score)), with the largest score taken out so that exp() cannot overflow. */
-static double log_sum_exp(const double *scores, int64_t keys)
+/* log(sum over visible keys of exp(score)), with the largest score taken out so that exp() cannot overflow. */
+static double log_sum_exp(const double *scores, const struct query *query)
 {
     double largest = -INFINITY, sum = 0;
-    for (int64_t u = 0; u < keys; u++)
+    for (int64_t u = query->first; u < query->keys; u++)
         largest = fmax(largest, scores[u]);
-    for (int64_t u = 0; u < keys; u++)
+    for (int64_t u = query->first; u < query->keys; u++)
         sum += exp(scores[u] - largest);
     return largest + log(sum);
 }
@@ -90,13 +93,13 @@ static double log_sum_exp(const double *scores, int64_t keys)
 static void query_forward(const struct attention_args *args, const struct heads *heads, struct query query,
                           double *row)
 {
-    for (int64_t u = 0; u < query.keys; u++)
+    for (int64_t u = query.first; u < query.keys; u++)
         row[u] = score(heads, &query, u);
-    double lse = log_sum_exp(row, query.keys);
+    double lse = log_sum_exp(row, &query);
     element_set(element_wide(args->dtype), args->lse, statistic_index(heads, &query), lse);
     for (int64_t i = 0; i < args->D; i++) {
         double sum = 0;
-        for (int64_t u = 0; u < query.keys; u++)
+        for (int64_t u = query.first; u < query.keys; u++)
             sum += exp(row[u] - lse) * qkv_get(heads, query.b, u, value_head(heads, query.h), i);
         element_set(args->dtype, args->out, out_index(heads, &query) + i, sum);
     }
@@ -109,7 +112,9 @@ int reference_attention(const struct kernel_context *context, const struct atten
     if (reference_check_dtype("attention", args->dtype, err) ||
         reference_check_heads("attention", args->H, args->K, err))
         return -1;
-    const struct heads heads = {args->T, args->H, args->K, args->D, args->dtype, args->causal, args->qkv};
+    const struct heads heads = {args->T,     args->H,      args->K,      args->D,
+                                args->dtype, args->causal, args->window, scale_of(args->scale, args->D),
+                                args->qkv};
     double *row = host_alloc((size_t)args->T * sizeof *row);
     for (int64_t b = 0; b < args->B; b++)
         for (int64_t h = 0; h < args->H; h++)
@@ -134,7 +139,7 @@ static double query_delta(const struct attention_grad_args *args, const struct h
 /* What one query adds to the gradient `sum` (T, (H + 2K) D) of its sequence, for every key it sees:
  *     p  = exp(score - lse)          dv += p * dout
  *     dp = dout . v                  ds  = p * (dp - delta)
- *     dq += ds * k / sqrt(D)         dk += ds * q / sqrt(D)
+ *     dq += ds * k * scale           dk += ds * q * scale
  * (Dao et al. 2022, appendix B.2). */
 static void query_backward(const struct attention_grad_args *args, const struct heads *heads,
                            struct query query, double *sum)
@@ -143,11 +148,11 @@ static void query_backward(const struct attention_grad_args *args, const struct 
     const int64_t dout = out_index(heads, &query);
     double lse = element_get(element_wide(args->dtype), args->lse, statistic_index(heads, &query));
     double delta = query_delta(args, heads, &query);
-    for (int64_t u = 0; u < query.keys; u++) {
+    for (int64_t u = query.first; u < query.keys; u++) {
         double p = exp(score(heads, &query, u) - lse), dp = 0;
         for (int64_t i = 0; i < args->D; i++)
             dp += element_get(args->dtype, args->dout, dout + i) * qkv_get(heads, query.b, u, v, i);
-        double ds = p * (dp - delta) * scale_of(heads);
+        double ds = p * (dp - delta) * heads->scale;
         for (int64_t i = 0; i < args->D; i++) {
             sum[head_index(heads, query.t, query.h) + i] += ds * qkv_get(heads, query.b, u, k, i);
             sum[head_index(heads, u, k) + i] += ds * qkv_get(heads, query.b, query.t, query.h, i);
@@ -164,7 +169,9 @@ int reference_attention_grad(const struct kernel_context *context, const struct 
     if (reference_check_dtype("attention_grad", args->dtype, err) ||
         reference_check_heads("attention_grad", args->H, args->K, err))
         return -1;
-    const struct heads heads = {args->T, args->H, args->K, args->D, args->dtype, args->causal, args->qkv};
+    const struct heads heads = {args->T,     args->H,      args->K,      args->D,
+                                args->dtype, args->causal, args->window, scale_of(args->scale, args->D),
+                                args->qkv};
     const int64_t count = head_index(&heads, args->T, 0);
     double *sum = host_alloc((size_t)count * sizeof *sum);
     for (int64_t b = 0; b < args->B; b++) {

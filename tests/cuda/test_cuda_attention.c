@@ -18,6 +18,8 @@ struct shape {
     int64_t B, T, H, K, D;
 };
 
+static int64_t window; /* of the attention at hand; 0: none, and no scale of its own */
+
 static struct error err;
 static struct cuda_context device;
 static const struct kernel_context context = {.threads = 1, .device = &device};
@@ -69,6 +71,7 @@ static void run_free(struct run *run)
 static struct attention_args forward_args(const struct shape *shape, const struct run *run, bool causal)
 {
     struct attention_args args = {.B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K, .D = shape->D};
+    args.window = window, args.scale = window ? 0.1 : 0;
     args.dtype = run->dtype, args.causal = causal;
     args.qkv = run->qkv, args.out = run->out, args.lse = run->lse;
     return args;
@@ -78,6 +81,7 @@ static struct attention_grad_args backward_args(const struct shape *shape, const
 {
     struct attention_grad_args args = {
         .B = shape->B, .T = shape->T, .H = shape->H, .K = shape->K, .D = shape->D};
+    args.window = window, args.scale = window ? 0.1 : 0;
     args.dtype = run->dtype, args.causal = causal;
     args.dout = run->dout, args.qkv = run->qkv, args.out = run->out, args.lse = run->lse;
     args.delta = run->delta, args.dqkv = run->dqkv;
@@ -194,6 +198,20 @@ TEST_LOOP(cuda_attention_shapes, "attention and its gradient over one to several
             const int64_t group = groups[(i + k) % COUNT(groups)], K = group == 1 ? 2 : 1;
             check_orders(&(struct shape){1, lengths[i], K * group, K, sizes[k]}, dtype_of(_i), _i & 2, 4, 1);
         }
+}
+
+/* Windows of one key, part of a tile, a tile, one more, and several; each tile of queries begins with another tile of keys. */
+TEST_LOOP(cuda_attention_windows, "causal attention and its gradient in windows, and a scale of its own", 2)
+{
+    static const int64_t windows[] = {1, 5, 33, 64, 65, 100, 300}, sizes[] = {24, 64, 128, 256};
+    for (int64_t i = 0; i < COUNT(windows); i++)
+        for (int64_t k = 0; k < COUNT(sizes); k++) {
+            window = windows[i];
+            check_orders(&(struct shape){1, k == 3 ? 70 : 193, 2, 1, sizes[k]}, dtype_of(_i), true, 4, 1);
+        }
+    window = 40;
+    check_orders(&(struct shape){1, 129, 2, 1, 33}, dtype_of(_i), true, 1, CUHOST_ORDERS);
+    window = 0;
 }
 
 TEST_LOOP(cuda_attention_orders, "over several tiles too the bits do not depend on the order of threads", 2)

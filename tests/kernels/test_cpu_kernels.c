@@ -192,7 +192,7 @@ static const struct attention_shape attention_shapes[] = {
     {1, 63, 6, 2, 16}, {2, 130, 4, 4, 24}, {1, 200, 2, 2, 80}, {1, 129, 3, 1, 128}};
 
 /* lse comes from the reference's forward, so that backward alone is compared. */
-static void check_attention(int setting, const struct attention_shape *shape, bool causal)
+static void check_attention(int setting, const struct attention_shape *shape, bool causal, int64_t window)
 {
     struct kernel_context context = context_of(setting);
     enum dtype dtype = dtype_of(setting);
@@ -202,13 +202,15 @@ static void check_attention(int setting, const struct attention_shape *shape, bo
     struct twin dout = twin_make(dtype, B * T * H * D), dqkv = twin_make(dtype, B * T * row);
     for (int run = 0; run < RUNS; run++) {
         struct attention_args args = {
-            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal};
+            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal, .window = window};
+        args.scale = window ? 0.2 : 0;
         args.qkv = qkv.copy[run], args.out = out.copy[run], args.lse = lse.copy[run];
         ASSERT_OK(table_of(run)->attention(&context, &args, &err));
     }
     for (int run = 0; run < RUNS; run++) {
         struct attention_grad_args args = {
-            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal};
+            .B = B, .T = T, .H = H, .K = K, .D = D, .dtype = dtype, .causal = causal, .window = window};
+        args.scale = window ? 0.2 : 0;
         args.qkv = qkv.copy[run], args.out = out.copy[0], args.lse = lse.copy[0];
         args.dout = dout.copy[run], args.delta = delta.copy[run], args.dqkv = dqkv.copy[run];
         ASSERT_OK(table_of(run)->attention_grad(&context, &args, &err));
@@ -221,7 +223,35 @@ TEST_LOOP(cpu_kernels_attention, "attention and its gradient, causal or not, wit
 {
     for (int64_t i = 0; i < COUNT(attention_shapes); i++)
         for (int causal = 0; causal < 2; causal++)
-            check_attention(_i, &attention_shapes[i], causal);
+            check_attention(_i, &attention_shapes[i], causal, 0);
+}
+
+/* Windows of one key, of part of a tile, of a tile, one more, several, and of more than there are. */
+TEST_LOOP(cpu_kernels_attention_window, "causal attention in windows, and a scale of its own", SETTINGS)
+{
+    static const int64_t windows[] = {1, 5, 33, 64, 65, 129, 1000};
+    for (int64_t i = 0; i < COUNT(attention_shapes); i++)
+        for (int64_t k = 0; k < COUNT(windows); k++)
+            check_attention(_i, &attention_shapes[i], true, windows[k]);
+}
+
+TEST(cpu_kernels_attention_window_edge,
+     "a key that is a window's length before its query leaves nothing in it")
+{
+    /* As below: even weights, and values of 0 but the first token's: 1e30. With a window of 66, queries 0 to 65 see it. */
+    enum { LENGTH = 150, WINDOW = 66, SIZE = 4, ROW = 3 * SIZE };
+    static float qkv[LENGTH * ROW], out[LENGTH * SIZE], lse[LENGTH];
+    struct kernel_context context = {.threads = 1};
+    for (int i = 2 * SIZE; i < ROW; i++)
+        qkv[i] = 1e30f;
+    struct attention_args args = {
+        .B = 1, .T = LENGTH, .H = 1, .K = 1, .D = SIZE, .dtype = DTYPE_F32, .causal = true, .window = WINDOW};
+    args.qkv = qkv, args.out = out, args.lse = lse;
+    ASSERT_OK(kernels_cpu.attention(&context, &args, &err));
+    for (int t = 0; t < LENGTH; t++) {
+        ASSERT_NEAR(out[t * SIZE] / 1e30, t < WINDOW ? 1.0 / (t + 1) : 0, 1e-7);
+        ASSERT_NEAR(lse[t], log(t < WINDOW ? t + 1 : WINDOW), 1e-5);
+    }
 }
 
 TEST(cpu_kernels_attention_causal, "a causal query takes exactly nothing from later keys and values")

@@ -247,6 +247,16 @@ TEST(reference_attention_causal, "changing later tokens does not change one bit 
         ASSERT(before[i] != after[i]);
 }
 
+TEST(reference_attention_window, "queries of zero in a window average the last values that it has")
+{
+    double qkv[] = {0, 1, 1, 0, 2, 2, 0, 3, 4, 0, 4, 8}, out[4], lse[4];
+    struct attention_args args = {.B = 1, .T = 4, .H = 1, .K = 1, .D = 1, .dtype = DTYPE_F64, .causal = true};
+    args.window = 2, args.qkv = qkv, args.out = out, args.lse = lse;
+    ASSERT_OK(ops->attention(&one_thread, &args, &err));
+    assert_near(out, (double[]){1, 1.5, 3, 6}, 4);
+    assert_near(lse, (double[]){0, log(2), log(2), log(2)}, 4);
+}
+
 TEST(reference_attention_grouped, "grouped key/value heads equal full ones with every head written out")
 {
     /* Heads of a row: q0 q1 q2 q3 k0 k1 v0 v1; written out: q0 q1 q2 q3 k0 k0 k1 k1 v0 v0 v1 v1. */

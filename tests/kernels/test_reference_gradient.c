@@ -155,7 +155,7 @@ static double attention_loss(const void *context)
     return dot(forward->out, probe->dout, forward->B * forward->T * forward->H * forward->D);
 }
 
-static void check_attention(bool causal, int64_t K)
+static void check_attention(bool causal, int64_t K, int64_t window, double scale)
 {
     enum { B = 2, T = 5, H = 4, D = 3, ROW = 3 * H * D }; /* room for K = H */
     double qkv[B * T * ROW], out[B * T * H * D], dout[B * T * H * D], lse[B * H * T], delta[B * H * T];
@@ -163,10 +163,12 @@ static void check_attention(bool causal, int64_t K)
     fill(1, qkv, B * T * ROW);
     fill(2, dout, B * T * H * D);
     struct attention_probe probe = {{.B = B, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64}, dout};
+    probe.forward.window = window, probe.forward.scale = scale;
     probe.forward.causal = causal, probe.forward.qkv = qkv, probe.forward.out = out, probe.forward.lse = lse;
     attention_loss(&probe);
 
     struct attention_grad_args backward = {.B = B, .T = T, .H = H, .K = K, .D = D, .dtype = DTYPE_F64};
+    backward.window = window, backward.scale = scale;
     backward.causal = causal, backward.qkv = qkv, backward.out = out, backward.lse = lse;
     backward.dout = dout, backward.delta = delta, backward.dqkv = dqkv;
     ASSERT_OK(ops->attention_grad(&one_thread, &backward, &err));
@@ -176,13 +178,19 @@ static void check_attention(bool causal, int64_t K)
 TEST_LOOP(reference_gradient_attention_causal,
           "causal attention with 4 heads sharing 1, 2 or 4 key/value heads", 3)
 {
-    check_attention(true, 1 << _i);
+    check_attention(true, 1 << _i, 0, 0);
 }
 
 TEST_LOOP(reference_gradient_attention_full, "full attention with 4 heads sharing 1, 2 or 4 key/value heads",
           3)
 {
-    check_attention(false, 1 << _i);
+    check_attention(false, 1 << _i, 0, 0);
+}
+
+TEST_LOOP(reference_gradient_attention_window,
+          "causal attention in windows of 1 to 5 of 5 positions, with a scale of its own", 5)
+{
+    check_attention(true, 2, 1 + _i, 0.3);
 }
 
 enum { ROPE_B = 2, ROPE_T = 3, ROPE_H = 2, ROPE_K = 1, ROPE_D = 6 };
