@@ -110,7 +110,7 @@ static void from_preset(struct training_job *job, const struct model *m)
         .proj_bias = m->proj_bias,
         .qk_norm = m->qk_norm,
         .ffn_bias = m->family != MODEL_LLAMA,
-        .traits = {.norms_fp32 = m->norm_add_one},
+        .traits = {.norms_fp32 = m->norm_add_one, .post_norms = m->norms == NORMS_AROUND},
         .norm_eps = m->norm_eps,
         .rope_theta = m->rope_theta,
     };
@@ -315,7 +315,7 @@ int job_read_model(struct training_job *job, const struct job_files *files, cons
     struct arena *arena = job->facts.arena;
     const char *found = job_file_find(job, files, source);
     const struct model *preset = presets_find(source);
-    if (preset && preset->norms != NORMS_BEFORE)
+    if (preset && preset->norms == NORMS_BEHIND)
         return error_set(
             err,
             "%s %s: its norms stand behind attention and the feed-forward, which no rule of other "

@@ -244,16 +244,51 @@ static int norm_behind_backward(struct builder *b, int d, int x, enum parameter_
     return dx;
 }
 
-/* x -> x + norm(attention(x)) -> . + norm(mlp(.)): OLMo 2. */
+/* A norm before attention or the feed-forward, with what its way back needs. */
+struct norm_before {
+    enum parameter_id id;
+    int x, y, rstd; /* y is x where the model has none */
+};
+
+static struct norm_before norm_before(struct builder *b, int x, enum parameter_id id, const char *name,
+                                      const char *statistic)
+{
+    int w = builder_weight(b, id);
+    struct norm_before norm = {id, x, x, -1};
+    if (w < 0)
+        return norm;
+    norm.y = builder_narrow(b, name);
+    norm.rstd = builder_statistic(b, statistic);
+    builder_norm(b, OP_RMS, x, w, -1, norm.y, -1, norm.rstd);
+    return norm;
+}
+
+/* d += the gradient of the norm's x, by way of the product `dy w` that is the gradient of its y. */
+static void norm_before_backward(struct builder *b, const struct norm_before *norm, int dy, int w, int d,
+                                 const char *name)
+{
+    if (norm->rstd < 0) {
+        builder_column_parallel_dgrad_to(b, dy, w, d, name);
+        return;
+    }
+    int dnorm = builder_narrow(b, name);
+    builder_column_parallel_dgrad(b, dy, w, dnorm);
+    builder_norm_grad(b, OP_RMS | OP_ADD, dnorm, norm->x, builder_weight(b, norm->id), -1, norm->rstd, d,
+                      builder_gradient(b, norm->id), -1);
+}
+
+/* x -> x + norm(attention(x)) -> . + norm(mlp(.)): OLMo 2; and Gemma 3, which norms what both read besides. */
 static void build_norms_behind(struct builder *b)
 {
     int x = builder_input(b, ROLE_ACTIVATION), out = builder_output(b, ROLE_ACTIVATION);
+    struct norm_before norm1 = norm_before(b, x, PARAM_NORM1, "norm1", "rstd1");
     int proj = builder_narrow(b, "proj"), rstd1 = builder_statistic(b, "post_rstd1");
     int mid = builder_narrow(b, "mid");
-    struct attention_tensors a = attention_forward(b, x, -1, proj);
+    struct attention_tensors a = attention_forward(b, norm1.y, -1, proj);
     builder_norm_behind(b, proj, builder_weight(b, PARAM_POST_NORM1), x, mid, rstd1);
+    struct norm_before norm2 = norm_before(b, mid, PARAM_NORM2, "norm2", "rstd2");
     int down = builder_narrow(b, "down"), rstd2 = builder_statistic(b, "post_rstd2");
-    struct mlp_tensors m = mlp_forward(b, mid, -1, down);
+    struct mlp_tensors m = mlp_forward(b, norm2.y, -1, down);
     builder_norm_behind(b, down, builder_weight(b, PARAM_POST_NORM2), mid, out, rstd2);
     builder_end_forward(b);
     builder_number_droppable(b);
@@ -262,11 +297,11 @@ static void build_norms_behind(struct builder *b)
     int ddown = norm_behind_backward(b, d, down, PARAM_POST_NORM2, rstd2, "d_down");
     int dup = mlp_backward(b, &m, ddown);
     builder_wgrad(b, dup, m.whole, builder_gradient(b, PARAM_UP), -1);
-    builder_column_parallel_dgrad_to(b, dup, m.up_w, d, "d_mid");
+    norm_before_backward(b, &norm2, dup, m.up_w, d, norm2.rstd < 0 ? "d_mid" : "d_norm2");
     int dproj = norm_behind_backward(b, d, proj, PARAM_POST_NORM1, rstd1, "d_proj");
     int dqkv = attention_backward(b, &a, dproj);
     builder_wgrad(b, dqkv, a.whole, builder_gradient(b, PARAM_QKV), builder_gradient(b, PARAM_QKV_BIAS));
-    builder_column_parallel_dgrad_to(b, dqkv, a.qkv_w, d, "d_x");
+    norm_before_backward(b, &norm1, dqkv, a.qkv_w, d, norm1.rstd < 0 ? "d_x" : "d_norm1");
 }
 
 /* x -> norm(x + attention(x)) -> norm(. + mlp(.)): the encoder. */
@@ -304,7 +339,7 @@ void block_build_layer(struct block *block, const struct model *model, struct bl
     struct builder b = builder_start(block, model, shape, PART_LAYER);
     if (model->family == MODEL_ENCODER)
         build_post_norm(&b, first);
-    else if (model->norms == NORMS_BEHIND)
+    else if (model->norms != NORMS_BEFORE)
         build_norms_behind(&b);
     else
         build_pre_norm(&b);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2 and gemma are"
+#define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma and gemma3_text are"
 
 static int read_gpt2(const json_t *config, const char *where, struct model *m, struct error *err)
 {
@@ -44,20 +44,82 @@ static bool scales_rope(const json_t *config)
     return (scaling && !json_is_null(scaling)) || (type && strcmp(type, "default"));
 }
 
-/* What is the same for memory and time whatever these say, and is not computed: a note. */
-static int note_unapplied(const json_t *config, const char *where, const char *type, struct model *m,
-                          struct error *err)
+/* RoPE's frequencies, which decide no byte and no second, are not changed by scaling: a note. */
+static void note_scaling(const json_t *config, struct model *m)
 {
-    bool windows = !strcmp(type, "mistral") || !strcmp(type, "phi3");
-    if (jsonfile_bool_optional(config, "use_sliding_window", where, &windows, err))
-        return -1;
     if (scales_rope(config))
         snprintf(m->note, sizeof m->note, "rope_scaling is not applied (it changes values, not memory)");
-    const json_t *window = json_object_get(config, "sliding_window");
-    if (windows && window && json_is_integer(window) && json_integer_value(window) < m->max_seq_len)
-        snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",
-                 (long long)json_integer_value(window));
+}
+
+/* In which layers the window is, by a list of them: every so many-th has none, or all have it. */
+static int read_layer_types(const json_t *types, const char *where, struct model *m, struct error *err)
+{
+    int64_t count = (int64_t)json_array_size(types), first = -1;
+    for (int64_t i = 0; i < count; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        bool full = type && !strcmp(type, "full_attention");
+        if (full && first < 0)
+            first = i;
+        if (!type || (!full && strcmp(type, "sliding_attention")) ||
+            full != (first >= 0 && (i + 1) % (first + 1) == 0))
+            return error_set(
+                err,
+                "%s: layer_types[%lld] is %s%s%s; sliding_attention in all layers, or but for every so "
+                "many-th with full_attention, is supported",
+                where, (long long)i, type ? "\"" : "", type ? type : "no text", type ? "\"" : "");
+    }
+    m->full_every = first + 1;
     return 0;
+}
+
+/* Layers that attend within a window: all of Mistral's and Phi-3's, and most of Gemma 3's. Where use_sliding_window has them begin at
+ * some layer, a note. */
+static int read_windows(const json_t *config, const char *where, const char *type, struct model *m,
+                        struct error *err)
+{
+    bool gemma3 = !strcmp(type, "gemma3_text"), elsewhere = false;
+    int64_t window = gemma3 ? 4096 : 0;
+    if (jsonfile_int_optional(config, "sliding_window", where, &window, err) ||
+        jsonfile_bool_optional(config, "use_sliding_window", where, &elsewhere, err))
+        return -1;
+    if (gemma3 || !strcmp(type, "mistral") || !strcmp(type, "phi3"))
+        m->window = window;
+    else if (elsewhere && window && window < m->max_seq_len)
+        snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",
+                 (long long)window);
+    if (!gemma3)
+        return 0;
+    const json_t *types = json_object_get(config, "layer_types");
+    m->full_every = 6;
+    if (json_is_array(types))
+        return read_layer_types(types, where, m, err);
+    return jsonfile_int_optional(config, "sliding_window_pattern", where, &m->full_every, err);
+}
+
+/* What Gemma 3 has besides. Its RoPE stands in two objects of rope_parameters since transformers 5. */
+static int read_gemma3(const json_t *config, const char *where, struct model *m, struct error *err)
+{
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (int i = 0; i < 2; i++)
+        if (json_is_number(json_object_get(config, caps[i])))
+            return error_set(err, "%s: %s is not supported; set it to null", where, caps[i]);
+    const json_t *rope = rope_of(config), *local = json_object_get(rope, "sliding_attention"),
+                 *full = json_object_get(rope, "full_attention");
+    m->qk_norm = true;
+    m->norms = NORMS_AROUND;
+    m->rope_theta = 1e6;
+    m->local_theta = 10000;
+    m->query_scalar = 256;
+    note_scaling(json_is_object(full) ? full : config, m);
+    return jsonfile_real_optional(config, "rope_theta", where, &m->rope_theta, err) ||
+                   jsonfile_real_optional(config, "rope_local_base_freq", where, &m->local_theta, err) ||
+                   jsonfile_real_optional(config, "query_pre_attn_scalar", where, &m->query_scalar, err) ||
+                   (json_is_object(full) &&
+                    jsonfile_real_optional(full, "rope_theta", where, &m->rope_theta, err)) ||
+                   (json_is_object(local) &&
+                    jsonfile_real_optional(local, "rope_theta", where, &m->local_theta, err))
+               ? -1
+               : 0;
 }
 
 /* GELU in its tanh form, in whichever words: a file that says "gelu" is of the time when transformers made it this one too, and
@@ -110,11 +172,11 @@ static int read_llama(const json_t *config, const char *where, const char *type,
                       struct error *err)
 {
     bool attention_bias = false, qwen3 = !strcmp(type, "qwen3"), olmo2 = !strcmp(type, "olmo2"),
-         gemma = !strcmp(type, "gemma");
+         gemma3 = !strcmp(type, "gemma3_text"), gemma = gemma3 || !strcmp(type, "gemma");
     m->family = MODEL_LLAMA;
     m->norm_eps = olmo2 || !strcmp(type, "phi3") ? 1e-5 : 1e-6;
     m->rope_theta = 10000;
-    m->max_seq_len = qwen3 ? 32768 : gemma ? 8192 : !strcmp(type, "phi3") ? 4096 : 2048;
+    m->max_seq_len = qwen3 ? 32768 : gemma3 ? 131072 : gemma ? 8192 : !strcmp(type, "phi3") ? 4096 : 2048;
     m->head_size = qwen3 ? 128 : gemma ? 256 : 0;
     m->tied = m->norm_add_one = m->gelu_gate = m->scale_embedding = gemma;
     m->qk_norm = qwen3 || olmo2;
@@ -132,11 +194,14 @@ static int read_llama(const json_t *config, const char *where, const char *type,
         jsonfile_bool_optional(config, "tie_word_embeddings", where, &m->tied, err) ||
         jsonfile_bool_optional(config, "attention_bias", where, &attention_bias, err) ||
         (gemma ? read_gelu(config, where, err) : refuse_variants(config, where, err)) ||
-        read_turned(config, where, m, err) || note_unapplied(config, where, type, m, err))
+        read_turned(config, where, m, err) || read_windows(config, where, type, m, err) ||
+        (gemma3 && read_gemma3(config, where, m, err)))
         return -1;
+    if (!gemma3)
+        note_scaling(config, m);
     m->qkv_bias = attention_bias || !strcmp(type, "qwen2");
     m->proj_bias = attention_bias;
-    m->kv_heads = gemma ? 16 : m->heads;
+    m->kv_heads = gemma3 ? 4 : gemma ? 16 : m->heads;
     return jsonfile_int_optional(config, "num_key_value_heads", where, &m->kv_heads, err);
 }
 
@@ -173,8 +238,7 @@ static const struct {
     {"llama4_text", EXPERTS " and attention in chunks", false},
     {"qwen3_next", EXPERTS " and linear attention", false},
     {"gemma2", OUTER_NORMS ", soft caps, and sliding windows in every other layer", true},
-    {"gemma3", OUTER_NORMS ", sliding windows in most layers, and images beside text", false},
-    {"gemma3_text", OUTER_NORMS ", and sliding windows in most layers", true},
+    {"gemma3", IMAGES, false},
     {"gemma3n", "per-layer embeddings, and images or sounds beside text", false},
     {"olmo", "LayerNorm without weights", false},
     {"olmo3", "sliding windows in most layers", false},
@@ -228,8 +292,8 @@ static const struct {
 } families[] = {
     {"google/gemma-2-", "gemma2"},
     {"google/gemma-3n-", "gemma3n"},
-    {"google/gemma-3-270m", "gemma3_text"},
-    {"google/gemma-3-1b", "gemma3_text"},
+    {"google/gemma-3-270m", NULL},
+    {"google/gemma-3-1b", NULL},
     {"google/gemma-3-", "gemma3"},
     {"google/gemma-", NULL},
     {"google-t5/t5-", "t5"},
@@ -334,7 +398,8 @@ const char *const *hub_config_checked_types(void)
 int hub_config_read(const json_t *config, const char *where, const char *type, struct model *out,
                     struct error *err)
 {
-    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gemma"};
+    static const char *const llamas[] = {"llama", "mistral", "qwen2", "qwen3",
+                                         "phi3",  "olmo2",   "gemma", "gemma3_text"};
     if (!strcmp(type, "gpt2"))
         return read_gpt2(config, where, out, err);
     for (size_t i = 0; i < sizeof llamas / sizeof llamas[0]; i++)

@@ -89,6 +89,11 @@ enum { NAMES_OF_ONE = 8 };
 
 #define GEMMA(TYPE, L, C, H, K, D, F, V, MORE)                                                               \
     SIZES(TYPE, L, C, H, F, V, 8192) ",\"num_key_value_heads\":" #K HEAD_SIZE(D) MORE "}"
+/* Of text alone; local RoPE, and every sixth layer without the window. */
+#define GEMMA3(L, C, F)                                                                                      \
+    SIZES("gemma3_text", L, C, 4, F, 262144, 32768)                                                          \
+    ",\"num_key_value_heads\":1,\"head_dim\":256,\"sliding_window\":512,\"rope_theta\":1000000,"             \
+    "\"rope_local_base_freq\":10000,\"query_pre_attn_scalar\":256" BF16 "}"
 #define CAPPED ",\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0"
 
 #define FALCON(L, C, H, MORE)                                                                                \
@@ -269,8 +274,8 @@ static const struct {
     {{"google/gemma-2-9b-it"}, GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, BF16 CAPPED)},
     {{"google/gemma-2-27b"}, GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864, 256000, FP32 CAPPED)},
     {{"google/gemma-2-27b-it"}, GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864, 256000, BF16 CAPPED)},
-    {{"google/gemma-3-1b-pt", "google/gemma-3-1b-it"},
-     GEMMA("gemma3_text", 26, 1152, 4, 1, 256, 6912, 262144, BF16)},
+    {{"google/gemma-3-1b-pt", "google/gemma-3-1b-it"}, GEMMA3(26, 1152, 6912)},
+    {{"google/gemma-3-270m", "google/gemma-3-270m-it"}, GEMMA3(18, 640, 2048)},
 
     {{"tiiuae/falcon-7b", "tiiuae/falcon-7b-instruct"}, FALCON(32, 4544, 71, "")},
     {{"tiiuae/falcon-40b", "tiiuae/falcon-40b-instruct"},

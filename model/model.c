@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 
 static const char *const family_names[] = {"gpt2", "llama", "encoder"};
-static const char *const norms_names[] = {[NORMS_BEFORE] = "before", [NORMS_BEHIND] = "behind"};
+static const char *const norms_names[] = {
+    [NORMS_BEFORE] = "before", [NORMS_BEHIND] = "behind", [NORMS_AROUND] = "around"};
 
 enum { NORMS_COUNT = sizeof norms_names / sizeof norms_names[0] };
 
@@ -130,6 +131,36 @@ static int check_norms(const struct model *model, struct error *err)
     return 0;
 }
 
+static int check_windows(const struct model *model, struct error *err)
+{
+    const char *name = model->name;
+    if (model->window < 0 || model->full_every < 0 || !(model->local_theta >= 0) ||
+        !(model->query_scalar >= 0))
+        return error_set(err,
+                         "model %s: window %lld, full_every %lld, local_theta %g and query_scalar %g must "
+                         "not be negative; 0 "
+                         "leaves each out",
+                         name, (long long)model->window, (long long)model->full_every, model->local_theta,
+                         model->query_scalar);
+    if (!model->window && (model->full_every || model->local_theta > 0))
+        return error_set(
+            err,
+            "model %s: full_every and local_theta are of models whose layers have a window, and window "
+            "is 0; set it, or them to 0",
+            name);
+    if (model->family != MODEL_LLAMA && (model->window || model->query_scalar > 0))
+        return error_set(err,
+                         "model %s: window and query_scalar are of llama models, and this one is of family "
+                         "%s; set them to 0",
+                         name, model_family_name(model->family));
+    return 0;
+}
+
+bool model_layer_is_local(const struct model *model, int64_t layer)
+{
+    return model->window && !(model->full_every && (layer + 1) % model->full_every == 0);
+}
+
 int model_check(const struct model *model, struct error *err)
 {
     const char *name = model->name;
@@ -158,7 +189,7 @@ int model_check(const struct model *model, struct error *err)
             name, (long long)model->head_size);
     if (check_unturned(model, err))
         return -1;
-    if (check_norms(model, err))
+    if (check_norms(model, err) || check_windows(model, err))
         return -1;
     if (model->family == MODEL_ENCODER && model->tied)
         return error_set(err, "model %s: an encoder has no embedding to tie its head to; set tied to false",
@@ -371,7 +402,7 @@ static int read_norms(const json_t *object, const char *where, enum model_norms 
             *out = (enum model_norms)i;
             return 0;
         }
-    return error_set(err, "%s: norms \"%.60s\" is unknown; use before or behind", where, name);
+    return error_set(err, "%s: norms \"%.60s\" is unknown; use before, behind or around", where, name);
 }
 
 static int read_own(const json_t *object, const char *where, struct model *m, struct error *err)
@@ -424,6 +455,10 @@ static int read_own(const json_t *object, const char *where, struct model *m, st
         jsonfile_bool_optional(object, "norm_add_one", where, &m->norm_add_one, err) ||
         jsonfile_bool_optional(object, "gelu_gate", where, &m->gelu_gate, err) ||
         jsonfile_bool_optional(object, "scale_embedding", where, &m->scale_embedding, err) ||
+        jsonfile_int_optional(object, "window", where, &m->window, err) ||
+        jsonfile_int_optional(object, "full_every", where, &m->full_every, err) ||
+        jsonfile_real_optional(object, "local_theta", where, &m->local_theta, err) ||
+        jsonfile_real_optional(object, "query_scalar", where, &m->query_scalar, err) ||
         read_norms(object, where, &m->norms, err))
         return -1;
     if (name[0])
@@ -455,10 +490,12 @@ int model_from_json(const json_t *object, const char *where, struct model *out, 
 /* What distinguishes families of llamas. */
 static json_t *traits_to_json(const struct model *m)
 {
-    return json_pack("{s:b, s:b, s:b, s:b, s:s, s:b, s:b, s:b}", "qkv_bias", m->qkv_bias, "proj_bias",
-                     m->proj_bias, "qk_norm", m->qk_norm, "qk_norm_whole", m->qk_norm_whole, "norms",
-                     norms_names[m->norms], "norm_add_one", m->norm_add_one, "gelu_gate", m->gelu_gate,
-                     "scale_embedding", m->scale_embedding);
+    return json_pack("{s:b, s:b, s:b, s:b, s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:f}", "qkv_bias", m->qkv_bias,
+                     "proj_bias", m->proj_bias, "qk_norm", m->qk_norm, "qk_norm_whole", m->qk_norm_whole,
+                     "norms", norms_names[m->norms], "norm_add_one", m->norm_add_one, "gelu_gate",
+                     m->gelu_gate, "scale_embedding", m->scale_embedding, "window", (json_int_t)m->window,
+                     "full_every", (json_int_t)m->full_every, "local_theta", m->local_theta, "query_scalar",
+                     m->query_scalar);
 }
 
 json_t *model_to_json(const struct model *m)

@@ -18,6 +18,7 @@ enum model_family {
 enum model_norms {
     NORMS_BEFORE, /* what attention and feed-forward read is normed */
     NORMS_BEHIND, /* what they give is, before it is added to the residual stream (OLMo 2) */
+    NORMS_AROUND, /* both (Gemma 3) */
 };
 
 enum { MODEL_NAME = 64 };
@@ -44,6 +45,10 @@ struct model {
     bool norm_add_one;       /* llama: what norms multiply by is 1 + their weights, which begin at 0 (Gemma) */
     bool gelu_gate;          /* llama: GELU, in its tanh form, in place of SiLU (Gemma) */
     bool scale_embedding;    /* llama: tokens' rows of the embedding are multiplied by sqrt(C), in the activations' type (Gemma) */
+    int64_t window;     /* llama: keys that a position sees in local layers, its own and those before; 0: all layers see all */
+    int64_t full_every; /* with a window: every so many-th layer sees all, the others are local (Gemma 3); 0: all are local (Mistral) */
+    double local_theta; /* with a window: RoPE's base in local layers; 0: rope_theta */
+    double query_scalar; /* llama: scores are divided by the root of this; 0: of D */
     int64_t usual_batch; /* micro-batch when none is asked for */
     char note[200]; /* what the source says and we do not model; empty when nothing */
 };
@@ -65,6 +70,9 @@ json_t *model_to_json(const struct model *model);
 int model_check(const struct model *model, struct error *err);
 /* Exact number of parameters of the whole model (a tied head counts once). */
 int64_t model_parameters(const struct model *model);
+
+/* Does this layer attend within the window only? */
+bool model_layer_is_local(const struct model *model, int64_t layer);
 
 const char *model_family_name(enum model_family family); /* "gpt2", "llama", "encoder" */
 /* NULL-terminated, in the order of `memplan describe --list`. */

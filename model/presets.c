@@ -1,6 +1,6 @@
 /* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
  * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) Qwen3 (Yang et al. 2025, table 1) OLMo 2 (Walsh et al.
- * 2025, table 2) and Gemma (Gemma Team 2024, table 1) with the config.json of each. The tiny ones are for tests and demonstrations. */
+ * 2025, table 2) and Gemma (Gemma Team 2024, table 1; 2025) with the config.json of each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
 #include <stdbool.h>
@@ -46,6 +46,16 @@
         .tied = true, .norm_add_one = true, .gelu_gate = true, .scale_embedding = true, .usual_batch = 1     \
     }
 
+/* Gemma's, with norms around attention and feed-forward and of queries and keys, and windows but in every so many-th layer. */
+#define GEMMA3(NAME, L, C, D, F, V, T, WINDOW, EVERY)                                                        \
+    {                                                                                                        \
+        .name = NAME, .family = MODEL_LLAMA, .layers = L, .hidden = C, .heads = 4, .kv_heads = 1,            \
+        .head_size = D, .ffn = F, .vocab = V, .max_seq_len = T, .norm_eps = 1e-6, .rope_theta = 1e6,         \
+        .tied = true, .qk_norm = true, .norms = NORMS_AROUND, .norm_add_one = true, .gelu_gate = true,       \
+        .scale_embedding = true, .window = WINDOW, .full_every = EVERY, .local_theta = 10000,                \
+        .query_scalar = D, .usual_batch = 1                                                                  \
+    }
+
 #define ENCODER(NAME, L, C, H, CLASSES, T, BATCH)                                                            \
     {                                                                                                        \
         .name = NAME, .family = MODEL_ENCODER, .layers = L, .hidden = C, .heads = H, .kv_heads = H,          \
@@ -74,6 +84,8 @@ static const struct model presets[] = {
     OLMO2("olmo2-13b", 40, 5120, 40, 40, 13824, 100352, 4096, 500000, 1e-6),
     GEMMA("gemma-2b", 18, 2048, 8, 1, 256, 16384, 256000, 8192),
     GEMMA("gemma-7b", 28, 3072, 16, 16, 256, 24576, 256000, 8192),
+    GEMMA3("gemma3-270m", 18, 640, 256, 2048, 262144, 32768, 512, 6),
+    GEMMA3("gemma3-1b", 26, 1152, 256, 6912, 262144, 32768, 512, 6),
     GPT2("gpt2-tiny", 2, 32, 4, 256, 64),
     GPT2("gpt2-small-bytes", 6, 256, 8, 256, 256),
     LLAMA("llama-tiny", 2, 32, 4, 2, 88, 256, 64, 10000),
@@ -94,6 +106,29 @@ static const struct model presets[] = {
      .usual_batch = 1},
     OLMO2("olmo2-tiny", 2, 32, 4, 2, 88, 256, 64, 10000, 1e-3),
     GEMMA("gemma-tiny", 2, 32, 4, 2, 16, 88, 256, 64),
+    {.name = "gemma3-tiny",
+     .family = MODEL_LLAMA,
+     .layers = 2,
+     .hidden = 32,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_size = 16,
+     .ffn = 88,
+     .vocab = 256,
+     .max_seq_len = 64,
+     .norm_eps = 1e-3,
+     .rope_theta = 1e6,
+     .tied = true,
+     .qk_norm = true,
+     .norms = NORMS_AROUND,
+     .norm_add_one = true,
+     .gelu_gate = true,
+     .scale_embedding = true,
+     .window = 5,
+     .full_every = 2,
+     .local_theta = 10000,
+     .query_scalar = 12,
+     .usual_batch = 1},
     ENCODER("block-tiny", 2, 32, 4, 10, 64, 2),
 };
 
@@ -138,6 +173,8 @@ static const struct {
     {"olmo2-13b", "allenai/OLMo-2-1124-13B", "olmo-2-13b"},
     {"gemma-2b", "google/gemma-2b", ""},
     {"gemma-7b", "google/gemma-7b", "gemma"},
+    {"gemma3-270m", "google/gemma-3-270m", "gemma-3-270m"},
+    {"gemma3-1b", "google/gemma-3-1b-pt", "gemma-3-1b gemma3 gemma-3"},
 };
 
 enum { NAMES = sizeof names / sizeof names[0] };

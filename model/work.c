@@ -29,14 +29,27 @@ static void shape_of(struct work *work, int64_t m, int64_t n, int64_t k)
     work->flops = 2.0 * (double)m * (double)n * (double)k;
 }
 
-/* Scores and weighted sums: 2 products of T x T x D per head forward, 5 backward; a causal mask halves them. */
+/* Pairs of a query and a key that it sees, of the T x T of a sequence and head: half under a causal mask, W T - W^2 / 2 in a window
+ * of W < T. A layer's are the mean over all, of which some are local and others not: every layer has the same block. */
+static double pairs_of(const struct model *m, double T)
+{
+    double causal = T * T / 2, window = (double)m->window, local = 0;
+    if (m->family == MODEL_ENCODER)
+        return T * T;
+    for (int64_t layer = 0; m->window && window < T && layer < m->layers; layer++)
+        local += model_layer_is_local(m, layer);
+    local /= (double)m->layers;
+    return local * (window * T - window * window / 2) + (1 - local) * causal;
+}
+
+/* Scores and weighted sums: 2 products of D per pair and head forward, 5 backward. */
 static double attention_flops(const struct program *p, const struct op *op)
 {
     const struct layout *l = &p->layout;
-    double square =
-        (double)l->micro_batch * (double)(p->model.heads / l->tp) * (double)l->seq_len * (double)l->seq_len;
+    double pairs =
+        (double)l->micro_batch * (double)(p->model.heads / l->tp) * pairs_of(&p->model, (double)l->seq_len);
     double products = op->kind == OP_ATTENTION ? 2 : 5;
-    return products * 2 * square * (double)p->model.head_size * (op->flags & OP_CAUSAL ? 0.5 : 1);
+    return products * 2 * pairs * (double)p->model.head_size;
 }
 
 bool work_communicates(enum op_kind kind)
@@ -295,8 +308,8 @@ double work_model_flops(const struct program *program)
     double tokens = (double)program->micro_batches * (double)program->layout.micro_batch *
                     (double)program->layout.seq_len;
     double width = (double)m->heads * (double)m->head_size;
-    double attention = m->family == MODEL_ENCODER ? 12 : 6;
-    double flops = 6 * (double)parameters * tokens +
-                   attention * (double)layers * width * (double)program->layout.seq_len * tokens;
+    double T = (double)program->layout.seq_len;
+    double flops =
+        6 * (double)parameters * tokens + 12 * (double)layers * width * pairs_of(m, T) / T * tokens;
     return flops / (double)program->layout.tp;
 }

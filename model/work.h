@@ -32,7 +32,7 @@ bool work_is_half(enum op_kind kind);
 double work_sent(enum op_kind kind, double bytes_moved, int64_t ranks);
 
 /* Floating-point operations of one step of one rank, recomputation not counted: 6 N per token, and for attention 12 L C T
- * per token, half of it under a causal mask (as llm.c counts: 6 N + 6 L C T). N and L are those of the rank's stage, and
+ * per token, half of it under a causal mask (as llm.c counts: 6 N + 6 L C T) and less in windows. N and L are those of the rank's stage, and
  * tensor-parallel ranks have equal shares: all ranks of a replica together have the model's. A tied embedding counts once,
  * where it is the matrix of the head. */
 double work_model_flops(const struct program *program);

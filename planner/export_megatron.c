@@ -123,6 +123,12 @@ static void add_llama(const struct model *m, struct export_result *out)
         text_printf(&out->body, "    --rotary-percent %g\n", 1 - (double)m->unturned / (double)m->head_size);
     if (m->rope_theta != floor(m->rope_theta))
         export_note(out, "--rotary-base is a whole number, and the model's is %g", m->rope_theta);
+    if (m->window)
+        export_note(out,
+                    "attention in the script is full, and the model's sees windows of %" PRId64
+                    " positions; --window-size %" PRId64
+                    ",0 asks for them where the version of Megatron-LM has it",
+                    m->window, m->window - 1);
     if (!m->proj_bias)
         text_add(&out->body, "    --disable-bias-linear\n");
     else

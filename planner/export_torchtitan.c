@@ -65,6 +65,11 @@ static void add_model(const struct model *m, struct export_result *out)
                     m->vocab * m->hidden);
     if (m->qkv_bias || m->proj_bias)
         export_note(out, "torchtitan's llama3 has no biases, and the model has");
+    if (m->window)
+        export_note(out,
+                    "attention in torchtitan's llama3 is full, and the model's sees windows of %" PRId64
+                    " positions",
+                    m->window);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- training */

@@ -29,6 +29,7 @@ struct origin {
     enum parameter_id id;
     const char *name;
     enum form form;
+    const char *between; /* the name where norms stand behind too, if that is another */
 };
 
 /* Where a name begins with `prefix` it may also do without: models are published with their head or bare. */
@@ -75,7 +76,8 @@ static const struct naming llama_naming = {
                 {PARAM_PROJ_BIAS, "layers.#.self_attn.o_proj.bias", WHOLE},
                 {PARAM_POST_NORM1, "layers.#.post_attention_layernorm.weight", WHOLE},
                 {PARAM_POST_NORM2, "layers.#.post_feedforward_layernorm.weight", WHOLE},
-                {PARAM_NORM2, "layers.#.post_attention_layernorm.weight", WHOLE},
+                {PARAM_NORM2, "layers.#.post_attention_layernorm.weight", WHOLE,
+                 "layers.#.pre_feedforward_layernorm.weight"},
                 {PARAM_UP, "layers.#.mlp.gate_proj.weight", HALF},
                 {PARAM_UP, "layers.#.mlp.up_proj.weight", HALF},
                 {PARAM_DOWN, "layers.#.mlp.down_proj.weight", WHOLE},
@@ -358,7 +360,8 @@ static int bind_parameter(struct reading *r, int64_t number, struct error *err)
             .columns = max_i64(1, p->full_dims[1]),
             .transposed = o->form == TRANSPOSED,
         };
-        name_tensor(o->name, catalogue_name(&r->catalogue, number).layer, name);
+        bool between = o->between && r->access->program->model.norms == NORMS_AROUND;
+        name_tensor(between ? o->between : o->name, catalogue_name(&r->catalogue, number).layer, name);
         if (bind(r, b, name, p->full_dims[1] != 0, err))
             return -1;
         first_row += b++->rows;

@@ -215,6 +215,30 @@ static struct heads heads_of(const struct call *c, const struct placed *rows)
     };
 }
 
+static bool is_local(const struct call *c)
+{
+    const struct program *p = c->e->parts.program;
+    return model_layer_is_local(&p->model, program_layer(p, c->s->instance));
+}
+
+static double theta_of(const struct call *c)
+{
+    const struct model *m = &c->e->parts.program->model;
+    return m->local_theta > 0 && is_local(c) ? m->local_theta : m->rope_theta;
+}
+
+static int64_t window_of(const struct call *c)
+{
+    return is_local(c) ? c->e->parts.program->model.window : 0;
+}
+
+/* 0: the kernel's own. */
+static double score_scale(const struct call *c)
+{
+    const struct model *m = &c->e->parts.program->model;
+    return m->query_scalar > 0 ? 1 / sqrt(m->query_scalar) : 0;
+}
+
 int run_rope(const struct call *c, struct error *err)
 {
     struct heads h = heads_of(c, &c->out[0]);
@@ -226,7 +250,7 @@ int run_rope(const struct call *c, struct error *err)
         .D = h.D,
         .dtype = h.dtype,
         .unturned = c->e->parts.program->model.unturned,
-        .theta = c->e->parts.program->model.rope_theta,
+        .theta = theta_of(c),
         .inverse = call_flag(c, OP_INVERSE),
         .qkv = call_out(c, 0),
     };
@@ -248,7 +272,7 @@ static struct qk_norm_heads qk_norm_heads_of(const struct call *c, int qkv)
         .whole = m->qk_norm_whole,
         .add_one = m->norm_add_one,
         .eps = m->norm_eps,
-        .theta = m->rope_theta,
+        .theta = theta_of(c),
         .qkv = call_in(c, qkv),
         .q_norm = call_in(c, qkv + 1),
         .k_norm = call_in(c, qkv + 2),
@@ -284,6 +308,8 @@ int run_attention(const struct call *c, struct error *err)
         .D = h.D,
         .dtype = h.dtype,
         .causal = call_flag(c, OP_CAUSAL),
+        .window = window_of(c),
+        .scale = score_scale(c),
         .qkv = call_in(c, 0),
         .out = call_out(c, 0),
         .lse = call_out(c, 1),
@@ -302,6 +328,8 @@ int run_attention_grad(const struct call *c, struct error *err)
         .D = h.D,
         .dtype = h.dtype,
         .causal = call_flag(c, OP_CAUSAL),
+        .window = window_of(c),
+        .scale = score_scale(c),
         .dout = call_in(c, 0),
         .qkv = call_in(c, 1),
         .out = call_in(c, 2),

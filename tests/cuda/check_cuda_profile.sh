@@ -29,7 +29,7 @@ runtime="SELECT SUM(bytes) FROM runtime_memory"
 mib=$((1 << 20))
 context=$((440 * mib)) # of the double
 
-for model in gpt2-tiny llama-tiny qwen3-tiny olmo2-tiny gemma-tiny; do
+for model in gpt2-tiny llama-tiny qwen3-tiny olmo2-tiny gemma-tiny gemma3-tiny; do
     settings=(A=1)
     profile $model
     verdict "$model: every role takes the predicted bytes" is "SELECT COUNT(*), SUM(ABS(error_bytes)) FROM predicted_vs_measured" "8|0"

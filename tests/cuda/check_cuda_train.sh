@@ -21,7 +21,7 @@ within() {
 values() { sed -n "s/.*\"$2\":\([-+0-9.e]*\).*/\1/p" "$folder/$1"; }
 last_value() { tail -n 1 "$folder/$1" | sed -n "s/.*\"$2\":\[*\([0-9]*\).*/\1/p"; }
 
-for model in gpt2-tiny llama-tiny qwen3-tiny olmo2-tiny gemma-tiny; do
+for model in gpt2-tiny llama-tiny qwen3-tiny olmo2-tiny gemma-tiny gemma3-tiny; do
     for precision in fp32 bf16; do
         tolerance=1e-5
         [ $precision = bf16 ] && tolerance=1e-2

@@ -103,6 +103,7 @@ static const struct {
     {"google/gemma-2-9b", 9241705984},
     {"google/gemma-2-27b", 27227128320},
     {"google/gemma-3-1b-pt", 999885952},
+    {"google/gemma-3-270m", 268098176},
     {"tiiuae/falcon-7b", 6921720704},
     {"tiiuae/falcon-40b", 41303293952},
     {"facebook/opt-125m", 125239296},

@@ -57,7 +57,7 @@ static inline void configuration_shape(uint64_t *state, bool large, struct confi
     m->proj_bias = !llama || configuration_pick(state, 0, 1);
     m->qk_norm = llama && (*state >> 40 & 1);
     m->qk_norm_whole = m->qk_norm && (*state >> 41 & 1);
-    m->norms = llama && !m->proj_bias && (*state >> 42 & 1) ? NORMS_BEHIND : NORMS_BEFORE;
+    m->norms = llama && !m->proj_bias && (*state >> 42 & 1) ? (*state >> 43 & 1 ? NORMS_AROUND : NORMS_BEHIND) : NORMS_BEFORE;
     m->usual_batch = 1;
 }
 

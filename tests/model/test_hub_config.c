@@ -32,7 +32,7 @@ static struct model read_config(const char *text)
 }
 
 /* 2 x (64 x 128 + 64 x 64 + 3 x 96 x 64 + 128) + 2 x 300 x 64 + 64 */
-TEST(hub_config_phi3, "Phi-3 is a llama: its longer RoPE and its window are notes, as for the others")
+TEST(hub_config_phi3, "Phi-3 is a llama with a window: its longer RoPE is a note, as for the others")
 {
     struct model m = read_config(CONFIG("phi3", ""));
     ASSERT_INT(m.family, MODEL_LLAMA);
@@ -41,7 +41,8 @@ TEST(hub_config_phi3, "Phi-3 is a llama: its longer RoPE and its window are note
     ASSERT_INT(m.max_seq_len, 4096);
     ASSERT(m.norm_eps == 1e-5);
     m = read_config(CONFIG("phi3", ", \"sliding_window\": 2047"));
-    ASSERT_HAS(m.note, "sliding_window 2047 is not applied");
+    ASSERT_INT(m.window, 2047);
+    ASSERT(!m.note[0] && !m.full_every);
     m = read_config(CONFIG("phi3", ", \"rope_scaling\": {\"type\": \"longrope\"}"));
     ASSERT_HAS(m.note, "rope_scaling is not applied");
 }
@@ -90,6 +91,45 @@ TEST(hub_config_gemma,
     ASSERT_HAS(err.text, "hidden_act \"silu\" is not supported");
 }
 
+/* 2 x (64 x (4 + 2 x 2) x 256 + 4 x 256 x 64 + 3 x 96 x 64 + 4 x 64 + 2 x 256) + 300 x 64 + 64 */
+TEST(hub_config_gemma3,
+     "Gemma 3 norms around, and has a window and a base of RoPE of its own in five layers of six")
+{
+    struct model m = read_config(CONFIG("gemma3_text", ", \"sliding_window\": 512"));
+    ASSERT(m.tied && m.norm_add_one && m.gelu_gate && m.scale_embedding && m.qk_norm && !m.qk_norm_whole);
+    ASSERT(m.norms == NORMS_AROUND && m.rope_theta == 1e6 && m.local_theta == 10000 && m.query_scalar == 256);
+    ASSERT(m.window == 512 && m.full_every == 6 && !m.note[0]);
+    ASSERT(model_layer_is_local(&m, 4) && !model_layer_is_local(&m, 5) && model_layer_is_local(&m, 6));
+    ASSERT_INT(model_parameters(&m),
+               2 * (64 * 8 * 256 + 1024 * 64 + 3 * 96 * 64 + 4 * 64 + 2 * 256) + 300 * 64 + 64);
+    m = read_config(CONFIG("gemma3_text", ", \"sliding_window_pattern\": 3, \"query_pre_attn_scalar\": 168, "
+                                          "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}"));
+    ASSERT(m.full_every == 3 && m.query_scalar == 168 && m.window == 4096);
+    ASSERT_HAS(m.note, "rope_scaling is not applied");
+}
+
+TEST(hub_config_gemma3_newer,
+     "Gemma 3's layers may be listed, and its RoPE stand in two objects, as transformers 5 writes both")
+{
+    struct model m = read_config(CONFIG(
+        "gemma3_text", ", \"layer_types\": [\"sliding_attention\", \"full_attention\"], \"rope_parameters\": "
+                       "{\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 5e5}, "
+                       "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}}"));
+    ASSERT(m.full_every == 2 && m.rope_theta == 5e5 && m.local_theta == 7 && !m.note[0]);
+    m = read_config(
+        CONFIG("gemma3_text", ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\"]"));
+    ASSERT_INT(m.full_every, 0);
+    ASSERT_INT(
+        read_text(CONFIG("gemma3_text", ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]"),
+                  &m),
+        -1);
+    ASSERT_HAS(err.text, "layer_types[1] is \"sliding_attention\"");
+    ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"layer_types\": [7]"), &m), -1);
+    ASSERT_HAS(err.text, "layer_types[0] is no text");
+    ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"final_logit_softcapping\": 30.0"), &m), -1);
+    ASSERT_HAS(err.text, "final_logit_softcapping is not supported; set it to null");
+}
+
 TEST(hub_config_windows, "a sliding window counts where it is in use: by type, or by what the file says")
 {
     struct model m = read_config(CONFIG("qwen2", ", \"sliding_window\": 128"));
@@ -97,7 +137,10 @@ TEST(hub_config_windows, "a sliding window counts where it is in use: by type, o
     m = read_config(CONFIG("qwen3", ", \"sliding_window\": 128, \"use_sliding_window\": true"));
     ASSERT_HAS(m.note, "sliding_window 128");
     m = read_config(CONFIG("mistral", ", \"sliding_window\": null"));
-    ASSERT(!m.note[0]);
+    ASSERT(!m.note[0] && !m.window);
+    m = read_config(CONFIG("mistral", ", \"sliding_window\": 512"));
+    ASSERT_INT(m.window, 512);
+    ASSERT(model_layer_is_local(&m, 0) && model_layer_is_local(&m, 1));
 }
 
 TEST(hub_config_variants, "a file of a type of ours that describes another layer is refused by its key")
@@ -145,7 +188,7 @@ TEST(hub_config_unknown, "a type that nobody knows is refused with those that ar
     ASSERT_INT(read_text("{\"model_type\": \"novel\"}", &m), -1);
     ASSERT_STR(err.text,
                "some/config.json: model_type \"novel\" is not supported; gpt2, llama, mistral, qwen2, "
-               "qwen3, phi3, olmo2 and gemma are");
+               "qwen3, phi3, olmo2, gemma and gemma3_text are");
 }
 
 TEST(hub_config_reasons, "a known type is refused with what it has, and with the command that does judge it")
@@ -188,8 +231,7 @@ static void refuse_name(const char *name, const char *type, const char *reason)
 TEST(hub_config_names, "a name of the hub is refused by its family, whether its sizes are known or not")
 {
     refuse_name("google/gemma-2-9b", "\"gemma2\"", "soft caps");
-    refuse_name("google/gemma-3-4b-it", "\"gemma3\"", "sliding windows");
-    refuse_name("google/gemma-3-1b-it", "\"gemma3_text\"", "sliding windows");
+    refuse_name("google/gemma-3-4b-it", "\"gemma3\"", "images or sounds");
     refuse_name("facebook/opt-1.3b", "\"opt\"", "ReLU");
     refuse_name("microsoft/phi-2", "\"phi\"", "side by side");
     refuse_name("mistralai/Mixtral-8x7B-v0.1", "\"mixtral\"", "experts");

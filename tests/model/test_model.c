@@ -41,12 +41,15 @@ static const struct {
     {"olmo2-13b", 13716198400},    /* 40 x 317,214,720 + 1,027,604,480 + 5,120 */
     {"gemma-2b", 2506172416},      /* 18 x 110,104,576 + 524,288,000 + 2,048 */
     {"gemma-7b", 8537680896},      /* 28 x 276,830,208 + 786,432,000 + 3,072 */
+    {"gemma3-270m", 268098176},    /* 18 x 5,573,632 + 167,772,160 + 640 */
+    {"gemma3-1b", 999885952},      /* 26 x 26,842,112 + 301,989,888 + 1,152 */
     {"gpt2-tiny", 35712},          /* 2 x 12,704 + 8,192 + 2,048 + 64 */
     {"gpt2-small-bytes", 4870144}, /* 6 x 789,760 + 65,536 + 65,536 + 512 */
     {"llama-tiny", 39584},         /* 2 x 11,584 + 16,384 + 32 */
     {"qwen3-tiny", 37600},         /* 2 x 14,688 + 8,192 + 32 */
     {"olmo2-tiny", 39680},         /* 2 x 11,632 + 16,384 + 32 */
     {"gemma-tiny", 37536},         /* 2 x 14,656 + 8,192 + 32 */
+    {"gemma3-tiny", 37728},        /* 2 x 14,752 + 8,192 + 32 */
     {"block-tiny", 25738},         /* 2 x 12,704 + 320 + 10 */
 };
 
@@ -117,12 +120,11 @@ TEST(model_hf_llama, "Llama 3.1's config.json has 8,030,261,248 parameters and a
 }
 
 /* 32 x 218,112,000 + 262,144,000 + 4,096 */
-TEST(model_hf_mistral,
-     "Mistral's sliding window of 4096 below 32768 positions is noted; 7,241,732,096 parameters")
+TEST(model_hf_mistral, "Mistral's sliding window of 4096 is all its layers'; 7,241,732,096 parameters")
 {
     struct model m = read_fixture("Mistral-7B-v0.1");
     ASSERT_INT(model_parameters(&m), 7241732096);
-    ASSERT_HAS(m.note, "4096");
+    ASSERT(m.window == 4096 && !m.full_every && !m.note[0]);
 }
 
 /* head_dim 128 although 5120 / 32 = 160: 40 x (5120 x 6144 + 4096 x 5120 + 3 x 14336 x 5120 + 10240) + 1,342,177,280 +
@@ -209,7 +211,8 @@ static void refuse(const char *text, const char *piece)
 
 TEST(model_refusals, "each thing a description can have wrong is named, with what would be right")
 {
-    refuse("{\"model_type\": \"bert\"}", "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2 and gemma");
+    refuse("{\"model_type\": \"bert\"}",
+           "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma and gemma3_text");
     refuse("{\"model_type\": 3}", "model_type");
     refuse("{\"model_type\": \"gpt2\"}", "n_layer");
     refuse("{}", "family");
@@ -230,12 +233,18 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("encoder", ", \"tied\": true"), "no embedding");
     refuse(OWN("gpt2", ", \"qk_norm\": true"), "qk_norm is of llama models");
     refuse(OWN("llama", ", \"qk_norm_whole\": true"), "qk_norm is false; set both or none");
-    refuse(OWN("llama", ", \"norms\": \"inside\""), "norms \"inside\" is unknown; use before or behind");
+    refuse(OWN("llama", ", \"norms\": \"inside\""),
+           "norms \"inside\" is unknown; use before, behind or around");
     refuse(OWN("encoder", ", \"norms\": \"behind\""), "norms \"behind\" are of llama models");
     refuse(OWN("llama", ", \"norms\": \"behind\", \"proj_bias\": true"), "and these stand behind it");
     refuse(OWN("gpt2", ", \"norm_add_one\": true"), "norm_add_one is of llama models");
     refuse(OWN("encoder", ", \"gelu_gate\": true"), "gelu_gate is of llama models");
     refuse(OWN("gpt2", ", \"scale_embedding\": true"), "scale_embedding is of llama models");
+    refuse(OWN("llama", ", \"window\": -1"), "must not be negative");
+    refuse(OWN("llama", ", \"full_every\": 2"), "window is 0");
+    refuse(OWN("llama", ", \"local_theta\": 10.0"), "window is 0");
+    refuse(OWN("encoder", ", \"window\": 4"), "window and query_scalar are of llama models");
+    refuse(OWN("gpt2", ", \"query_scalar\": 4.0"), "window and query_scalar are of llama models");
     refuse(OWN("gpt2", ", \"unturned\": 4"), "unturned is of llama models");
     refuse(OWN("llama", ", \"unturned\": 3"), "must be even, and leave a pair to turn");
     refuse(OWN("llama", ", \"unturned\": -2"), "must be even");
@@ -262,6 +271,12 @@ TEST(model_hostile, "no value of any field crashes, hangs or passes unchecked")
         "rope_theta",
         "unturned",
         "norms",
+        "window",
+        "full_every",
+        "local_theta",
+        "query_scalar",
+        "layer_types",
+        "query_pre_attn_scalar",
         "partial_rotary_factor",
         "tied",
         "n_layer",
@@ -418,12 +433,12 @@ static void check_stretches(const struct parameter *p, int64_t tp)
 TEST(parameters_shared,
      "tensor-parallel ranks hold every element of a shared parameter once, and pad the vocabulary")
 {
-    const char *const names[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                 "olmo2-tiny", "gemma-tiny", "block-tiny"};
+    const char *const names[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny", "olmo2-tiny",
+                                 "gemma-tiny", "gemma3-tiny", "block-tiny"};
     struct parameter list[PART_PARAMETERS_MAX];
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         struct model m;
-        bool grouped = i >= 1 && i <= 4;
+        bool grouped = i >= 1 && i <= 5;
         ASSERT_OK(model_read(names[i],
                              &(struct model_overrides){.vocab = 11, .heads = 4, .kv_heads = grouped ? 4 : 0},
                              &m, &err));
@@ -466,7 +481,7 @@ TEST(presets_hub_names, "a preset has the shapes that the hub has under the name
         ASSERT_INT(model.ffn, own.ffn);
         listed++;
     }
-    ASSERT_INT(listed, 17);
+    ASSERT_INT(listed, 19);
 }
 
 TEST(presets_other_names, "what people also call a preset or a model of the hub leads to it")

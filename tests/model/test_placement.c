@@ -284,6 +284,11 @@ TEST(placement_masks_qwen3, "every set of dropped tensors packs within 1%: qwen3
     check_every_mask("qwen3-0.6b", 2, (struct layout){.precision = PRECISION_BF16});
 }
 
+TEST(placement_masks_gemma3, "every set of dropped tensors packs within 1%: gemma3")
+{
+    check_every_mask("gemma3-1b", 2, (struct layout){.precision = PRECISION_BF16, .seq_len = 4096});
+}
+
 TEST(placement_masks_olmo2, "every set of dropped tensors packs within 1%: olmo2")
 {
     check_every_mask("olmo2-1b", 2, (struct layout){.precision = PRECISION_BF16});

@@ -236,6 +236,7 @@ TEST(program_states_bf16, "bf16 keeps 18 bytes a parameter")
  * llama: 5 C, (H + 2K) D of qkv, 3 F, 2 statistics, H. Normed queries and keys have (H + 2K) D more; and of qwen3-tiny H D is
  * not C, so that x, norm1, mid and norm2 are 4 C and attention is H D.
  * olmo2: x, attention, proj, mid, down 5 C, (H + 2K) D twice, 3 F, 2 statistics, H.
+ * gemma3: olmo2's, and norm1 and norm2 2 C, 2 statistics.
  * encoder: x, attention, sum1, norm1, sum2 5 C, qkv 3 C, 8 C, 4 statistics, H. */
 TEST(program_saved_bytes, "a layer keeps exactly the bytes of the formula, in each family")
 {
@@ -249,9 +250,10 @@ TEST(program_saved_bytes, "a layer keeps exactly the bytes of the formula, in ea
         {"qwen3-tiny", 4 * 32 + 64 + 2 * 128 + 3 * 88 + 2 + 4},
         {"olmo2-tiny", 5 * 32 + 2 * 64 + 3 * 88 + 2 + 4},
         {"gemma-tiny", 4 * 32 + 64 + 128 + 3 * 88 + 2 + 4},
+        {"gemma3-tiny", 6 * 32 + 64 + 2 * 128 + 3 * 88 + 4 + 4},
         {"block-tiny", 16 * 32 + 4 + 4},
     };
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         struct program *p = create(cases[i].name, (struct model_overrides){0}, layout, "none");
         ASSERT_INT(program_block(p, 1)->saved_bytes, 2 * 64 * 4 * cases[i].row);
         program_free(p);

@@ -42,6 +42,8 @@ TEST(recompute_names, "none, selective and full have their names, and other sets
     ASSERT_INT(recompute_full(&qwen3), 0xff); /* qk_norm too */
     struct model olmo2 = read_model("olmo2-tiny");
     ASSERT_INT(recompute_full(&olmo2), 0xff); /* qkv, qk_norm, attention, proj, mid, gate_up, swiglu, down */
+    struct model gemma3 = read_model("gemma3-tiny");
+    ASSERT_INT(recompute_full(&gemma3), 0x3ff); /* norm1 and norm2 besides */
     ASSERT_INT(recompute_full(&encoder), 0x7f); /* sum1 and sum2 in place of mid and norm2 */
 }
 
@@ -289,6 +291,11 @@ TEST(recompute_every_set_llama, "with any set dropped, backward sees the same va
 TEST(recompute_every_set_qwen3, "with any set dropped, backward sees the same values: qwen3")
 {
     check_every_set("qwen3-tiny", false);
+}
+
+TEST(recompute_every_set_gemma3, "with any set dropped, backward sees the same values: gemma3")
+{
+    check_every_set("gemma3-tiny", false);
 }
 
 TEST(recompute_every_set_olmo2, "with any set dropped, backward sees the same values: olmo2")

@@ -201,6 +201,19 @@ TEST(work_qk_norms,
     program_free(p);
 }
 
+/* 2 layers of gemma3-tiny, T = 64: the second sees 64 x 64 / 2 = 2,048 pairs, the first, in windows of 5, 5 x 64 - 12.5 = 307.5. */
+TEST(work_windows, "attention in windows counts the pairs that are seen; a layer's are the mean over all")
+{
+    struct program *p = create("gemma3-tiny", (struct layout){.micro_batch = 1, .seq_len = 64});
+    ASSERT_NEAR(first_work(p, 1, OP_ATTENTION).flops, 2 * 2 * 16 * 4 * (2048 + 307.5) / 2, 1e-6);
+    ASSERT_NEAR(first_work(p, 2, OP_ATTENTION_GRAD).flops, 2.5 * 2 * 2 * 16 * 4 * (2048 + 307.5) / 2, 1e-6);
+    ASSERT_NEAR(work_model_flops(p), 6.0 * 37728 * 64 + 12 * 2 * 64 * (2048 + 307.5) / 2, 1e-3);
+    program_free(p);
+    p = create("gemma3-tiny", (struct layout){.micro_batch = 1, .seq_len = 5});
+    ASSERT_NEAR(first_work(p, 1, OP_ATTENTION).flops, 2 * 2 * 16 * 4 * 12.5, 1e-6);
+    program_free(p);
+}
+
 /* Sums what all operations of a kind send. */
 static double sent_by(const struct program *p, enum op_kind kind)
 {

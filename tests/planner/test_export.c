@@ -513,4 +513,5 @@ TEST(export_refused, "a model that a system does not know is refused by name")
     check_refused("qwen3-8b", EXPORT_TORCHTITAN, "qwen3-8b");
     check_refused("olmo2-7b", EXPORT_TORCHTITAN, "olmo2-7b");
     check_refused("olmo2-7b", EXPORT_MEGATRON, "olmo2-7b");
+    check_refused("gemma-2b", EXPORT_MEGATRON, "gemma-2b");
 }

@@ -9,8 +9,9 @@
 
 #include <stdio.h>
 
-static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny", "qwen3-tiny", "olmo2-tiny"};
-enum { FAMILIES = 5 };
+static const char *const families[] = {"gpt2-tiny",  "llama-tiny", "block-tiny",
+                                       "qwen3-tiny", "olmo2-tiny", "gemma3-tiny"};
+enum { FAMILIES = 6 };
 
 static void run_row(const struct model *model, const struct search_row *row, int64_t capacity)
 {
@@ -50,7 +51,7 @@ static void open_problem(uint32_t *state, const char *family, struct model *mode
 }
 
 TEST_DEFINE(plans_run,
-            "the winners of 75 searches run, within the capacity, and take the bytes that were predicted",
+            "the winners of 90 searches run, within the capacity, and take the bytes that were predicted",
             FAMILIES, true)
 {
     uint32_t state = 31 + (uint32_t)_i;

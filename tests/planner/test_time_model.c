@@ -104,9 +104,9 @@ TEST(time_communication_queues, "buckets wait for each other when the link is sl
 
 TEST(time_sums_the_walk, "without ranks to wait for, a step is the sum over every operation of the walk")
 {
-    static const char *const names[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                        "olmo2-tiny", "gemma-tiny", "block-tiny"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const names[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny", "olmo2-tiny",
+                                        "gemma-tiny", "gemma3-tiny", "block-tiny"};
+    for (int i = 0; i < 7; i++) {
         struct model model = sample_model(names[i], 3);
         struct layout layout = sample_layout(&model, 1, 2, 4, 16);
         struct machine_speed speed;

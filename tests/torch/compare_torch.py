@@ -100,11 +100,16 @@ def linear(x, w, name):
     return F.linear(x, w[name], w.get(name + "_bias"))
 
 
-def rope(model, x):
-    """x: (B, heads, T, D). Of the elements that turn, pair (i, i + D/2) turns by position * theta^(-2i/D)."""
+def is_local(model, index):
+    """Does layer `index` attend within the window?"""
+    return bool(model["window"]) and not (model["full_every"] and (index + 1) % model["full_every"] == 0)
+
+
+def rope(model, x, base):
+    """x: (B, heads, T, D). Of the elements that turn, pair (i, i + D/2) turns by position * base^(-2i/D)."""
     x, rest = x.split([x.shape[-1] - model["unturned"], model["unturned"]], dim=-1)
     T, D = x.shape[-2:]
-    speed = model["rope_theta"] ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    speed = base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     angle = torch.outer(torch.arange(T, dtype=torch.float64), speed).repeat(1, 2)
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat([-second, first], dim=-1)
@@ -118,7 +123,7 @@ def joined_norm(model, heads, weight):
     return joined.view(B, T, H, D).transpose(1, 2)
 
 
-def attention(model, x, w):
+def attention(model, x, w, local):
     B, T, _ = x.shape
     H, K, D = model["heads"], model["kv_heads"], model["head_size"]
     parts = linear(x, w, "qkv").split([H * D, K * D, K * D], dim=-1)
@@ -128,11 +133,14 @@ def attention(model, x, w):
     elif model["qk_norm"]:
         q, k = rms_norm(model, q, w["q_norm"]), rms_norm(model, k, w["k_norm"])
     if model["family"] == "llama":
-        q, k = rope(model, q), rope(model, k)
+        base = model["local_theta"] if local and model["local_theta"] else model["rope_theta"]
+        q, k = rope(model, q, base), rope(model, k, base)
     k, v = (tensor.repeat_interleave(H // K, dim=1) for tensor in (k, v))
-    scores = q @ k.transpose(-2, -1) / math.sqrt(D)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(model["query_scalar"] or D)
     if model["family"] != "encoder":
         scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
+    if local:
+        scores = scores.masked_fill(torch.ones(T, T).tril(-model["window"]).bool(), -math.inf)
     out = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, H * D)
     return linear(out, w, "proj")
 
@@ -145,15 +153,15 @@ def mlp(model, x, w):
     return linear(F.gelu(linear(x, w, "up"), approximate="tanh"), w, "down")
 
 
-def layer(model, x, w):
+def layer(model, x, w, local):
     if model["family"] == "encoder":
-        x = norm(model, x + attention(model, x, w), w, "norm1")
+        x = norm(model, x + attention(model, x, w, local), w, "norm1")
         return norm(model, x + mlp(model, x, w), w, "norm2")
-    if model["norms"] == "behind":
-        x = x + norm(model, attention(model, x, w), w, "post_norm1")
-        return x + norm(model, mlp(model, x, w), w, "post_norm2")
-    x = x + attention(model, norm(model, x, w, "norm1"), w)
-    return x + mlp(model, norm(model, x, w, "norm2"), w)
+    before, behind = model["norms"] != "behind", model["norms"] != "before"
+    y = attention(model, norm(model, x, w, "norm1") if before else x, w, local)
+    x = x + (norm(model, y, w, "post_norm1") if behind else y)
+    y = mlp(model, norm(model, x, w, "norm2") if before else x, w)
+    return x + (norm(model, y, w, "post_norm2") if behind else y)
 
 
 def loss_of(model, weights, inputs, targets):
@@ -167,7 +175,7 @@ def loss_of(model, weights, inputs, targets):
     if model["family"] == "gpt2":
         x = x + embed["wpe"][: inputs.shape[1]]
     for index in range(model["layers"]):
-        x = layer(model, x, part_of(weights, f"layer {index}"))
+        x = layer(model, x, part_of(weights, f"layer {index}"), is_local(model, index))
     if model["family"] != "encoder":
         x = norm(model, x, head, "final_norm")
     logits = F.linear(x, embed["wte"] if model["tied"] else head["head"], head.get("head_bias"))

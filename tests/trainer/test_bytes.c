@@ -97,6 +97,17 @@ static const struct family gemma = {
     {"none", "selective", "full", "norm1+norm2+geglu", "qkv", "mid+gate_up", "attention+rstd1", NULL},
 };
 
+static const struct family gemma3 = {
+    "gemma3-tiny",
+    {{"hidden=32 heads=4 kv_heads=2", 2},
+     {"hidden=30 heads=5 kv_heads=1 ffn=33", 1},
+     {"hidden=36 heads=6 kv_heads=3 ffn=17", 1},
+     {"hidden=16 heads=8 kv_heads=4 ffn=12", 4},
+     {"hidden=24 heads=4 kv_heads=4", 4}},
+    {"none", "selective", "full", "proj+mid+geglu", "qkv+norm1", "qk_norm+down", "attention+norm2+proj",
+     NULL},
+};
+
 static const struct family encoder = {
     "block-tiny",
     {{"hidden=32 heads=4", 4},
@@ -242,6 +253,13 @@ TEST_LOOP(bytes_gemma,
     measure_some(&gemma, _i);
 }
 
+TEST_LOOP(bytes_gemma3,
+          "whatever its shape and layout, Gemma 3 takes the predicted bytes to the byte, on every rank",
+          LOOPS)
+{
+    measure_some(&gemma3, _i);
+}
+
 TEST_LOOP(bytes_encoder,
           "whatever its shape and layout, the encoder takes the predicted bytes to the byte, on every rank",
           LOOPS)
@@ -251,10 +269,10 @@ TEST_LOOP(bytes_encoder,
 
 TEST(bytes_presets, "the tiny presets at their full length take the predicted bytes")
 {
-    static const char *const presets[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                          "olmo2-tiny", "gemma-tiny", "block-tiny"};
+    static const char *const presets[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny", "olmo2-tiny",
+                                          "gemma-tiny", "gemma3-tiny", "block-tiny"};
     static const char *const precisions[] = {"fp32", "bf16"};
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 14; i++) {
         struct configuration c = {.recompute = "none"};
         snprintf(c.model, sizeof c.model, "%s", presets[i / 2]);
         snprintf(c.layout, sizeof c.layout, "micro=2 %s", precisions[i % 2]);

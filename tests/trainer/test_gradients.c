@@ -17,6 +17,7 @@ static const char *const models[] = {
     "qwen3-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
     "olmo2-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
     "gemma-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
+    "gemma3-tiny layers=2 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=19",
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -158,6 +159,12 @@ TEST(gradients_olmo2, "so is every gradient of an OLMo 2, whose norms stand behi
 TEST(gradients_gemma, "so is every gradient of a Gemma, whose embedding is scaled and gated by GELU")
 {
     check_model(models[5]);
+}
+
+TEST(gradients_gemma3, "so is every gradient of a Gemma 3, with norms around, windows in every other layer "
+                       "and two bases of RoPE")
+{
+    check_model(models[6]);
 }
 
 TEST(gradients_encoder, "so is every gradient of an encoder")

@@ -37,10 +37,10 @@ static struct solo open_exact(const char *model, const char *layout, const char 
 
 TEST(identities_zero_logits, "a model of zeros is as surprised as chance: its loss is ln V")
 {
-    static const char *const models[] = {
-        "gpt2-tiny", "llama-tiny vocab=1000", "qwen3-tiny", "olmo2-tiny", "gemma-tiny", "block-tiny"};
-    const double vocab[] = {256, 1000, 256, 256, 256, 10};
-    for (int i = 0; i < 6; i++) {
+    static const char *const models[] = {"gpt2-tiny",  "llama-tiny vocab=1000", "qwen3-tiny", "olmo2-tiny",
+                                         "gemma-tiny", "gemma3-tiny",           "block-tiny"};
+    const double vocab[] = {256, 1000, 256, 256, 256, 256, 10};
+    for (int i = 0; i < 7; i++) {
         struct solo solo;
         solo_open(&solo, runs_program(models[i], "micro=2 seq=11", "none"), &kernels_cpu, "random");
         for (int64_t instance = 0; instance < solo.program->instances; instance++)
@@ -104,6 +104,7 @@ TEST(identities_causal, "what a position predicts depends on no later token, bit
         ASSERT_INT(first_change("llama-tiny", cut), cut);
         ASSERT_INT(first_change("qwen3-tiny", cut), cut);
         ASSERT_INT(first_change("olmo2-tiny", cut), cut);
+        ASSERT_INT(first_change("gemma3-tiny", cut), cut);
     }
     ASSERT_INT(first_change("block-tiny", T - 1), 0);
 }
@@ -112,9 +113,9 @@ TEST(identities_permuted, "the order of sequences in a batch changes neither los
 {
     char folder[RUNS_PATH], path[RUNS_PATH];
     runs_open_folder(folder);
-    static const char *const models[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                         "olmo2-tiny", "gemma-tiny", "block-tiny"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const models[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny", "olmo2-tiny",
+                                         "gemma-tiny", "gemma3-tiny", "block-tiny"};
+    for (int i = 0; i < 7; i++) {
         struct solo straight = open_exact(models[i], "micro=4", write_windows(folder, "0123", path));
         struct solo permuted = open_exact(models[i], "micro=4", write_windows(folder, "2031", path));
         double loss = solo_loss(&straight);
@@ -130,9 +131,9 @@ TEST(identities_doubled, "every sequence twice leaves the mean loss and the grad
 {
     char folder[RUNS_PATH], path[RUNS_PATH];
     runs_open_folder(folder);
-    static const char *const models[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                         "olmo2-tiny", "gemma-tiny", "block-tiny"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const models[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny", "olmo2-tiny",
+                                         "gemma-tiny", "gemma3-tiny", "block-tiny"};
+    for (int i = 0; i < 7; i++) {
         struct solo once = open_exact(models[i], "micro=2", write_windows(folder, "01", path));
         struct solo twice = open_exact(models[i], "micro=2 batch=4", write_windows(folder, "0101", path));
         double loss = solo_loss(&once);
@@ -203,9 +204,9 @@ TEST(identities_overfit, "a small model learns one batch by heart")
 {
     char folder[RUNS_PATH], path[RUNS_PATH];
     runs_open_folder(folder);
-    static const char *const models[] = {"gpt2-tiny",  "llama-tiny", "qwen3-tiny",
-                                         "olmo2-tiny", "gemma-tiny", "block-tiny vocab=256"};
-    for (int i = 0; i < 6; i++)
+    static const char *const models[] = {"gpt2-tiny",  "llama-tiny",  "qwen3-tiny",          "olmo2-tiny",
+                                         "gemma-tiny", "gemma3-tiny", "block-tiny vocab=256"};
+    for (int i = 0; i < 7; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             struct pipeline *pipeline =
                 runs_pipeline(models[i], bf16 ? "micro=4 seq=11 bf16" : "micro=4 seq=11", "none");

@@ -29,12 +29,16 @@ static const struct {
      5,
      4,
      {"none", "qk_norm", "full", "qkv+norm2+swiglu", "0-1=full,2=qk_norm,4=qkv+attention"}},
+    {"gemma3-tiny layers=5 hidden=16 heads=8 kv_heads=4 ffn=12 vocab=23",
+     5,
+     4,
+     {"none", "proj+down", "full", "norm1+mid+geglu", "0-1=full,2=qk_norm,4=qkv+attention"}},
     {"olmo2-tiny layers=8 hidden=16 heads=8 kv_heads=4 ffn=12 vocab=23",
      8,
      1,
      {"none", "proj+down", "full", "mid+swiglu", "0-1=full,2=qk_norm,4=qkv+attention"}},
 };
-enum { GPT2, LLAMA, QWEN3, OLMO2, MODELS, RECOMPUTES = 5 };
+enum { GPT2, LLAMA, QWEN3, GEMMA3, OLMO2, MODELS, RECOMPUTES = 5 };
 
 /* The global batch. */
 #define BATCH          "batch=8 seq=8 micro=1"
@@ -235,7 +239,14 @@ TEST_DEFINE(layouts_qwen3, "Qwen3 learns the same, and takes the predicted bytes
 TEST_DEFINE(layouts_olmo2, "OLMo 2 learns the same, and takes the predicted bytes, under each of 37 layouts",
             MATRIX_LOOPS, true)
 {
-    train_share(3, 37, _i);
+    train_share(OLMO2, 37, _i);
+}
+
+TEST_DEFINE(layouts_gemma3,
+            "Gemma 3 learns the same, and takes the predicted bytes, under each of 88 layouts", MATRIX_LOOPS,
+            true)
+{
+    train_share(GEMMA3, 88, _i);
 }
 
 /* Where only the order of the sum of squares differs: the same bits when nothing is clipped by it. */

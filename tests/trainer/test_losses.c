@@ -4,7 +4,8 @@
 #include "tests/trainer/runs.h"
 
 static const char *const models[] = {"gpt2-tiny layers=3",  "llama-tiny layers=3", "block-tiny layers=3",
-                                     "qwen3-tiny layers=3", "olmo2-tiny layers=3", "gemma-tiny layers=3"};
+                                     "qwen3-tiny layers=3", "olmo2-tiny layers=3", "gemma-tiny layers=3",
+                                     "gemma3-tiny layers=3"};
 enum { MODELS = sizeof models / sizeof models[0] };
 
 static struct history train(const char *model, const char *layout, const char *recompute,
@@ -40,6 +41,8 @@ static const char *const olmo2_sets[] = {"qk_norm", "full", "proj+qkv", "0=full,
                                          "0-1=attention+post_rstd1,2=qk_norm+proj+down"};
 static const char *const gemma_sets[] = {"selective", "full", "norm1+geglu", "0=full,1=norm2+rstd2",
                                          "0-1=attention+gate_up,2=qkv+lse+norm1"};
+static const char *const gemma3_sets[] = {"qk_norm", "full", "proj+norm1", "0=full,1=mid+down+norm2",
+                                          "0-1=attention+post_rstd1,2=qk_norm+proj+down"};
 static const char *const encoder_sets[] = {"selective", "full", "norm1+gelu", "0=full,1=sum1+mean1",
                                            "0-1=attention+up,2=qkv+lse+sum2"};
 
@@ -65,6 +68,12 @@ TEST(losses_recompute_gemma, "Gemma learns the same bits whatever is recomputed"
 {
     assert_recompute_changes_nothing(models[5], "micro=2 batch=4 seq=19", gemma_sets, 5);
     assert_recompute_changes_nothing(models[5], "micro=2 batch=4 seq=19 bf16", gemma_sets, 5);
+}
+
+TEST(losses_recompute_gemma3, "Gemma 3 learns the same bits whatever is recomputed")
+{
+    assert_recompute_changes_nothing(models[6], "micro=2 batch=4 seq=19", gemma3_sets, 5);
+    assert_recompute_changes_nothing(models[6], "micro=2 batch=4 seq=19 bf16", gemma3_sets, 5);
 }
 
 TEST(losses_recompute_llama, "Llama learns the same bits whatever is recomputed")

@@ -12,6 +12,7 @@ static const char *const models[] = {
     "llama-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "qwen3-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "gemma-tiny layers=4 heads=8 kv_heads=4 vocab=254",
+    "gemma3-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "olmo2-tiny layers=4 heads=8 kv_heads=4 vocab=254",
     "block-tiny layers=4",
 };

@@ -105,6 +105,25 @@ static const struct published gemma_tensors[] = {
     {0},
 };
 
+static const struct published gemma3_tensors[] = {
+    {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
+    {PARAM_NORM1, "model.layers.%d.input_layernorm.weight", .rows = ALL},
+    {PARAM_QKV, "model.layers.%d.self_attn.q_proj.weight", .first = 0, .rows = 64},
+    {PARAM_QKV, "model.layers.%d.self_attn.k_proj.weight", .first = 64, .rows = 32},
+    {PARAM_QKV, "model.layers.%d.self_attn.v_proj.weight", .first = 96, .rows = 32},
+    {PARAM_Q_NORM, "model.layers.%d.self_attn.q_norm.weight", .rows = ALL},
+    {PARAM_K_NORM, "model.layers.%d.self_attn.k_norm.weight", .rows = ALL},
+    {PARAM_PROJ, "model.layers.%d.self_attn.o_proj.weight", .rows = ALL},
+    {PARAM_POST_NORM1, "model.layers.%d.post_attention_layernorm.weight", .rows = ALL},
+    {PARAM_NORM2, "model.layers.%d.pre_feedforward_layernorm.weight", .rows = ALL},
+    {PARAM_UP, "model.layers.%d.mlp.gate_proj.weight", .first = 0, .rows = 88},
+    {PARAM_UP, "model.layers.%d.mlp.up_proj.weight", .first = 88, .rows = 88},
+    {PARAM_DOWN, "model.layers.%d.mlp.down_proj.weight", .rows = ALL},
+    {PARAM_POST_NORM2, "model.layers.%d.post_feedforward_layernorm.weight", .rows = ALL},
+    {PARAM_FINAL_NORM, "model.norm.weight", .rows = ALL},
+    {0},
+};
+
 /* olmo2-tiny has 4 heads of 8 and 2 of keys and values. */
 static const struct published olmo2_tensors[] = {
     {PARAM_WTE, "model.embed_tokens.weight", .rows = ALL},
@@ -418,6 +437,19 @@ TEST(public_gemma, "Gemma's tensors are a tied llama's, and the weights of its n
     struct publication p = {.dtype = "BF16", .prefix = "", .list = gemma_tensors};
     publish(p, model("gemma-tiny"), folder);
     assert_reads(folder, model("gemma-tiny"));
+    runs_remove_folder(folder);
+}
+
+TEST(public_gemma3, "Gemma 3's four norms have a name each, and a Gemma's three are not they")
+{
+    char folder[RUNS_PATH];
+    struct publication p = {.dtype = "BF16", .prefix = "", .list = gemma3_tensors};
+    publish(p, model("gemma3-tiny"), folder);
+    assert_reads(folder, model("gemma3-tiny"));
+    runs_remove_folder(folder);
+    p.list = gemma_tensors;
+    publish(p, model("gemma-tiny"), folder);
+    ASSERT_HAS(refusal(folder, model("gemma3-tiny")), "self_attn.q_norm.weight is missing");
     runs_remove_folder(folder);
 }
 

@@ -19,6 +19,7 @@ static const char
            *const wide_llama = "llama-tiny layers=1 hidden=16 heads=8 kv_heads=4 ffn=20 vocab=35",
            *const qwen3 = "qwen3-tiny layers=3 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
            *const olmo2 = "olmo2-tiny layers=3 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
+           *const gemma3 = "gemma3-tiny layers=3 hidden=16 heads=4 kv_heads=2 ffn=20 vocab=35",
            *const encoder = "block-tiny layers=4 hidden=16", *const two_classes = "block-tiny vocab=2";
 
 static const struct spread {
@@ -45,6 +46,7 @@ static const struct spread {
     {qwen3, "seq=8 tp=2 bf16"},
     {qwen3, "seq=8 dp=2 tp=2 pp=2 zero=1"},
     {olmo2, "seq=8 dp=3 pp=2 zero=1 bf16"},
+    {gemma3, "seq=8 dp=2 tp=2 pp=2 zero=1"},
     {encoder, "tp=2"},
     {encoder, "dp=3 tp=2 zero=1"},
     {encoder, "pp=2"},

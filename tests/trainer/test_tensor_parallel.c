@@ -13,6 +13,7 @@ static const char *const models[] = {
     "llama-tiny heads=8 kv_heads=4 vocab=254",
     "qwen3-tiny heads=8 kv_heads=4 vocab=254",
     "gemma-tiny heads=8 kv_heads=4 vocab=254",
+    "gemma3-tiny heads=8 kv_heads=4 vocab=254",
     "block-tiny",
 };
 enum { MODELS = sizeof models / sizeof models[0] };
