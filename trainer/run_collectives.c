@@ -59,25 +59,44 @@ static int list_bucket(const struct call *c, enum state state)
     return count;
 }
 
+/* In the first step a GPU has nothing to do beside its replicas' exchanges: they connect then, and computation loads kernels, and
+ * both ask for the same lock of the driver's (docs/gpus.md). All replicas of a stage wait at the same places. */
+static int settle_first(const struct call *c, struct error *err)
+{
+    struct device *device = c->e->parts.device;
+    if (c->e->ran_step || !device_is_asynchronous(device))
+        return 0;
+    return comm_wait(c->e->parts.groups.data, err) || device_finish(device, err) ? -1 : 0;
+}
+
 int run_all_reduce(const struct call *c, struct error *err)
 {
     int count = list_bucket(c, STATE_GRADIENT);
     return comm_start_all_reduce(c->e->parts.groups.data, c->e->spans, count, gradient_dtype(c->e), COMM_SUM,
-                                 NULL, err);
+                                 NULL, err) ||
+                   settle_first(c, err)
+               ? -1
+               : 0;
 }
 
 int run_scatter_gradients(const struct call *c, struct error *err)
 {
     int count = list_bucket(c, STATE_GRADIENT);
     return comm_start_reduce_scatter(c->e->parts.groups.data, c->e->spans, c->e->pieces, count,
-                                     gradient_dtype(c->e), NULL, err);
+                                     gradient_dtype(c->e), NULL, err) ||
+                   settle_first(c, err)
+               ? -1
+               : 0;
 }
 
 int run_gather_weights(const struct call *c, struct error *err)
 {
     int count = list_bucket(c, STATE_WEIGHT);
     return comm_start_all_gather(c->e->parts.groups.data, c->e->pieces, c->e->spans, count,
-                                 precision_dtype(c->e->parts.program->layout.precision), NULL, err);
+                                 precision_dtype(c->e->parts.program->layout.precision), NULL, err) ||
+                   settle_first(c, err)
+               ? -1
+               : 0;
 }
 
 int run_reduce_loss(const struct call *c, struct error *err)
