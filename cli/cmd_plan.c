@@ -283,7 +283,7 @@ static int make_plan(struct plan_answer *a, const struct plan_options *o, const 
         return -1;
     if (o->json)
         return output_json(plan_answer_json(a), "-", err) ? -1 : !found;
-    return found ? plan_answer_print(a, err) : error_set_kind(err, ERROR_MEMORY, "%s", a->refusal.data);
+    return plan_answer_print(a, err) ? -1 : !found;
 }
 
 static int run(int argc, char **argv, struct error *err)

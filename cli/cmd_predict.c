@@ -130,8 +130,8 @@ static json_t *to_json(const struct question *q)
         a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
         "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
         "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
-        "step_error_seconds", step->total * machine_speed_doubt(q->standing.pace), "step_parts", time,
-        "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
+        "step_error_seconds", step->total * speed_doubt(&q->standing.speed, &q->standing.siting),
+        "step_parts", time, "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
     if (was_planned_otherwise(q))
         json_object_set_new(out, "planned_step_seconds", json_real(q->plan.step_seconds));
     if (spans_nodes(q))
@@ -191,8 +191,8 @@ static void add_verdict(struct report *report, const struct question *q)
             report, "of that, runtime", "%s, give or take %s: context and libraries, which no tensor owns",
             units_format_bytes(a->runtime.bytes, runtime), units_format_bytes(a->runtime.error_bytes, error));
     report_fact(report, "step", "%s, give or take %.0f%% (from %s)",
-                units_format_seconds(a->time.total, time), 100 * machine_speed_doubt(q->standing.pace),
-                rates_source(q));
+                units_format_seconds(a->time.total, time),
+                100 * speed_doubt(&q->standing.speed, &q->standing.siting), rates_source(q));
     add_planned_step(report, q);
     if (!spans_nodes(q))
         return;

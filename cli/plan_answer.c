@@ -42,13 +42,9 @@ static json_t *rows_to_json(const struct search_row *rows, int64_t count)
     return out;
 }
 
-/* What predictions with these rates are mostly within, as a share of the step: of several kinds of ranks, the worst. */
 static double doubt_of(const struct plan_answer *a)
 {
-    double most = 0;
-    for (int g = 0; g < a->cluster.group_count; g++)
-        most = fmax(most, machine_speed_doubt(&a->speed.groups[g]));
-    return most;
+    return speed_doubt(&a->speed, &a->result.alternatives[0].siting);
 }
 
 /* ---- how fast that is ---- */
@@ -531,15 +527,32 @@ static void add_facts(struct report *report, struct arena *arena, const struct p
     text_free(&idle);
 }
 
-int plan_answer_print(const struct plan_answer *a, struct error *err)
+/* "no plan for ... per rank: why", the first of it as a title. */
+static struct report *explain_refusal(const struct plan_answer *a, struct arena *arena)
 {
-    struct arena *arena = arena_create();
+    const char *text = a->refusal.data, *why = strstr(text, " per rank: ");
+    int title = why ? (int)(why - text) + (int)strlen(" per rank") : (int)strlen(text);
+    struct report *report = report_create(arena, "N%.*s", title - 1, text + 1);
+    if (why)
+        report_remark(report, NULL, "%s", why + strlen(" per rank: "));
+    return report;
+}
+
+static struct report *explain_plan(const struct plan_answer *a, struct arena *arena)
+{
     struct report *report = report_create(arena, "Plan for %s", a->model.name);
     add_facts(report, arena, a);
     if (is_mixed(a))
         add_stages(report, arena, a);
     add_alternatives(report, arena, &a->result);
     add_rejected(report, a);
+    return report;
+}
+
+int plan_answer_print(const struct plan_answer *a, struct error *err)
+{
+    struct arena *arena = arena_create();
+    const struct report *report = a->pipeline ? explain_plan(a, arena) : explain_refusal(a, arena);
     int status = output_report(report, "-", err);
     arena_free(arena);
     return status;

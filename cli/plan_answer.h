@@ -36,7 +36,7 @@ struct plan_answer {
     struct remarks remarks;
 };
 
-/* Of an answer with a plan. */
+/* Of an answer without a plan, why there is none. */
 int plan_answer_print(const struct plan_answer *answer, struct error *err);
 json_t *plan_answer_json(const struct plan_answer *answer);
 

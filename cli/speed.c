@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/measure.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -133,6 +134,14 @@ const char *speed_rates_text(const struct device_speed *speed, const struct clus
         if (speed->groups[g].evidence > best)
             best = speed->groups[g].evidence;
     return cards_rates_text(best, cluster->group_count > 1);
+}
+
+double speed_doubt(const struct device_speed *speed, const struct siting *siting)
+{
+    double most = 0;
+    for (int i = 0; i < siting->count; i++)
+        most = fmax(most, machine_speed_doubt(&speed->groups[siting->parts[i].group]));
+    return most;
 }
 
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting)

@@ -24,6 +24,9 @@ void speed_close(struct device_speed *speed);
 /* Where the rates of a cluster of cards are from, without a calibration: cards_rates_text(), measured where any card's are. */
 const char *speed_rates_text(const struct device_speed *speed, const struct cluster *cluster);
 
+/* Give or take so much of a step, as a share: of several kinds of ranks that have a part in it, the worst. */
+double speed_doubt(const struct device_speed *speed, const struct siting *siting);
+
 /* Have ranks of a plan to go from node to node? */
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting);
 /* What joins the nodes, a line for each group; `sets` is how one says otherwise. */

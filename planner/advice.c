@@ -209,9 +209,9 @@ static int fit_recomputed(struct adviser *adviser, const struct layout *layout, 
 static int fit_surely(struct adviser *adviser, const struct layout *layout, struct pipeline **out)
 {
     const struct model *model = &adviser->program->model;
-    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks);
+    uint32_t *masks = host_alloc((size_t)model->layers * sizeof *masks), full = recompute_full(model);
     for (int64_t layer = 0; layer < model->layers; layer++)
-        masks[layer] = recompute_full(model);
+        masks[layer] = full;
     int status = fit_masks(adviser, layout, masks, out);
     free(masks);
     if (status || !*out)

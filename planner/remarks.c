@@ -57,33 +57,41 @@ static int64_t idle_ranks(const struct search_request *request, const struct sea
 }
 
 /* The multiples of all ranks, or of a node's, that lie around the batch: the nearer one that is worth it. */
-static void remark_batch(const struct search_request *request, const struct search_row *plan,
-                         struct text *out)
+static void remark_shares(const struct search_request *request, const struct search_row *plan, int64_t unit,
+                          struct text *out)
 {
     int64_t batch = plan->layout.global_batch, ranks = cluster_ranks(request->cluster),
-            node = cluster_ranks_per_node(request->cluster);
-    int64_t unit = batch >= ranks ? ranks : node, below = batch / unit * unit,
-            idle = idle_ranks(request, plan);
-    if (batch % node == 0 && !idle)
-        return;
-    struct trial trials[2];
-    try_batch(request, plan, below == batch ? 0 : below, &trials[0]);
-    try_batch(request, plan, below + unit, &trials[1]);
+            below = batch / unit * unit;
     bool above_first = below + unit - batch <= batch - below;
+    struct trial trials[2];
+    try_batch(request, plan, below, &trials[0]);
+    try_batch(request, plan, below + unit, &trials[1]);
     for (int i = 0; i < 2 && !out->length; i++) {
         const struct trial *trial = &trials[above_first ? 1 - i : i];
         if (!(trial->gain >= worth))
             continue;
-        text_printf(out, "%lld sequences are hard to share among %lld ranks: ", (long long)batch,
-                    (long long)ranks);
+        text_printf(out, "%lld %s hard to share among %lld ranks: ", (long long)batch,
+                    units_plural(batch, "sequence is", "sequences are"), (long long)ranks);
         print_trial(trial, out);
     }
+}
+
+/* A batch that ranks cannot have equal shares of; and ranks that have none, for that or for another reason. */
+static void remark_batch(const struct search_request *request, const struct search_row *plan,
+                         struct text *out)
+{
+    int64_t batch = plan->layout.global_batch, ranks = cluster_ranks(request->cluster),
+            node = cluster_ranks_per_node(request->cluster), unit = batch >= ranks ? ranks : node,
+            idle = idle_ranks(request, plan);
+    if (batch % unit && (batch % node || idle))
+        remark_shares(request, plan, unit, out);
     if (!out->length && idle)
         text_printf(
             out,
-            "%lld of %lld ranks have no part in it: no layout of all of them that memplan knows is faster "
-            "with %lld sequences",
-            (long long)idle, (long long)ranks, (long long)batch);
+            "%lld of %lld ranks %s no part in it: no layout of all of them that memplan knows is faster "
+            "with %lld %s",
+            (long long)idle, (long long)ranks, units_plural(idle, "has", "have"), (long long)batch,
+            units_plural(batch, "sequence", "sequences"));
 }
 
 /* Larger ones, until waiting is less or they end to help. */

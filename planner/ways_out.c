@@ -4,6 +4,9 @@
 #include "base/units.h"
 #include "planner/explanation.h"
 #include "planner/nearest.h"
+#include "planner/space.h"
+
+#include <stdlib.h>
 
 /* Each search here has this part of what a search may spend: for a plan that is shown, for what would only be nicer, and for whether
  * there is any, of which many are asked. */
@@ -142,7 +145,76 @@ static int find_enough_nodes(const struct search_request *request, int64_t *node
     return 0;
 }
 
-/* What was asked for may be what is in the way. */
+struct look {
+    const struct search_request *request;
+    bool found;
+};
+
+static bool look_at_shape(void *context, const struct space_shape *shape)
+{
+    struct look *look = context;
+    struct layout *layouts;
+    if (look->found)
+        return false;
+    look->found = space_layouts(look->request, shape, &layouts) > 0;
+    free(layouts);
+    return !look->found;
+}
+
+/* Is there any layout, whether it fits or not? */
+static bool has_layout(const struct search_request *request)
+{
+    struct look look = {.request = request};
+    space_shapes(request, request->model->heads, look_at_shape, &look);
+    return look.found;
+}
+
+/* Takes one of the wishes back, and returns it in words; NULL: nobody has it. */
+static const char *take_back(struct search_request *r, int wish)
+{
+    int64_t *const sizes[] = {&r->dp, &r->tp, &r->pp, &r->micro_batch, &r->virtual_stages};
+    static const char *const names[] = {"--dp", "--tp", "--pp", "--micro-batch", "--virtual-stages"};
+    enum { SIZES = sizeof names / sizeof *names };
+    if (wish < SIZES) {
+        bool asked = *sizes[wish] > 0;
+        *sizes[wish] = 0;
+        return asked ? names[wish] : NULL;
+    }
+    bool replicas = r->parts_need_replicas, even = r->even_nodes, schedule = r->schedule;
+    switch (wish - SIZES) {
+    case 0:
+        r->parts_need_replicas = false;
+        return replicas ? "data-parallel ranks beside tensor and pipeline parallel ones, without which that "
+                          "system "
+                          "computes in fp32"
+                        : NULL;
+    case 1:
+        r->even_nodes = false;
+        return even ? "equally many ranks on every node, as torchrun starts them" : NULL;
+    default:
+        r->schedule = NULL;
+        return schedule ? "that schedule" : NULL;
+    }
+}
+
+/* Of what was asked for, what leaves no layout: each without which there are some. */
+static void print_in_the_way(const struct search_request *request, struct text *out)
+{
+    enum { WISHES = 8 };
+    bool some = false;
+    for (int wish = 0; wish < WISHES; wish++) {
+        struct search_request without = *request;
+        const char *name = take_back(&without, wish);
+        if (!name || !has_layout(&without))
+            continue;
+        text_printf(out, "%s%s", some ? "; or without " : "; there are some without ", name);
+        some = true;
+    }
+    if (!some)
+        text_add(out, "; leave some of it to be chosen");
+}
+
+/* What was asked for may be what is in the way; what another system cannot do stays so. */
 static int try_freely(const struct search_request *request, struct text *out, struct error *err)
 {
     struct search_request freely = {.model = request->model,
@@ -151,11 +223,20 @@ static int try_freely(const struct search_request *request, struct text *out, st
                                     .global_batch = request->global_batch,
                                     .seq_len = request->seq_len,
                                     .precision = request->precision,
+                                    .parts_need_replicas = request->parts_need_replicas,
+                                    .even_nodes = request->even_nodes,
                                     .effort_parts = UNLOCK_PARTS};
     struct search_result own;
     bool asked = request->dp || request->tp || request->pp || request->virtual_stages ||
                  request->micro_batch || request->zero != SEARCH_ANY ||
-                 request->sequence_parallel != SEARCH_ANY || request->schedule || request->sets;
+                 request->sequence_parallel != SEARCH_ANY;
+    if (request->even_nodes) {
+        freely.schedule = request->schedule;
+        freely.sets = request->sets;
+        freely.set_count = request->set_count;
+    } else {
+        asked = asked || request->schedule || request->sets;
+    }
     if (!asked)
         return 0;
     if (search_run(&freely, &own, err))
@@ -222,7 +303,8 @@ int ways_out_refusal(const struct search_request *request, struct search_result 
     text_printf(out, "no plan for %s in ", request->model->name);
     print_capacities(request->cluster, out);
     if (!found) {
-        text_add(out, ": no layout of this kind can be run; leave some of it to be chosen");
+        text_add(out, ": no layout of this kind can be run");
+        print_in_the_way(request, out);
         return try_freely(request, out, err);
     }
     row.reason = explanation_need(request, &row, result->arena);

@@ -194,6 +194,7 @@ struct group {
     const struct breakdown_tensor *first;
     const char *name;                    /* without its layer */
     int64_t *layers, layer_count, count; /* more than layers where several micro-batches hold it */
+    bool *has;                           /* each layer, behind what is outside of them */
 };
 
 static bool belongs(const struct group *group, const struct breakdown_tensor *tensor)
@@ -207,11 +208,10 @@ static bool belongs(const struct group *group, const struct breakdown_tensor *te
 static void add_to_group(struct group *group, int64_t layer, int64_t most)
 {
     group->count++;
-    for (int64_t i = 0; i < group->layer_count; i++)
-        if (group->layers[i] == layer)
-            return;
-    if (group->layer_count < most)
-        group->layers[group->layer_count++] = layer;
+    if (layer + 1 > most || group->has[layer + 1] || group->layer_count == most)
+        return;
+    group->has[layer + 1] = true;
+    group->layers[group->layer_count++] = layer;
 }
 
 static int64_t find_groups(const struct breakdown *b, struct arena *arena, struct group *groups)
@@ -229,6 +229,7 @@ static int64_t find_groups(const struct breakdown *b, struct arena *arena, struc
                 .first = tensor,
                 .name = describe_short_name(tensor->name, tensor->layer),
                 .layers = arena_array(arena, (size_t)b->layer_count, sizeof *groups[g].layers),
+                .has = arena_array(arena, (size_t)b->layer_count + 1, sizeof *groups[g].has),
             };
         }
         add_to_group(&groups[g], tensor->layer, b->layer_count);

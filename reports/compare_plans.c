@@ -98,10 +98,25 @@ static void add_stages(struct report *report, const struct compare_plan plans[2]
 
 /* ------------------------------------------------------------------------------------------------------------ times */
 
-static void add_seconds(struct table *table, const char *name, double first, double second)
+/* "+6.2%", "-27.1%"; "12x" where per cent are too many to read; nothing of nothing. */
+static struct table_cell change_cell(double first, double second, struct arena *arena)
+{
+    enum { MANY = 10 };
+    char percent[TABLE_CELL];
+    double change = second / first - 1;
+    if (!(first > 0) || isnan(change))
+        return cell_blank();
+    if (change + 1 >= MANY)
+        return cell_text(arena_printf(arena, "%.3gx", change + 1));
+    return cell_text(
+        arena_printf(arena, "%s%s", change >= 0.0005 ? "+" : "", table_percent_text(change, percent)));
+}
+
+static void add_seconds(struct table *table, const char *name, double first, double second,
+                        struct arena *arena)
 {
     table_add(table, (struct table_cell[]){cell_text(name), cell_real(first), cell_real(second),
-                                           cell_real(first > 0 ? second / first - 1 : NAN)});
+                                           change_cell(first, second, arena)});
 }
 
 static double planned_step(const struct compare_plan *plan)
@@ -115,18 +130,32 @@ static bool was_planned_otherwise(const struct compare_plan *plan)
     return fabs(planned_step(plan) / plan->step_seconds - 1) > 0.005;
 }
 
+/* Of which the rates here say that the other is faster. */
+static bool turn_over(const struct compare_plan plans[2])
+{
+    double planned = planned_step(&plans[1]) - planned_step(&plans[0]),
+           here = plans[1].step_seconds - plans[0].step_seconds;
+    return planned * here < 0;
+}
+
 static void add_times(struct report *report, const struct compare_plan plans[2])
 {
     if (isnan(plans[0].step_seconds) || isnan(plans[1].step_seconds))
         return;
     struct table *table = report_table(report, "What a step is made of",
-                                       columns_of(plans, TABLE_SECONDS, TABLE_PERCENT, report->arena), 4);
+                                       columns_of(plans, TABLE_SECONDS, TABLE_QUANTITY, report->arena), 4);
     for (int part = 0; part < COMPARE_PARTS; part++)
         if (plans[0].seconds[part] > 0 || plans[1].seconds[part] > 0)
-            add_seconds(table, part_names[part], plans[0].seconds[part], plans[1].seconds[part]);
-    add_seconds(table, "step", plans[0].step_seconds, plans[1].step_seconds);
+            add_seconds(table, part_names[part], plans[0].seconds[part], plans[1].seconds[part],
+                        report->arena);
+    add_seconds(table, "step", plans[0].step_seconds, plans[1].step_seconds, report->arena);
     if (was_planned_otherwise(&plans[0]) || was_planned_otherwise(&plans[1]))
-        add_seconds(table, "planned step", planned_step(&plans[0]), planned_step(&plans[1]));
+        add_seconds(table, "planned step", planned_step(&plans[0]), planned_step(&plans[1]), report->arena);
+    if (turn_over(plans))
+        report_remark(report, NULL,
+                      "The planned steps are in the other order: those are of the rates that each plan was "
+                      "made with, and the steps "
+                      "above them of rates that both have alike. Neither was measured by a run.");
 }
 
 struct comparison compare_plans_peaks(const struct compare_plan plans[2], struct arena *arena)

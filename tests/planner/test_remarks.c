@@ -57,6 +57,23 @@ TEST(remarks_batch, "of a batch that ranks cannot share, the nearest that is muc
     drop(&named);
 }
 
+/* A model so small that ranks wait for each other longer than for themselves: it is none of the batch's doing. */
+TEST(remarks_idle,
+     "where ranks could share the batch and are idle all the same, it is not said to be hard to share")
+{
+    static const int64_t batches[] = {2, 4, 6, 8};
+    struct asked a;
+    for (int i = 0; i < 4; i++) {
+        ask(&a, "gpt2-tiny", "1x2:cpu(64MiB)", batches[i], 0, PRECISION_FP32);
+        ASSERT_INT(layout_ranks(&a.result.alternatives[0].layout), 1);
+        ASSERT_HAS(a.remarks.batch.data, "1 of 2 ranks has no part in it: ");
+        drop(&a);
+    }
+    ask(&a, "gpt2-124m", "1x3:a100-40g", 1, 0, PRECISION_BF16);
+    ASSERT_HAS(a.remarks.batch.data, "1 sequence is hard to share among 3 ranks");
+    drop(&a);
+}
+
 TEST(remarks_bubble,
      "of a pipeline that mostly waits it is said, with a larger batch and what is not searched")
 {
