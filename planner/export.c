@@ -41,12 +41,14 @@ int export_check(enum export_target target, const struct model *model, enum prec
                          "and %s has; --to "
                          "slurm and --to mpirun run it with memplan train",
                          export_target_name(target), model->name);
-    if (export_restricts(target) && (model->norm_add_one || model->gelu_gate || model->scale_embedding))
-        return error_set(err,
-                         "the script for %s does not say weights of norms less one, GELU's gates or scaled "
-                         "embeddings, and %s has "
-                         "them; --to slurm and --to mpirun run it with memplan train",
-                         export_target_name(target), model->name);
+    if (export_restricts(target) && (model->norm_add_one || model->gelu_gate || model->scale_embedding ||
+                                     model->query_scalar > 0 || model->full_every || model->local_theta > 0))
+        return error_set(
+            err,
+            "the script for %s does not say weights of norms less one, GELU's gates, scaled embeddings, a "
+            "scale of scores or layers that differ, and %s has some of these; --to slurm and --to mpirun "
+            "run it with memplan train",
+            export_target_name(target), model->name);
     if (target == EXPORT_MEGATRON && model->family == MODEL_ENCODER)
         return error_set(err,
                          "%s reads feature vectors and classifies each position, which Megatron-LM has no "

@@ -270,6 +270,19 @@ TEST(export_megatron_part,
     check_refused("microsoft/Phi-4-mini-instruct", EXPORT_TORCHTITAN, "a part of each");
 }
 
+TEST(export_windows, "a window that every layer has is told, with the option that asks for it")
+{
+    struct plan plan = make_plan("mistralai/Mistral-7B-v0.1", (struct layout){.tp = 2}, "none");
+    struct export_result result = export_as(EXPORT_MEGATRON, &plan);
+    ASSERT_HAS(result.notes.data, "windows of 4096 positions; --window-size 4095,0 asks for them");
+    release(&result);
+    plan = make_plan("mistralai/Mistral-7B-v0.1", (struct layout){.tp = 2}, "none");
+    result = export_as(EXPORT_TORCHTITAN, &plan);
+    ASSERT_HAS(result.notes.data, "the model's sees windows of 4096 positions");
+    release(&result);
+    check_refused("gemma3-1b", EXPORT_MEGATRON, "gemma3-1b");
+}
+
 TEST(export_megatron_none, "nothing is recomputed where the plan keeps all")
 {
     struct plan plan = make_plan("gpt2-124m", (struct layout){.pp = 2}, "none");
