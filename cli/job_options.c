@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "cli/capacity.h"
+#include "jobs/job_workload.h"
 
 #include <string.h>
 
@@ -66,6 +67,8 @@ int job_options_card(const struct job_options *o, const struct training_job *job
 int job_options_refuse_missing(const struct training_job *job, const char *lists, struct error *err)
 {
     int count = job_count(job, FACT_MISSING), named = 0;
+    if (job->beyond) /* whatever is missing would not help */
+        return job_workload_refuse(job->beyond, err);
     error_set(err, "%d thing%s that matter%s missing:", count, count == 1 ? "" : "s",
               count == 1 ? "s is" : " are");
     for (int i = 0; i < job->facts.count && named < NAMED_MISSING; i++) {

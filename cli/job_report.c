@@ -58,6 +58,8 @@ static void add_understood(struct report *page, const struct job_answer *answer)
                 l->launchers               ? l->launchers
                 : job->framework->binaries ? "itself"
                                            : "python");
+    if (l->taken_for)
+        report_fact(page, "taken for", "%s, since the program is not known", l->taken_for);
     if (job->model_known)
         report_fact(page, "model", "%s, %s parameters", job->model.name,
                     units_format_count(job_model_parameters(&job->model), parameters));
@@ -360,10 +362,15 @@ static void add_assumptions(struct report *page, const struct job_answer *answer
     report_remark(
         page, "What is assumed",
         "Every sequence is as long as it may be%s. A CUDA context takes %s; %s stay free for what no rule "
-        "accounts for.%s%s",
+        "accounts for.%s%s%s",
         w->model.experts ? ", and tokens spread evenly over experts" : "",
         units_format_bytes(answer->verdict->memory.context_bytes, context),
-        units_format_bytes(answer->verdict->memory.doubt_bytes, doubt), time_assumption(answer, page->arena),
+        units_format_bytes(answer->verdict->memory.doubt_bytes, doubt),
+        workload_odds_unexplained(w)
+            ? " Quantized weights that are split over ranks take 1.2 to 1.8 times what these "
+              "rules say, by PEFT's documentation; why is not known."
+            : "",
+        time_assumption(answer, page->arena),
         job_count(answer->job, FACT_DEFAULT) ? " What the launch does not say has its framework's default: "
                                                "--explain lists them."
                                              : "");

@@ -2,6 +2,7 @@
 #include "jobs/hf.h"
 
 #include "base/text.h"
+#include "jobs/hf_programs.h"
 
 #include <string.h>
 
@@ -14,27 +15,6 @@ static bool has_option(const struct launch *launch, const char *name)
             return true;
     }
     return false;
-}
-
-static bool begins_with_one_of(const char *program, const char *const *names)
-{
-    const char *name = text_base_name(program);
-    for (; *names; names++)
-        if (!strncmp(name, *names, strlen(*names)))
-            return true;
-    return false;
-}
-
-bool hf_compares(const char *program)
-{
-    static const char *const names[] = {"dpo", "grpo", "kto", "orpo", "cpo", "reward", NULL};
-    return begins_with_one_of(program, names);
-}
-
-bool hf_is_trl(const char *program)
-{
-    static const char *const names[] = {"sft", "trl", NULL};
-    return begins_with_one_of(program, names) || hf_compares(program);
 }
 
 bool hf_is_json(const char *file)
@@ -55,13 +35,20 @@ int hf_options_file(const struct words *w)
     return -1;
 }
 
+/* Those of TRL read files of options behind --config, whatever they train. */
+static bool names_trl(const char *program)
+{
+    enum hf_program kind = hf_program_kind(program, NULL);
+    return kind == HF_TRL || kind == HF_OTHER;
+}
+
 static bool is(const struct launch *launch)
 {
     const struct words *w = &launch->arguments;
     int file = hf_options_file(w);
     return has_option(launch, "--model_name_or_path") ||
            has_option(launch, "--per_device_train_batch_size") || has_option(launch, "--config_name") ||
-           has_option(launch, "--output_dir") || file == 0 || (file > 0 && hf_is_trl(launch->program));
+           has_option(launch, "--output_dir") || file == 0 || (file > 0 && names_trl(launch->program));
 }
 
 static enum workload_library library(const struct training_job *job)
@@ -73,6 +60,10 @@ static enum workload_library library(const struct training_job *job)
 static void set_workload(const struct training_job *job, struct workload *w)
 {
     int attention = job->kernels.attention;
+    if (job->model.classes) {
+        w->loss = WORKLOAD_LOSS_CLASSES;
+        w->logits_held = 0;
+    }
     /* Those take fewer keys than queries as they are (transformers/integrations/flash_attention.py, flex_attention.py). */
     if (attention == JOB_FLASH || attention == JOB_FLEX || attention == JOB_FLASH3)
         w->keys_expanded = false;
@@ -128,7 +119,7 @@ static const struct launcher trl = {
 const struct framework hf_framework = {
     .name = "Hugging Face Trainer",
     .version = HF_VERSION,
-    .programs = "run_clm* run_mlm* run_sft* sft* dpo* grpo* orpo* kto*",
+    .programs = "run_clm* run_mlm* run_sft* sft* dpo* grpo* orpo* kto* ppo* rloo* gkd* reward* qlora*",
     .launcher = &trl,
     .is = is,
     .read = hf_read,

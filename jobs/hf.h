@@ -26,10 +26,6 @@ int hf_complete(struct training_job *job, const struct setting_table *table, con
 /* As the entry has them (frameworks.h). */
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);
 void hf_changes(struct proposals *p, bool larger);
-/* Programs of TRL go by its trainers' names. */
-bool hf_is_trl(const char *program);
-/* Those that compare or reward answers, with another model beside the one that is trained. */
-bool hf_compares(const char *program);
 /* The place of a file of options among a program's arguments; -1: none is there. */
 int hf_options_file(const struct words *arguments);
 bool hf_is_json(const char *file);

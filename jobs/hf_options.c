@@ -3,6 +3,7 @@
 
 #include "jobs/accelerate_config.h"
 #include "jobs/deepspeed_config.h"
+#include "jobs/hf_programs.h"
 #include "jobs/setting.h"
 
 #include <stdio.h>
@@ -23,8 +24,16 @@ static const struct setting_rule rules[] = {
     COUNT("--block_size", batch.sequence, NULL),
     COUNT("--max_seq_length", batch.sequence, NULL),
     COUNT("--model_max_length", batch.sequence, NULL), /* scripts that follow Stanford Alpaca's train.py */
+    COUNT("--source_max_len", switches.source_length, NULL), /* artidoro/qlora's qlora.py */
+    COUNT("--target_max_len", switches.target_length, NULL),
+    COUNT("--bits", switches.bits, NULL), /* its, and LLaVA's */
+    BOOL("--double_quant", adapter.double_quantized, NULL),
+    LIST("--lora_modules", adapter.targets),
     BOOL("--use_lora", switches.peft, NULL),
-    BOOL("--q_lora", switches.load_4bit, NULL),
+    BOOL("--lora_enable", switches.peft, NULL), /* LLaVA */
+    BOOL("--lora", switches.peft, NULL),
+    BOOL("--use_qlora", switches.load_4bit, NULL),
+    BOOL("--q_lora", switches.load_4bit, NULL), /* FastChat's train_lora.py */
     /* PEFT's examples/sft/train.py */
     COUNT("--max_seq_len", batch.sequence, NULL),
     BOOL("--use_peft_lora", switches.peft, NULL),
@@ -69,6 +78,8 @@ static const struct setting_rule rules[] = {
     BEYOND("--loss_type", "another loss", "nll"),
     BOOL("--use_peft", switches.peft, NULL),
     COUNT("--lora_r", switches.lora_rank, "16"),
+    COUNT("--lora_rank", switches.lora_rank, NULL),
+    COUNT("--lora_dim", switches.lora_rank, NULL),
     COUNT("--lora_alpha", switches.lora_alpha, "32"),
     REAL("--lora_dropout", adapter.dropout, NULL),
     LIST("--lora_target_modules", adapter.targets),
@@ -105,7 +116,8 @@ static const char irrelevant[] =
     "--restore_callback_states_from_checkpoint --resume_from_checkpoint --router_aux_loss_coef --run_name "
     "--save_* --seed --shuffle_dataset --skip_memory_metrics --streaming --tf32 --token --tokenizer_name "
     "--torch_empty_cache_steps --tpu_* --trackio_* --train_file --truncation_mode --trust_remote_code "
-    "--splits --use_auth_token --use_cpu --use_fast_tokenizer --use_legacy_prediction_loop --use_mps_device "
+    "--quant_type --splits --use_auth --use_auth_token --use_cpu --use_fast_tokenizer "
+    "--use_legacy_prediction_loop --use_mps_device "
     "--use_reentrant --use_rslora --validation_file --validation_split_percentage --warmup_* --weight_decay";
 
 static const struct setting_table trainer = {rules, irrelevant, HF_VERSION, true};
@@ -255,6 +267,17 @@ static int apply_overrides(struct training_job *job, struct error *err)
     return job_model_check(m, "--config_overrides", err);
 }
 
+/* AutoModelForSequenceClassification: BERT's pooler, or RoBERTa's dense layer, and a row for each class. */
+static void set_classes(struct training_job *job)
+{
+    struct job_model *m = &job->model;
+    m->classes = 2; /* configuration_utils.py: num_labels; three of MNLI make no difference */
+    m->pooler = m->kind == JOB_ENCODER;
+    m->head_transform = m->head_bias = false;
+    job_note_count(job, FACT_DEFAULT, "classes", m->classes,
+                   "a classifier of sequences, by the program's name");
+}
+
 static int read_model(struct training_job *job, const struct setting_table *table,
                       const struct job_files *files, struct error *err)
 {
@@ -278,6 +301,8 @@ static int read_model(struct training_job *job, const struct setting_table *tabl
         return status < 0 ? -1 : 0;
     if (s->model_name && !strcmp(s->model_name, "gpt2"))
         job->model.hidden_dropout = job->model.attention_dropout = 0.1;
+    if (hf_program_kind(job->launch.program, NULL) == HF_CLASSIFIES)
+        set_classes(job);
     return apply_overrides(job, err);
 }
 
@@ -356,7 +381,7 @@ static void read_fsdp(struct training_job *job)
 
 static bool is_trl(const struct training_job *job)
 {
-    return hf_is_trl(job->launch.program);
+    return hf_program_kind(job->launch.program, NULL) == HF_TRL;
 }
 
 /* Of PEFT 0.21.2, peft/utils/constants.py; NULL: PEFT refuses a model of that type without targets. */
@@ -372,6 +397,11 @@ static const char *default_targets(const char *type)
         if (!strcmp(known[i].type, type))
             return known[i].targets;
     return NULL;
+}
+
+static int weight_bits(const struct job_switches *s)
+{
+    return s->load_4bit || s->bits == 4 ? 4 : s->load_8bit || s->bits == 8 ? 8 : 0;
 }
 
 static void read_adapter(struct training_job *job)
@@ -394,7 +424,7 @@ static void read_adapter(struct training_job *job)
     }
     if (!s->peft)
         job_drop_defaults(job, "--lora");
-    a->weight_bits = s->load_4bit ? 4 : s->load_8bit ? 8 : 0;
+    a->weight_bits = weight_bits(s);
 }
 
 /* TRL cuts texts at 1024 tokens. run_clm.py and run_mlm.py cut them into blocks as long as the tokenizer allows; where that is
@@ -405,6 +435,15 @@ static void read_sequence(struct training_job *job)
     if (limit && job->batch.sequence > limit && job_was_given(job, "--block_size")) {
         job->batch.sequence = limit;
         job_note_count(job, FACT_DERIVED, "sequence", limit, "run_clm.py: no more than the tokenizer allows");
+    }
+    if (!job->batch.sequence && job->switches.source_length && job->switches.target_length) {
+        job->batch.sequence = job->switches.source_length + job->switches.target_length;
+        job_note_count(job, FACT_DERIVED, "sequence", job->batch.sequence,
+                       "--source_max_len and --target_max_len");
+    }
+    if (!job->batch.sequence && job->model.classes) {
+        job->batch.sequence = 128;
+        job_note(job, FACT_DEFAULT, "--max_seq_length", "128", "run_glue.py of transformers 4.57");
     }
     if (job->batch.sequence || positions <= 0)
         return;
@@ -418,12 +457,15 @@ static void read_sequence(struct training_job *job)
                        : "run_clm.py and TRL: at most 1024");
 }
 
-/* Whether TRL's SFTTrainer, which PEFT's example is written around, calls prepare_model_for_kbit_training(): not where 4-bit
- * weights are split, and so not on the card yet (trl/models/utils.py, prepare_peft_model()). */
+/* Whether TRL's SFTTrainer, which PEFT's example is written around, calls prepare_model_for_kbit_training(), as qlora.py and
+ * FastChat's train_lora.py do: not where 4-bit weights are split, and so not on the card yet (trl/models/utils.py,
+ * prepare_peft_model()). */
 static bool is_prepared(const struct training_job *job)
 {
     bool split = job->shards.sharding != JOB_REPLICATED && job->adapter.weight_bits == 4;
-    return job->adapter.weight_bits && !split && (is_trl(job) || job_was_given(job, "--use_peft_lora"));
+    bool prepares =
+        is_trl(job) || job_was_given(job, "--use_peft_lora") || hf_program_adapts(job->launch.program);
+    return job->adapter.weight_bits && !split && prepares;
 }
 
 /* Autocast goes on around frozen weights of any type: of those in 16 bits nothing is cast but what adapters do. */
@@ -533,14 +575,64 @@ int hf_complete(struct training_job *job, const struct setting_table *table, con
     return deepspeed_complete(job, err);
 }
 
+/* ---- programs ---- */
+
+static void beyond(struct training_job *job, const char *feature)
+{
+    job->beyond = job->beyond ? job->beyond : feature;
+}
+
+/* Adapters that are asked for in a program that is not known. TRL's programs leave --lora_r alone without --use_peft. */
+static void read_program_adapters(struct training_job *job, enum hf_program kind)
+{
+    static const char *const ranks[] = {"--lora_r", "--lora_rank", "--lora_dim"};
+    struct job_switches *s = &job->switches;
+    const char *program = job->launch.program;
+    bool said = job_was_given(job, "--use_peft") || job_was_given(job, "--use_lora") ||
+                job_was_given(job, "--lora_enable") || job_was_given(job, "--use_peft_lora");
+    if (!said && hf_program_adapts(program)) {
+        s->peft = true;
+        job_note(job, FACT_DERIVED, "adapters", "of PEFT", "the program's name says so");
+    }
+    if (s->peft && job->adapter.targets && !strcmp(job->adapter.targets, "all"))
+        job->adapter.targets = "all-linear";
+    for (int i = 0; i < 3 && !said && !s->peft && kind != HF_TRL; i++)
+        if (job_was_given(job, ranks[i]) && s->lora_rank)
+            beyond(job,
+                   arena_printf(
+                       job->facts.arena,
+                       "adapters (%s) of a program that is not known, %.60s (with --with=--use_peft they are "
+                       "taken for PEFT's)",
+                       ranks[i], program));
+    if (!s->peft && weight_bits(s))
+        beyond(job,
+               arena_printf(job->facts.arena,
+                            "weights of %d bits that are trained themselves, which the Trainer refuses (with "
+                            "--with=--use_peft adapters are)",
+                            weight_bits(s)));
+}
+
+static void read_program(struct training_job *job)
+{
+    struct arena *arena = job->facts.arena;
+    const char *program = job->launch.program, *what = NULL;
+    enum hf_program kind = hf_program_kind(program, &what);
+    const char *part = hf_unknown_part(job);
+    if (kind == HF_OTHER)
+        beyond(job, arena_printf(arena, "%s (%.60s)", what, program));
+    if (kind == HF_UNKNOWN && !job_was_given(job, "--use_peft_lora")) /* PEFT's examples/sft/train.py */
+        job->launch.taken_for = "run_clm.py";
+    if (part)
+        beyond(job, arena_printf(arena, "what %.60s asks for", part));
+    read_program_adapters(job, kind);
+}
+
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
             struct error *err)
 {
     if (hf_read_options(job, &trainer, &launch->arguments, files, err) ||
         setting_defaults(&trainer, job, err))
         return -1;
-    if (hf_compares(launch->program) && !job->beyond)
-        job->beyond = arena_printf(job->facts.arena, "training that compares or rewards answers (%.60s)",
-                                   launch->program);
+    read_program(job);
     return hf_complete(job, &trainer, files, err);
 }

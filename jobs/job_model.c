@@ -114,8 +114,8 @@ int64_t job_model_expert_layers(const struct job_model *m)
 static int64_t end_parameters(const struct job_model *m)
 {
     int64_t table = m->vocab * m->hidden;
-    int64_t count =
-        table + (m->tied ? 0 : table) + (m->head_bias ? m->vocab : 0) + norm_parameters(m, m->hidden);
+    int64_t head = m->classes ? m->classes * m->hidden : m->tied ? 0 : table;
+    int64_t count = table + head + (m->head_bias ? m->vocab : 0) + norm_parameters(m, m->hidden);
     if (m->embedding_norm)
         count += norm_parameters(m, m->hidden);
     if (m->positions == JOB_LEARNED)

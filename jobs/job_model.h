@@ -50,6 +50,7 @@ struct job_model {
     bool tied;
     bool qkv_bias, proj_bias, ffn_bias, head_bias;
     bool qk_norm;
+    int64_t classes; /* of a classifier of sequences instead of the vocabulary's head */
     bool pooler, head_transform; /* BERT's: a dense layer for sentences, one before the vocabulary */
     double hidden_dropout, attention_dropout;
     double norm_eps, rope_theta;

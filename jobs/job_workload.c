@@ -41,6 +41,7 @@ static void set_model(const struct training_job *job, struct workload *w)
         .qkv_bias = m->qkv_bias,
         .qk_norm = m->qk_norm,
         .pooler = m->pooler,
+        .classes = m->classes,
         .experts = m->experts.count,
         .active_experts = m->experts.active,
         .expert_ffn = m->experts.ffn,
@@ -299,6 +300,11 @@ static const char *foreign_feature(const struct training_job *job, const struct 
     return modules->foreign ? modules->foreign(job, w) : NULL;
 }
 
+int job_workload_refuse(const char *feature, struct error *err)
+{
+    return error_set(err, "no rule is about %s; leave it out to see what the job needs without", feature);
+}
+
 int job_workload(const struct training_job *job, struct workload *out, struct error *err)
 {
     const struct framework_modules *modules = job->framework->modules;
@@ -308,7 +314,7 @@ int job_workload(const struct training_job *job, struct workload *out, struct er
     set_precision(job, &w);
     const char *feature = foreign_feature(job, &w);
     if (feature)
-        return error_set(err, "no rule is about %s; leave it out to see what the job needs without", feature);
+        return job_workload_refuse(feature, err);
     if (set_activation(job, &w, err) || set_schedule(job, &w, err) || set_optimizer(job, &w, err))
         return -1;
     if (workload_set_allocator(&w, job->kernels.allocator, err))

@@ -85,6 +85,7 @@ static void set_workload(const struct training_job *job, struct workload *w)
     set_workload_of_both(job, w);
     w->gate = k->bias_swiglu_fusion ? WORKLOAD_GATE_FUSED : WORKLOAD_GATE_WRITTEN;
     w->fp8 = k->fp8;
+    w->fp8_weights = k->fp8 && k->fp8_gather;
     if (job_says(k->loss_implementation, "te"))
         w->loss = WORKLOAD_LOSS_FUSED; /* TE's kernel writes the gradient over the logits */
 }

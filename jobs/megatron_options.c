@@ -2,6 +2,7 @@
 #include "jobs/megatron.h"
 
 #include "jobs/deepspeed_config.h"
+#include "jobs/program_words.h"
 #include "jobs/setting.h"
 
 #include "base/checked.h"
@@ -104,6 +105,11 @@ static const struct setting_rule rules[] = {
     ON("--bf16", switches.bf16),
     ON("--fp16", switches.fp16),
     TEXT("--fp8-format", kernels.fp8, NULL),
+    ON("--fp8-param-gather", kernels.fp8_gather),
+    ON("--fp8-param", kernels.fp8_gather),
+    FLAG("--fp8-dot-product-attention", "attention in fp8"),
+    FLAG("--fp8-multi-head-attention", "attention in fp8"),
+    FLAG("--first-last-layers-bf16", "layers in bf16 beside others in fp8"),
     BEYOND("--fp4-format", "fp4", ""),
     ON("--accumulate-allreduce-grads-in-fp32", gradients_fp32),
     ON("--grad-reduce-in-bf16", switches.reduces_16bit),
@@ -188,7 +194,7 @@ static const char irrelevant[] =
     "--disable-tp-comm-* --dist-ckpt-* --distributed-* --ds-* --ds_fused_adam "
     "--dump-param-to-param-group-map "
     "--empty-unused-memory-level --enable-ft-package --end-weight-decay --eod-* --error-injection-* --eval-* "
-    "--exit-* --fim-* --finetune --first-last-layers-bf16 --fp8-* --ft-num-warmup-iters "
+    "--exit-* --fim-* --finetune --fp8-amax-* --fp8-interval --fp8-margin --fp8-recipe --ft-num-warmup-iters "
     "--hierarchical-context-parallel-sizes --high-priority-stream-groups --hysteresis --inference-* "
     "--init-method-* --init-model-with-meta-device --initial-loss-scale --inprocess-* --iterations-to-skip "
     "--job-name --kill-switch-* --layernorm-epsilon --lazy-mpu-init --legacy-tokenizer --load* --local-rank "
@@ -471,12 +477,34 @@ static int read_deepspeed(struct training_job *job, const struct job_files *file
     return deepspeed_read(job, s->deepspeed_config, files, err);
 }
 
+/* Those of Megatron-LM beside pretrain_gpt.py and pretrain_bert.py, which have other models than these. */
+static const struct program_words others[] = {
+    {"t5 ul2", "an encoder with a decoder"},
+    {"mamba hybrid", "layers other than attention"},
+    {"vlm multimodal mimo llava vision vit dino inpaint classify", "a model that sees images"},
+    {"ict retro realm biencoder orqa", "a model that retrieves"},
+    {"dpo grpo ppo rl rlhf reward distill",
+     "training that compares or rewards answers, or learns from another model"},
+    {"generation generate server inference", "a program that trains nothing"},
+    {0},
+};
+
+static void refuse_others(struct training_job *job)
+{
+    const char *program = job->launch.program, *what = program_words_find(program, others);
+    if (!what && job_was_given(job, "--encoder-num-layers") && job_was_given(job, "--decoder-num-layers"))
+        what = others[0].what;
+    if (what && !job->beyond)
+        job->beyond = arena_printf(job->facts.arena, "%s (%.60s)", what, program);
+}
+
 int megatron_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
                   struct error *err)
 {
     struct job_switches *s = &job->switches;
     if (setting_read_words(&table, job, &launch->arguments, NULL, err))
         return -1;
+    refuse_others(job);
     if (s->deepspeed && !job_was_given(job, "--transformer-impl")) {
         s->implementation = "local";
         job_note(job, FACT_DERIVED, "--transformer-impl", "local", fork_table.framework);

@@ -64,6 +64,7 @@ struct facts {
 struct job_launch {
     const char *launchers; /* "srun, torchrun" */
     const char *program;   /* "pretrain_gpt.py" */
+    const char *taken_for; /* the program that a script of someone's own is taken for; NULL: it is known */
     int64_t nodes, processes_per_node, ranks;
 };
 
@@ -163,6 +164,7 @@ struct job_switches {
     const char *revision, *cache_folder; /* of the model on the hub, and where its files are kept */
     const char *compile_choice; /* a back end or mode of torch.compile, which asks for it */
     const char *distributed_type, *rampup, *shard_degree, *global_batch; /* the last two may be -1 */
+    int64_t bits, source_length, target_length; /* of weights; of a text in two parts, tokens */
     int64_t lora_rank, lora_alpha, replicate_degree, pipeline_micro_batch;
 };
 

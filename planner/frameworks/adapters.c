@@ -57,20 +57,6 @@ bool adapters_beside(const struct workload *w, unsigned linears)
     return w->lora_rank && (w->lora_linears & linears);
 }
 
-bool workload_adapted(const struct workload *w, enum layer_matrix matrix)
-{
-    static const unsigned linears[] = {
-        [MATRIX_NONE] = LINEAR_ROUTER,
-        [MATRIX_QKV] =
-            LINEAR_Q | LINEAR_Q_DOWN | LINEAR_K | LINEAR_V | LINEAR_QKV | LINEAR_KV_DOWN | LINEAR_KV_UP,
-        [MATRIX_PROJ] = LINEAR_O,
-        [MATRIX_UP] = LINEAR_GATE | LINEAR_UP | LINEAR_GATE_UP,
-        [MATRIX_DOWN] = LINEAR_DOWN,
-        [MATRIX_EXPERTS] = LINEAR_EXPERT_GATE | LINEAR_EXPERT_UP | LINEAR_EXPERT_DOWN,
-    };
-    return adapters_beside(w, linears[matrix]);
-}
-
 /* Two thin matrices beside each: inputs x rank and rank x outputs. */
 double workload_adapter_parameters(const struct workload *w, enum layer_matrix matrix, bool experts)
 {

@@ -46,9 +46,10 @@ const struct rank_rule_row rank_rules[RANK_RULES] = {
     [RANK_OFFLOAD_BUFFER] = {"gradient on its way to the host", ROLE_COMMUNICATION,
                              "compute_bytes x parameters of the largest",
                              "DeepSpeed 0.19.8 stage_1_and_2.py, temp_grad_buffer_for_gpu_offload"},
-    [RANK_GATHERED] = {"gathered weights, one buffer", ROLE_COMMUNICATION, "compute_bytes x parameters",
+    [RANK_GATHERED] = {"gathered weights, one buffer", ROLE_COMMUNICATION,
+                       "compute_bytes, or as they are packed, x parameters",
                        "FSDP _flat_param.py; FSDP2 _fsdp_param_group.py, unshard(); DeepSpeed stage3.py"},
-    [RANK_WHOLE] = {"gathered weights", ROLE_PARAMETER, "compute_bytes x parameters",
+    [RANK_WHOLE] = {"gathered weights", ROLE_PARAMETER, "compute_bytes, or as they are packed, x parameters",
                     "FSDP2 _fsdp_param_group.py, wait_for_unshard(): copied out of the buffer"},
     [RANK_FP8_WEIGHT] = {"weights in fp8, and transposed", ROLE_WORKSPACE, "2 x parameters",
                          "Transformer Engine 2.20 module/linear.py, layernorm_linear.py: rowwise and "

@@ -215,6 +215,7 @@ struct workload {
 
     double expert_capacity; /* each expert's tokens are padded to so many times its fair share; 0: as many as are routed */
     bool fp8; /* Transformer Engine's products: inputs are kept, and weights cached, in 8 bits */
+    bool fp8_weights; /* there are no 16-bit weights of layers besides (--fp8-param-gather) */
 
     int64_t lora_rank; /* 0: all weights are trained */
     unsigned lora_linears; /* enum workload_linear: those of a layer that have an adapter */
@@ -246,8 +247,7 @@ bool workload_gathers(const struct workload *workload);      /* weights are in s
  * small (MATRIX_NONE). */
 enum layer_matrix { MATRIX_NONE, MATRIX_QKV, MATRIX_PROJ, MATRIX_UP, MATRIX_DOWN, MATRIX_EXPERTS };
 
-/* Whether one of them has an adapter (adapters.c), and the elements of its adapters in a layer that has experts or has none. */
-bool workload_adapted(const struct workload *workload, enum layer_matrix matrix);
+/* The elements of the adapters beside one of them (adapters.c), in a layer that has experts or has none. */
 double workload_adapter_parameters(const struct workload *workload, enum layer_matrix matrix, bool experts);
 
 /* Parameters of one layer (with all experts or its share of them), of one vocabulary table, of the model. */

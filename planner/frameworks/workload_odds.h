@@ -21,6 +21,10 @@ struct workload_errors {
 };
 struct workload_errors workload_odds_errors(enum workload_class class, enum workload_figure figure);
 
+/* Quantized weights that are split over ranks, which need more than rules explain by all three figures that were published. */
+enum { WORKLOAD_SPLIT_QUANTIZED = 3 };
+bool workload_odds_unexplained(const struct workload *workload);
+
 /* What holds for eight of ten jobs of this kind; by how many measured ones. */
 struct workload_interval {
     int64_t low_bytes, high_bytes;

@@ -97,6 +97,7 @@ bool workload_reused_soon(const struct rank *rank, int64_t u);
 double workload_shard_of(const struct rank *rank, int tensor);
 double workload_trained(const struct rank *rank, const struct unit *unit, int tensor); /* elements */
 int workload_trained_bytes(const struct workload *w); /* of each */
+double workload_frozen_bytes(const struct workload *w); /* of each that is not, in layers */
 double workload_unit_elements(const struct unit *unit);
 int64_t workload_unit_count(const struct rank *rank);
 void workload_units_open(struct rank *rank);

@@ -20,12 +20,6 @@ static void keep(struct rank *rank, enum rank_rule rule, double bytes)
     keep_tensor(rank, workload_take(rank, rule, bytes, REPLAY_COMPUTE));
 }
 
-static double frozen_bytes(const struct workload *w)
-{
-    /* NF4 with its blocks' scales, themselves quantized: 0.127 bits a parameter more (Dettmers et al. 2023, section 3). */
-    return (double)w->frozen_bits / 8 + (w->frozen_bits == 4 ? 0.127 / 8 : 0);
-}
-
 /* FSDP1 makes a flat parameter of each unit from its whole tensors, on the card, and then keeps a copy of its shard. */
 static void flatten(struct rank *rank, int64_t from, int64_t to)
 {
@@ -78,8 +72,10 @@ static void take_weights(struct rank *rank)
         for (int t = 0; t < UNIT_TENSORS; t++) {
             struct unit *unit = &rank->units[u];
             bool frozen = !workload_trains(w) && u < rank->layers;
+            if (w->fp8_weights && u < rank->layers && t != MATRIX_NONE)
+                continue; /* take_fp8_weights() has them */
             bool end = !workload_trains(w) && w->frozen_end_bytes && u >= rank->layers;
-            double bytes = frozen ? frozen_bytes(w) : end ? w->frozen_end_bytes : w->weight_bytes;
+            double bytes = frozen ? workload_frozen_bytes(w) : end ? w->frozen_end_bytes : w->weight_bytes;
             unit->weights[t] = workload_unit_take(
                 rank, unit, t, frozen ? RANK_FROZEN : RANK_WEIGHT,
                 bytes * unit->tensors[t] / (sharded ? workload_shard_of(rank, t) : 1), REPLAY_COMPUTE);

@@ -37,6 +37,12 @@ int workload_trained_bytes(const struct workload *w)
     return peft ? 4 : w->weight_bytes;
 }
 
+double workload_frozen_bytes(const struct workload *w)
+{
+    /* NF4 with its blocks' scales, themselves quantized: 0.127 bits a parameter more (Dettmers et al. 2023, section 3). */
+    return (double)w->frozen_bits / 8 + (w->frozen_bits == 4 ? 0.127 / 8 : 0);
+}
+
 double workload_trained(const struct rank *rank, const struct unit *unit, int t)
 {
     const struct workload *w = rank->w;
@@ -199,16 +205,26 @@ static bool is_group(const struct unit *unit)
     return unit->count > 1;
 }
 
+/* Quantized weights are gathered as they are packed: FSDP sees their storage (bnb_4bit_quant_storage), ZeRO-3 their bytes. */
+static double gathered_bytes(const struct rank *rank, const struct unit *unit, int t)
+{
+    const struct workload *w = rank->w;
+    bool packed = !workload_trains(w) && w->frozen_bits < 16 && unit < &rank->units[rank->layers];
+    double adapters = workload_trains(w) ? 0 : workload_trained(rank, unit, t);
+    return (packed ? workload_frozen_bytes(w) : w->compute_bytes) * unit->tensors[t] +
+           w->compute_bytes * adapters;
+}
+
 static void gather_start(struct rank *rank, int64_t u)
 {
     struct unit *unit = &rank->units[rank->units[u].first];
-    double elements = 0;
+    double bytes = 0;
     if (unit->gathered >= 0)
         return;
     for (int64_t i = 0; i < unit->count; i++)
-        elements += workload_unit_elements(unit + i);
-    unit->gathered = workload_unit_take(rank, unit, MATRIX_NONE, RANK_GATHERED,
-                                        rank->w->compute_bytes * elements, REPLAY_GATHER);
+        for (int t = 0; t < UNIT_TENSORS; t++)
+            bytes += gathered_bytes(rank, unit + i, t);
+    unit->gathered = workload_unit_take(rank, unit, MATRIX_NONE, RANK_GATHERED, bytes, REPLAY_GATHER);
 }
 
 static bool is_whole(const struct rank *rank, int64_t u)
@@ -223,8 +239,8 @@ static void copy_out(struct rank *rank, struct unit *unit)
 {
     for (int t = 0; t < UNIT_TENSORS; t++)
         if (unit->whole[t] < 0)
-            unit->whole[t] = workload_unit_take(rank, unit, t, RANK_WHOLE,
-                                                rank->w->compute_bytes * unit->tensors[t], REPLAY_COMPUTE);
+            unit->whole[t] =
+                workload_unit_take(rank, unit, t, RANK_WHOLE, gathered_bytes(rank, unit, t), REPLAY_COMPUTE);
 }
 
 /* FSDP2: a flat buffer on the gathering stream, copied out to tensors (fsdp_param_group.py, unshard(), wait_for_unshard()).

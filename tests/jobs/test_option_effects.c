@@ -284,6 +284,7 @@ static const struct flip flips[] = {
     FLIP(lora_linears, ALL_LINEAR, STATES, MORE, ADAPTED, "--lora_target_modules all-linear"),
     FLIP(lora_linears, LINEAR_Q | LINEAR_K | LINEAR_V | LINEAR_O, STATES, MORE, ADAPTED,
          "--lora_target_modules q_proj k_proj v_proj o_proj"),
+    FLIP(fp8_weights, 1, STATES, LESS, GPT_1K "--bf16 --fp8-format hybrid ", "--fp8-param-gather"),
     FLIP(lora_dropout, 0, PEAK, LESS, ADAPTED "--gradient_checkpointing False ", "--lora_dropout 0"),
     FLIP(adapters_cast, 1, PEAK, LESS, ADAPTED "--gradient_checkpointing False --bf16 False ", "--bf16 True"),
     FLIP(frozen_end_bytes, 2, STATES, LESS, SFT "--use_peft ", "--load_in_4bit"),

@@ -6,6 +6,11 @@
 
 #include <stdio.h>
 
+#define GPT_SIZES                                                                                            \
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 "
+#define PROGRAM(name)                                                                                        \
+    "torchrun --nproc_per_node 2 " name " --model_name_or_path models/gpt2 --output_dir out "
+
 TEST(workload_refusals, "what changes memory and has no rule is refused by its name")
 {
     static const struct {
@@ -24,9 +29,37 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
          "recomputation of gdn_norm_out (--recompute-modules)"},
         {MEGATRON "--recompute-granularity selective --recompute-modules mhc core_attn",
          "recomputation of mhc"},
+        {"torchrun pretrain_t5.py " GPT_SIZES, "an encoder with a decoder (pretrain_t5.py)"},
+        {"torchrun pretrain_mamba.py " GPT_SIZES, "layers other than attention (pretrain_mamba.py)"},
+        {"torchrun pretrain_vlm.py " GPT_SIZES, "sees images"},
+        {"torchrun pretrain_vision_classify.py " GPT_SIZES, "sees images"},
+        {"torchrun pretrain_ict.py " GPT_SIZES, "retrieves"},
+        {"torchrun tools/run_text_generation_server.py " GPT_SIZES, "trains nothing"},
+        {"torchrun mine.py " GPT_SIZES "--encoder-num-layers 12 --decoder-num-layers 12",
+         "an encoder with a decoder"},
+        {MEGATRON "--fp8-format hybrid --fp8-dot-product-attention", "attention in fp8"},
         {HF "--optim galore_adamw", "the optimizer galore_adamw"},
-        {"trl dpo --model_name_or_path models/gpt2", "training that compares or rewards answers (dpo)"},
-        {"torchrun scripts/grpo.py --model_name_or_path models/gpt2", "rewards answers (scripts/grpo.py)"},
+        {"trl dpo --model_name_or_path models/gpt2", "learns from another model (dpo)"},
+        {PROGRAM("scripts/grpo.py"), "learns from another model (scripts/grpo.py)"},
+        {PROGRAM("scripts/run_dpo.py"), "run_dpo.py"},
+        {PROGRAM("examples/scripts/ppo/ppo.py"), "compares or rewards answers"},
+        {PROGRAM("online_dpo.py"), "compares or rewards answers"},
+        {PROGRAM("gkd.py"), "compares or rewards answers"},
+        {PROGRAM("train-RM.py"), "compares or rewards answers"},
+        {PROGRAM("prm.py"), "compares or rewards answers"},
+        {PROGRAM("sft_vlm.py"), "sees images (sft_vlm.py)"},
+        {PROGRAM("run_summarization.py"), "an encoder with a decoder"},
+        {PROGRAM("run_qa.py"), "another head"},
+        {PROGRAM("train.py") "--vision_tower openai/clip-vit-large-patch14-336",
+         "what --vision_tower asks for"},
+        {PROGRAM("train.py") "--reward_model_path models/gpt2", "what --reward_model_path asks for"},
+        {PROGRAM("train.py") "--ref_model gpt2", "what --ref_model asks for"},
+        {PROGRAM("train.py") "--lora_r 8", "adapters (--lora_r) of a program that is not known, train.py"},
+        {PROGRAM("train.py") "--load_in_4bit", "weights of 4 bits that are trained themselves"},
+        {PROGRAM("train.py") "--bits 8", "weights of 8 bits that are trained themselves"},
+        {PROGRAM("train.py") "--use_peft --lora_target_modules lm_head", "adapters beside lm_head"},
+        {PROGRAM("train.py") "--use_peft --lora_target_modules q_proj",
+         "beside q_proj of a model of type gpt2"},
         {HF "--use_dora True --use_peft", "DoRA"},
         {ZERO("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
          "ZeRO++'s second copy of the weights (zero_optimization.zero_hpz_partition_size)"},
@@ -57,6 +90,8 @@ TEST(workload_harmless, "options that ask for nothing, and stages that come out 
         MEGATRON "--num-layers 14 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 "
                  "--decoder-last-pipeline-num-layers 3",
         HF "--use_dora False",
+        PROGRAM("train.py") "--vision_tower none --ref_model False --bits 16",
+        PROGRAM("sft.py") "--lora_r 8", /* which TRL reads with --use_peft alone */
         ZERO(
             "\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 1, \"mics_shard_size\": -1}"),
         TITAN "--float8.recipe_name rowwise",

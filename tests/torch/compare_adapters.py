@@ -46,6 +46,9 @@ JOBS = [
     ("adapters of all and experts", "Qwen3Moe", MIXTURE, "autocast half", ALL),
     ("experts, trained whole", "Qwen3Moe", MIXTURE, "fp32", None),
     ("of experts alone", "Mixtral", MIXTURE, "autocast half", ["w1", "w2", "w3"]),
+    ("a classifier", "BertForSequenceClassification", BERT, "fp32", None),
+    ("a classifier under autocast", "BertForSequenceClassification", BERT, "autocast", None),
+    ("a classifier, layers made again", "BertForSequenceClassification", BERT, "fp32 again", None),
 ]
 
 
@@ -133,7 +136,7 @@ def measured(model, words, classifies):
 
 
 def predicted(memplan, folder, words, targets, classifies):
-    program = "run_glue.py" if classifies else "sft.py" if "prepared" in words else "run_sft_like.py"
+    program = "run_glue.py" if classifies else "sft.py" if "prepared" in words else "run_clm.py"
     line = [memplan, "check", "--device", "a100-80g", "--json", "--", "python", program, "--model_name_or_path", folder,
             "--per_device_train_batch_size", str(B), "--max_seq_length", str(T), "--output_dir", "out",
             "--optim", "adamw_torch", "--attn_implementation", "sdpa", "--gradient_checkpointing", str("again" in words)]  # fmt: skip
