@@ -142,6 +142,9 @@ static int check_windows(const struct model *model, struct error *err)
                          "leaves each out",
                          name, (long long)model->window, (long long)model->full_every, model->local_theta,
                          model->query_scalar);
+    if ((model->window && check_range(name, "window", model->window, 1LL << 31, err)) ||
+        (model->full_every && check_range(name, "full_every", model->full_every, MOST_LAYERS, err)))
+        return -1;
     if (!model->window && (model->full_every || model->local_theta > 0))
         return error_set(
             err,
@@ -350,6 +353,12 @@ static int read_hub(const char *name, struct model *out, struct error *err)
     return status;
 }
 
+static bool ends_with_slash(const char *path)
+{
+    size_t length = strlen(path);
+    return length && path[length - 1] == '/';
+}
+
 static int read_source(const char *source, struct model *out, struct error *err)
 {
     const struct model *preset = presets_find(source);
@@ -361,7 +370,9 @@ static int read_source(const char *source, struct model *out, struct error *err)
     if (stat(source, &info))
         return read_hub(source, out, err);
     char path[4096];
-    snprintf(path, sizeof path, S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", source);
+    snprintf(path, sizeof path, "%s%s%s", source,
+             S_ISDIR(info.st_mode) && !ends_with_slash(source) ? "/" : "",
+             S_ISDIR(info.st_mode) ? "config.json" : "");
     return read_file(path, out, err);
 }
 

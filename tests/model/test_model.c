@@ -241,6 +241,9 @@ TEST(model_refusals, "each thing a description can have wrong is named, with wha
     refuse(OWN("encoder", ", \"gelu_gate\": true"), "gelu_gate is of llama models");
     refuse(OWN("gpt2", ", \"scale_embedding\": true"), "scale_embedding is of llama models");
     refuse(OWN("llama", ", \"window\": -1"), "must not be negative");
+    refuse(OWN("llama", ", \"window\": 9223372036854775807"),
+           "window is 9223372036854775807; it must be between");
+    refuse(OWN("llama", ", \"window\": 2, \"full_every\": 9000000"), "full_every is 9000000; it must be");
     refuse(OWN("llama", ", \"full_every\": 2"), "window is 0");
     refuse(OWN("llama", ", \"local_theta\": 10.0"), "window is 0");
     refuse(OWN("encoder", ", \"window\": 4"), "window and query_scalar are of llama models");
