@@ -178,6 +178,16 @@ static int refuse_foreign(const struct command_spec *command, const char *word, 
     return error_set(err, "unknown option %s; memplan's word is --%s", word, foreign->ours);
 }
 
+/* What other commands have and this one has not; 0: it is no such option. */
+static int refuse_absent(const struct command_spec *command, const char *word, const char *name,
+                         struct error *err)
+{
+    for (const struct option_absent *absent = command->absent; absent && absent->name; absent++)
+        if (!strcmp(absent->name, name))
+            return error_set(err, "%s has no %s: %s", command->name, word, absent->why);
+    return 0;
+}
+
 static int unknown_option(const struct command_spec *command, const char *word, struct error *err)
 {
     if (word[1] != '-' && find_letter(command, word[1]))
@@ -190,7 +200,7 @@ static int unknown_option(const struct command_spec *command, const char *word, 
     char typed[LONGEST_WORD + 2];
     snprintf(typed, sizeof typed, "%.*s", (int)strcspn(word, "="), word);
     const char *name = typed + strspn(typed, "-");
-    if (refuse_foreign(command, word, name, err))
+    if (refuse_absent(command, typed, name, err) || refuse_foreign(command, word, name, err))
         return -1;
     const char *near = find_name(command, name, strlen(name)) ? name : options_nearest(name, names);
     if (near)

@@ -30,6 +30,11 @@ struct option_spec {
     size_t offset;       /* of the field in the struct that options_parse() fills */
 };
 
+/* An option of other commands that this one has not, and why: "--cluster says it". */
+struct option_absent {
+    const char *name, *why;
+};
+
 struct command_spec {
     const char *name;                  /* "train" */
     const char *summary;               /* one line for `memplan --help` */
@@ -37,6 +42,7 @@ struct command_spec {
     const char *about;                 /* a paragraph for --help */
     const char *examples[2];           /* whole lines to paste: "memplan train plan.json --data corpus.txt" */
     const struct option_spec *options; /* ends with a zeroed entry */
+    const struct option_absent *absent; /* ends with a zeroed entry; NULL: none */
     int min_operands, max_operands;    /* max -1: any number, as for the command behind "--" */
 };
 

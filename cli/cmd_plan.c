@@ -67,6 +67,14 @@ static const struct option_spec options[] = {
     {0},
 };
 
+static const struct option_absent absent[] = {
+    {"stage-layers", "it chooses the layers of each stage; predict and train take them"},
+    {"sequence-parallel", "it tries plans with and without; predict and train take it"},
+    {"device", "--cluster says what there is, such as 1x8:h100-80g"},
+    {"memory", "--cluster says it, as in '1x2:cpu(300MiB)'; --headroom leaves some of it free"},
+    {0},
+};
+
 static const struct command_spec spec = {
     .name = "plan",
     .summary = "the fastest configuration that fits, with its reasons",
@@ -79,6 +87,7 @@ static const struct command_spec spec = {
     .examples = {"memplan plan gpt2-small-bytes --cluster '1x2:cpu(150MiB)' --global-batch 16 -o plan.json",
                  "memplan plan gpt2-124m --cluster '1x8:a100-40g' --global-batch 64 --precision bf16"},
     .options = options,
+    .absent = absent,
     .min_operands = 1,
     .max_operands = 1,
 };

@@ -117,28 +117,6 @@ static bool was_planned_otherwise(const struct question *q)
     return planned > 0 && fabs(planned / now - 1) > 0.005;
 }
 
-static json_t *to_json(const struct question *q)
-{
-    const struct prediction *a = &q->answer;
-    const struct step_time *step = &a->time;
-    json_t *time =
-        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward", step->backward,
-                  "recompute", step->recompute, "exposed_communication", step->exposed_communication,
-                  "bubble", step->bubble, "optimizer", step->optimizer);
-    json_t *out = json_pack(
-        "{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:I, s:o}", "fits", a->fits, "in_doubt",
-        a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
-        "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
-        "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
-        "step_error_seconds", step->total * speed_doubt(&q->standing.speed, &q->standing.siting),
-        "step_parts", time, "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
-    if (was_planned_otherwise(q))
-        json_object_set_new(out, "planned_step_seconds", json_real(q->plan.step_seconds));
-    if (spans_nodes(q))
-        json_object_set_new(out, "networks", speed_networks_to_json(&q->standing.cluster));
-    return out;
-}
-
 static const char *rates_source(const struct question *q)
 {
     const struct cluster *cluster = &q->standing.cluster;
@@ -163,6 +141,11 @@ static void add_worst(struct report *report, const struct question *q)
                     (long long)first, (long long)(first + ranks - 1));
 }
 
+static struct throughput throughput_of(const struct question *q)
+{
+    return speed_throughput(&q->standing.cluster, &q->standing.siting, q->pipeline, q->answer.time.total);
+}
+
 static void add_planned_step(struct report *report, const struct question *q)
 {
     char time[UNITS_TEXT];
@@ -176,6 +159,7 @@ static void add_verdict(struct report *report, const struct question *q)
     const struct prediction *a = &q->answer;
     char time[UNITS_TEXT], room[UNITS_TEXT], runtime[UNITS_TEXT], error[UNITS_TEXT];
     int64_t left = a->capacity_bytes - a->needed_bytes;
+    struct throughput throughput = throughput_of(q);
     add_worst(report, q);
     report_fact(report, a->fits ? "fits" : "does not fit", "%s %s%s",
                 units_format_bytes(left < 0 ? -left : left, room), left < 0 ? "short" : "to spare",
@@ -194,6 +178,7 @@ static void add_verdict(struct report *report, const struct question *q)
                 units_format_seconds(a->time.total, time),
                 100 * speed_doubt(&q->standing.speed, &q->standing.siting), rates_source(q));
     add_planned_step(report, q);
+    speed_add_throughput(report, &throughput);
     if (!spans_nodes(q))
         return;
     if (!is_mixed(q))
@@ -202,37 +187,95 @@ static void add_verdict(struct report *report, const struct question *q)
     speed_add_networks(report, &q->standing.cluster, "--net");
 }
 
-/* Changes that were tried, for a prediction that does not fit; NULL: none were. None is tried when what every change keeps
- * is too much, so that the answer for a large model comes at once. */
-static const char *find_advice(const struct question *q, struct arena *arena)
+/* What would do, for a prediction that does not fit; else there is none of it. */
+struct advised {
+    struct text text;
+    struct advice_list list;
+};
+
+static void clear_advice(struct advised *advised)
+{
+    text_free(&advised->text);
+    advice_clear(&advised->list);
+}
+
+/* Nothing is tried where what every change keeps is too much, so that the answer for a large model comes at once. */
+static void find_advice(const struct question *q, struct advised *out)
 {
     const struct prediction *a = &q->answer;
     const struct program *program = q->pipeline->stages[a->stage];
-    struct advice_list list;
-    struct text text = {0};
-    char states[UNITS_TEXT];
     const struct rank_device *device = q->standing.devices[a->stage];
+    char states[UNITS_TEXT];
+    *out = (struct advised){0};
     if (a->fits)
-        return NULL;
-    if (is_mixed(q))
-        return arena_printf(arena,
-                            "It does not fit on %s; `memplan plan --cluster` shares out the layers by "
-                            "what each device holds.",
-                            device->name);
-    if (!device->card && program->persistent_bytes > a->capacity_bytes)
-        return arena_printf(
-            arena,
+        return;
+    if (is_mixed(q)) {
+        text_printf(
+            &out->text,
+            "It does not fit on %s; `memplan plan --cluster` shares out the layers by what each device "
+            "holds.",
+            device->name);
+    } else if (!device->card && program->persistent_bytes > a->capacity_bytes) {
+        text_printf(
+            &out->text,
             "It does not fit; parameters, gradients and optimizer state alone take %s on a rank, whatever "
             "the batch: split the model further (--tp, --pp), shard the optimizer state (--zero 1 with "
             "--dp), or use a device with more memory.",
             units_format_bytes(program->persistent_bytes, states));
-    if (advice_find(q->pipeline, device, q->standing.pace, &list, NULL))
-        return NULL;
-    advice_print(&list, &text);
-    const char *advice = arena_printf(arena, "It does not fit; %s.", text.data);
-    advice_clear(&list);
-    text_free(&text);
-    return advice;
+    } else if (!advice_find(q->pipeline, device, q->standing.pace, &out->list, NULL)) {
+        text_add(&out->text, "It does not fit; ");
+        advice_print(&out->list, &out->text);
+        text_add(&out->text, ".");
+    }
+}
+
+static json_t *changes_to_json(const struct advice_list *list)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < list->count; i++) {
+        const struct advice *item = &list->items[i];
+        json_array_append_new(out, json_pack("{s:s, s:I, s:f, s:b}", "options", item->options, "needed_bytes",
+                                             (json_int_t)item->needed_bytes, "step_seconds", item->step_s,
+                                             "in_doubt", item->in_doubt));
+    }
+    return out;
+}
+
+/* What is asked about, and how fast it is. */
+static void add_asked(const struct question *q, json_t *out)
+{
+    struct throughput throughput = throughput_of(q);
+    json_object_set_new(out, "model", model_to_json(&q->plan.model));
+    json_object_set_new(out, "layout", layout_to_json(&q->pipeline->stages[0]->layout));
+    speed_throughput_to_json(&throughput, out);
+}
+
+static json_t *to_json(const struct question *q)
+{
+    struct advised advised;
+    find_advice(q, &advised);
+    const struct prediction *a = &q->answer;
+    const struct step_time *step = &a->time;
+    json_t *time =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "forward", step->forward, "backward", step->backward,
+                  "recompute", step->recompute, "exposed_communication", step->exposed_communication,
+                  "bubble", step->bubble, "optimizer", step->optimizer);
+    json_t *out = json_pack(
+        "{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:I, s:o}", "fits", a->fits, "in_doubt",
+        a->in_doubt, "capacity_bytes", (json_int_t)a->capacity_bytes, "peak_bytes", (json_int_t)a->peak_bytes,
+        "arena_bytes", (json_int_t)a->arena_bytes, "needed_bytes", (json_int_t)a->needed_bytes,
+        "runtime_error_bytes", (json_int_t)a->runtime.error_bytes, "step_seconds", step->total,
+        "step_error_seconds", step->total * speed_doubt(&q->standing.speed, &q->standing.siting),
+        "step_parts", time, "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
+    add_asked(q, out);
+    json_object_set_new(out, "advice", advised.text.data ? json_string(advised.text.data) : json_null());
+    json_object_set_new(out, "changes", changes_to_json(&advised.list));
+    clear_advice(&advised);
+    if (was_planned_otherwise(q))
+        json_object_set_new(out, "planned_step_seconds", json_real(q->plan.step_seconds));
+    if (spans_nodes(q))
+        json_object_set_new(out, "networks", speed_networks_to_json(&q->standing.cluster));
+    return out;
 }
 
 static int print_answer(const struct question *q, struct error *err)
@@ -244,9 +287,11 @@ static int print_answer(const struct question *q, struct error *err)
         q->pipeline, names ? q->plan.device : q->standing.devices[0]->name, &room, arena);
     for (int i = 0; names && i < q->pipeline->count; i++)
         breakdown.rows[i].device = names[i];
-    const char *advice = find_advice(q, arena);
-    if (advice)
-        breakdown.advice = advice;
+    struct advised advised;
+    find_advice(q, &advised);
+    if (advised.text.data)
+        breakdown.advice = arena_strdup(arena, advised.text.data);
+    clear_advice(&advised);
     struct report *report = breakdown_report(&breakdown, arena);
     add_verdict(report, q);
     int status = output_report(report, "-", err);

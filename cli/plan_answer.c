@@ -49,27 +49,10 @@ static double doubt_of(const struct plan_answer *a)
 
 /* ---- how fast that is ---- */
 
-static double tokens_per_second(const struct plan_answer *a)
+static struct throughput throughput_of(const struct plan_answer *a)
 {
     const struct search_row *best = &a->result.alternatives[0];
-    return (double)best->layout.global_batch * (double)best->layout.seq_len / best->time.total;
-}
-
-/* Model-flops utilization: what the model is said to compute (docs/time-model.md, section 1), of what the plan's cards could by their
- * data sheets; 0: a rank has no data sheet. */
-static double utilization(const struct plan_answer *a)
-{
-    const struct search_row *best = &a->result.alternatives[0];
-    double flops = 0, most = 0, ranks = (double)(best->layout.dp * best->layout.tp);
-    for (int i = 0; i < a->pipeline->count; i++)
-        flops += ranks * work_model_flops(a->pipeline->stages[i]);
-    for (int i = 0; i < best->siting.count; i++) {
-        const struct card *card = a->cluster.groups[best->siting.parts[i].group].device.card;
-        if (!card)
-            return 0;
-        most += best->siting.parts[i].ranks * machine_speed_card_peak(card, best->layout.precision);
-    }
-    return flops / best->time.total / most;
+    return speed_throughput(&a->cluster, &best->siting, a->pipeline, best->time.total);
 }
 
 static bool spans_nodes(const struct plan_answer *a)
@@ -113,11 +96,11 @@ static void add_plan_facts(const struct plan_answer *a, json_t *out)
 {
     if (a->verdict.system)
         json_object_set_new(out, "for", verdict_to_json(&a->verdict));
-    double share = utilization(a), step_s = a->result.alternatives[0].time.total;
+    struct throughput throughput = throughput_of(a);
+    double step_s = a->result.alternatives[0].time.total;
     json_object_set_new(out, "bound_seconds", json_real(a->result.bound_s));
     json_object_set_new(out, "step_error_seconds", json_real(step_s * doubt_of(a)));
-    json_object_set_new(out, "tokens_per_second", json_real(tokens_per_second(a)));
-    json_object_set_new(out, "model_flops_utilization", share > 0 ? json_real(share) : json_null());
+    speed_throughput_to_json(&throughput, out);
     json_object_set_new(out, "in_doubt", json_boolean(is_in_doubt(a)));
     json_object_set_new(out, "runtime_error_bytes", json_integer(runtime_of_best(a).error_bytes));
     if (!spans_nodes(a))
@@ -421,19 +404,6 @@ static void add_step(struct report *report, const struct plan_answer *a)
                 100 * doubt_of(a), what);
 }
 
-static void add_throughput(struct report *report, const struct plan_answer *a)
-{
-    const struct layout *l = &a->result.alternatives[0].layout;
-    double rate = tokens_per_second(a), share = utilization(a);
-    char all[UNITS_TEXT], each[UNITS_TEXT];
-    units_format_count(llround(rate), all);
-    units_format_count(llround(rate / (double)layout_ranks(l)), each);
-    if (share > 0)
-        report_fact(report, "throughput", "%s tokens/s, %s on each card, %.1f%% MFU", all, each, 100 * share);
-    else
-        report_fact(report, "throughput", "%s tokens/s", all);
-}
-
 /* What tensors take is exact; what a context and libraries take is not. */
 static void add_caution(struct report *report, const struct plan_answer *a)
 {
@@ -501,6 +471,7 @@ static void add_search(struct report *report, const struct search_result *r)
 static void add_facts(struct report *report, struct arena *arena, const struct plan_answer *a)
 {
     const struct search_row *best = &a->result.alternatives[0];
+    struct throughput throughput = throughput_of(a);
     struct text chosen = {0}, layers = {0}, idle = {0};
     explanation_plan(best, &chosen);
     report_fact(report, "chosen", "%s", chosen.data);
@@ -510,7 +481,7 @@ static void add_facts(struct report *report, struct arena *arena, const struct p
     }
     add_recompute(report, a, arena);
     add_step(report, a);
-    add_throughput(report, a);
+    speed_add_throughput(report, &throughput);
     report_capacity(report, "needed", best->needed_bytes,
                     a->cluster.groups[best->group].device.capacity_bytes);
     add_caution(report, a);

@@ -1,7 +1,9 @@
 #include "cli/speed.h"
 
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/measure.h"
+#include "model/work.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -142,6 +144,44 @@ double speed_doubt(const struct device_speed *speed, const struct siting *siting
     for (int i = 0; i < siting->count; i++)
         most = fmax(most, machine_speed_doubt(&speed->groups[siting->parts[i].group]));
     return most;
+}
+
+struct throughput speed_throughput(const struct cluster *cluster, const struct siting *siting,
+                                   const struct pipeline *pipeline, double step_seconds)
+{
+    const struct layout *l = &pipeline->stages[0]->layout;
+    struct throughput out = {.tokens_per_second = (double)l->global_batch * (double)l->seq_len / step_seconds,
+                             .ranks = layout_ranks(l)};
+    double flops = 0, most = 0;
+    for (int i = 0; i < pipeline->count; i++)
+        flops += (double)(l->dp * l->tp) * work_model_flops(pipeline->stages[i]);
+    for (int i = 0; i < siting->count; i++) {
+        const struct card *card = cluster->groups[siting->parts[i].group].device.card;
+        if (!card)
+            return out;
+        most += siting->parts[i].ranks * machine_speed_card_peak(card, l->precision);
+    }
+    out.utilization = flops / step_seconds / most;
+    return out;
+}
+
+void speed_add_throughput(struct report *report, const struct throughput *t)
+{
+    char all[UNITS_TEXT], each[UNITS_TEXT];
+    units_format_count(llround(t->tokens_per_second), all);
+    units_format_count(llround(t->tokens_per_second / (double)t->ranks), each);
+    if (t->utilization > 0)
+        report_fact(report, "throughput", "%s tokens/s, %s on each card, %.1f%% MFU", all, each,
+                    100 * t->utilization);
+    else
+        report_fact(report, "throughput", "%s tokens/s", all);
+}
+
+void speed_throughput_to_json(const struct throughput *t, json_t *out)
+{
+    json_object_set_new(out, "tokens_per_second", json_real(t->tokens_per_second));
+    json_object_set_new(out, "model_flops_utilization",
+                        t->utilization > 0 ? json_real(t->utilization) : json_null());
 }
 
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting)

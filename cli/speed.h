@@ -3,6 +3,7 @@
 #define MEMPLAN_CLI_SPEED_H
 
 #include "base/json.h"
+#include "model/pipeline.h"
 #include "planner/calibration.h"
 #include "planner/machine_speed.h"
 #include "planner/siting.h"
@@ -26,6 +27,19 @@ const char *speed_rates_text(const struct device_speed *speed, const struct clus
 
 /* Give or take so much of a step, as a share: of several kinds of ranks that have a part in it, the worst. */
 double speed_doubt(const struct device_speed *speed, const struct siting *siting);
+
+/* How fast a step of so many seconds is. */
+struct throughput {
+    double tokens_per_second;
+    double utilization; /* of model flops: what the model is said to compute (docs/time-model.md, section 1), of what the ranks'
+                           cards could by their data sheets; 0: a rank has no data sheet */
+    int64_t ranks;
+};
+struct throughput speed_throughput(const struct cluster *cluster, const struct siting *siting,
+                                   const struct pipeline *pipeline, double step_seconds);
+void speed_add_throughput(struct report *report, const struct throughput *throughput);
+/* Adds "tokens_per_second" and "model_flops_utilization". */
+void speed_throughput_to_json(const struct throughput *throughput, json_t *out);
 
 /* Have ranks of a plan to go from node to node? */
 bool speed_spans_nodes(const struct cluster *cluster, const struct siting *siting);

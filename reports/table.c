@@ -40,6 +40,8 @@ const char *table_percent_text(double share, char *out)
         snprintf(out, TABLE_CELL, "0%%");
     else if (fabs(share) < 0.0005)
         snprintf(out, TABLE_CELL, share > 0 ? "<0.1%%" : "-<0.1%%");
+    else if (fabs(share) >= 100) /* nobody reads so many per cent */
+        snprintf(out, TABLE_CELL, "%.3gx", share);
     else
         snprintf(out, TABLE_CELL, "%.1f%%", 100 * share);
     return out;
