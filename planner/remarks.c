@@ -26,22 +26,29 @@ static void try_batch(const struct search_request *request, const struct search_
                       struct trial *out)
 {
     struct search_request other = *request;
-    struct search_result result;
-    struct error refused = {0};
-    *out = (struct trial){.batch = batch};
     other.global_batch = batch;
     other.effort_parts = BATCH_PARTS;
     other.alone = true;
-    /* What was asked for besides may not be possible with it. */
-    if (batch < 1 || search_run(&other, &result, &refused))
-        return;
-    if (result.alternative_count) {
-        const struct step_time *time = &result.alternatives[0].time;
-        out->step_s = time->total;
-        out->bubble = time->bubble / time->total;
-        out->gain = (double)batch / time->total / ((double)plan->layout.global_batch / plan->time.total);
+    *out = (struct trial){.batch = batch};
+    /* Most are no better even if placing their tensors took no more than their peak: then nothing is built. */
+    for (int built = 0; built <= 1; built++) {
+        struct search_result result;
+        struct error refused = {0};
+        other.by_peak = !built;
+        out->gain = 0;
+        /* What was asked for besides may not be possible with it. */
+        if (batch < 1 || search_run(&other, &result, &refused))
+            return;
+        if (result.alternative_count) {
+            const struct step_time *time = &result.alternatives[0].time;
+            out->step_s = time->total;
+            out->bubble = time->bubble / time->total;
+            out->gain = (double)batch / time->total / ((double)plan->layout.global_batch / plan->time.total);
+        }
+        search_clear(&result);
+        if (!(out->gain >= worth))
+            return;
     }
-    search_clear(&result);
 }
 
 static void print_trial(const struct trial *trial, struct text *out)
