@@ -18,7 +18,9 @@
  * v n - 1 of its stage: that passes in x_0 w_0 - s at least, s = max(0, (1 - x_0) l - l'), so D_i + s takes the place of D_i for
  * i > 0, and T >= (layers + d_0) / c_0 - s.
  *
- * The fullest stage. Chunks of a stage are alike, so it is layers / v, a row, that stages share out, the first layer included, and
+ * Where chunks may be larger that are the last of their stages, x_i w_i is (v - 1)/v layers more than must pass, and a layer must.
+ *
+ * The fullest stage. Where chunks of a stage are alike, it is layers / v, a row, that stages share out, the first layer included, and
  * some stage has a = row / p, rounded up, in each chunk: T >= m v a l. With an encoder's first among them it is l - l' less for each
  * micro-batch. That can help only where no other stage has a. Then those have a - 1 at most; stage 0 has no more than a, or its
  * others alone were v (a + 1) - 1 >= v a; so row = p (a - 1) + 1.
@@ -34,6 +36,7 @@
 #include "planner/bounds.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 #include "planner/siting.h"
 
 #include <math.h>
@@ -84,7 +87,7 @@ static struct after after_of(const struct bounds *b, const struct layout *layout
     struct stage stage = {
         .speed = ground->speed, .costs = ground->costs, .bottom = {COST_RECEIVE}, .top = {COST_SEND}};
     struct stage_form form = form_of_one;
-    struct stages stages = {&model, *layout, &stage, NULL};
+    struct stages stages = {.model = &model, .layout = *layout, .list = &stage};
     struct stage_sketch sketch;
     struct after after = {0};
     model.tied = false;
@@ -218,7 +221,7 @@ double bounds_of_bytes(struct bounds *b, const struct layout *layout, const stru
            layers * (double)costs->piles[COST_SEND].forward;
 }
 
-/* Do stages have a chunk that may have fewer layers than others? */
+/* Do stages have chunks that may have fewer layers than others, or more? */
 static bool is_uneven(const struct bounds *b, const struct layout *l)
 {
     return l->virtual_stages > 1 && !stages_are_alike(b->model);
@@ -298,18 +301,28 @@ static double in_and_out(const struct bounds *b, const struct bounds_question *q
     return ((double)equal_layers(b, q->grounds[0].costs) + h.d) / h.c - short_of_part(q);
 }
 
-/* Where ends may be shorter, stage 0's may have no layers. */
-static double in_and_out_uneven(const struct bounds *b, const struct bounds_question *q, double message_s)
+/* T >= (layers + d_0) / c_0 where of each stage's work x must pass, and hop_s and `more` layers besides. Stage 0's chunk with the embedding
+ * may have no layers. */
+static double in_and_out_with(const struct bounds *b, const struct bounds_question *q, double x, double hop_s,
+                              double more)
 {
-    double m = (double)layout_micro_batches(q->layout), hop_s = hop_seconds(q, message_s);
+    double m = (double)layout_micro_batches(q->layout);
     struct holding h = {0};
     for (int i = q->ground_count - 1; i >= 0; i--) {
-        const struct stage_ground *ground = &q->grounds[i];
-        hold_before(&h, (double)(ground->stages - !i), passing_share(q->layout, ground->costs), hop_s,
-                    bounds_layer_seconds(ground), m);
+        double layer_s = bounds_layer_seconds(&q->grounds[i]);
+        hold_before(&h, (double)(q->grounds[i].stages - !i), x, hop_s + more * layer_s, layer_s, m);
     }
     hold_before(&h, 1, 0, hop_s, bounds_layer_seconds(&q->grounds[0]), m);
     return ((double)b->model->layers + h.d) / h.c;
+}
+
+/* Where chunks may differ: the first one of a stage has its share, less what larger ones have more that are the last, and a layer. */
+static double in_and_out_uneven(const struct bounds *b, const struct bounds_question *q, double message_s)
+{
+    double share = 1 / (double)q->layout->virtual_stages, hop_s = hop_seconds(q, message_s);
+    if (q->larger != LARGER_LAST)
+        return in_and_out_with(b, q, share, hop_s, 0);
+    return fmax(in_and_out_with(b, q, share, hop_s, share - 1), in_and_out_with(b, q, 0, hop_s, 1));
 }
 
 /* A micro-batch through all stages and back, by what it is made of. */
@@ -369,13 +382,14 @@ static double exposed_seconds(struct bounds *b, const struct layout *l, const st
     return fmax(sum_s - hidden, 0);
 }
 
-/* Some stage has so many layers at least, an encoder's first one counted. All but the ends have them in as many chunks. */
-static int64_t fullest_layers(const struct bounds *b, const struct layout *l)
+/* Some stage has so many layers at least, an encoder's first one counted. Where chunks are alike, all but the ends have them in as many. */
+static int64_t fullest_layers(const struct bounds *b, const struct bounds_question *q)
 {
+    const struct layout *l = q->layout;
     int64_t layers = b->model->layers, v = l->virtual_stages, most = share(layers, l->pp);
     if (!is_uneven(b, l))
         return v * share(layers / v, l->pp);
-    while ((l->pp - 2) * (most / v * v) + 2 * most < layers)
+    while (q->larger == LARGER_NONE && (l->pp - 2) * (most / v * v) + 2 * most < layers)
         most++;
     return most;
 }
@@ -389,29 +403,40 @@ static double less_for_first(const struct bounds *b, const struct bounds_questio
     return fmax(bounds_layer_seconds(&q->grounds[0]) - first_seconds(q), 0);
 }
 
-/* What comes when all have met, of the stage with most layers. */
-static double after_seconds(struct bounds *b, const struct bounds_question *q)
+double bounds_after(struct bounds *b, const struct bounds_question *q)
 {
     double least = INFINITY;
     for (int i = 0; i < q->ground_count; i++)
         least = fmin(least, layer_after(b, q->layout, &q->grounds[i])->seconds);
-    return (double)fullest_layers(b, q->layout) * least;
+    return (double)fullest_layers(b, q) * least;
+}
+
+/* Until all have met, by what the fullest stage does. */
+static double fullest_seconds(struct bounds *b, const struct bounds_question *q)
+{
+    double m = (double)layout_micro_batches(q->layout), most = (double)fullest_layers(b, q);
+    double fullest = INFINITY;
+    for (int i = 0; i < q->ground_count; i++) {
+        double passes_s = most * bounds_layer_seconds(&q->grounds[i]) - less_for_first(b, q, i);
+        fullest = fmin(fullest, m * passes_s + exposed_seconds(b, q->layout, &q->grounds[i], most));
+    }
+    return fmax(fullest, bounds_of_work(b, q));
+}
+
+double bounds_of_fullest(struct bounds *b, const struct bounds_question *q)
+{
+    return fullest_seconds(b, q) + bounds_after(b, q);
 }
 
 double bounds_of_schedule(struct bounds *b, const struct bounds_question *q)
 {
-    double m = (double)layout_micro_batches(q->layout), most = (double)fullest_layers(b, q->layout);
-    double seconds = bounds_of_work(b, q), message_s = message_seconds(q), fullest = INFINITY;
+    double seconds = fullest_seconds(b, q), message_s = message_seconds(q);
     if (q->layout->pp > 1) {
         double passing_s =
             is_uneven(b, q->layout) ? in_and_out_uneven(b, q, message_s) : in_and_out(b, q, message_s);
         seconds = fmax(fmax(seconds, passing_s), through_and_back(b, q, message_s));
     }
-    for (int i = 0; i < q->ground_count; i++) {
-        double passes_s = most * bounds_layer_seconds(&q->grounds[i]) - less_for_first(b, q, i);
-        fullest = fmin(fullest, m * passes_s + exposed_seconds(b, q->layout, &q->grounds[i], most));
-    }
-    return fmax(seconds, fullest) + after_seconds(b, q);
+    return seconds + bounds_after(b, q);
 }
 
 /* ------------------------------------------------------------------------------------------------------ with memory */
@@ -427,7 +452,7 @@ struct taker {
     double put_off;   /* and meanwhile what weight halves need, so often */
     double ends_s;
     bool shorter;  /* it has an end that may be shorter than its other chunks */
-    int64_t unit;  /* layers come in so many: one for each chunk, but where the end may be shorter */
+    int64_t unit;  /* layers come in so many: one for each chunk, but where they may differ */
     int64_t apart; /* layers of a chunk that cost nothing here: an encoder's first */
 };
 
@@ -475,18 +500,20 @@ static void set_stage(struct taker *t, int64_t stage)
     t->fixed = fixed_bytes(t);
 }
 
-static struct taker taker_of(const struct bounds *b, const struct layout *l,
+static struct taker taker_of(const struct bounds *b, const struct bounds_question *q,
                              const struct stage_ground *ground, int64_t stage)
 {
     enum { BUFFERS = 2 * BUFFER_KINDS };
     const struct costs *costs = ground->costs;
+    const struct layout *l = q->layout;
     enum cost_part bottom = stage ? COST_RECEIVE : COST_EMBED,
                    top = stage < l->pp - 1 ? COST_SEND : COST_HEAD;
-    bool uneven = is_uneven(b, l);
+    bool uneven = is_uneven(b, l), between = stage > 0 && stage < l->pp - 1,
+         larger = q->larger != LARGER_NONE;
     struct taker t = {.ground = ground,
                       .layout = l,
-                      .shorter = uneven && (stage == 0 || stage == l->pp - 1),
-                      .unit = uneven && (stage == 0 || stage == l->pp - 1) ? 1 : l->virtual_stages,
+                      .shorter = uneven && !between,
+                      .unit = uneven && (larger || !between) ? 1 : l->virtual_stages,
                       .apart = !stage && costs->first_differs};
     set_stage(&t, stage);
     t.states = (double)(costs_states(costs, l, bottom) + costs_states(costs, l, top)) +
@@ -508,12 +535,12 @@ static double recompute_of(const struct taker *t, double each, double bytes)
     return each > 0 ? chunks * each * costs_least_recompute(all, (bytes - later) / t->in_flight / each) : 0;
 }
 
-/* Can it have so many layers in `limit_s` for a micro-batch? Where the end may be shorter, others have at least the whole part of an even
- * share. */
+/* Can it have so many layers in `limit_s` for a micro-batch? Where chunks may differ, others than a shorter end have at least the whole
+ * part of an even share. */
 static bool can_take(const struct taker *t, int64_t layers, double limit_s)
 {
     double each = (double)(layers / t->layout->virtual_stages - t->apart);
-    double all = t->shorter ? (double)layers : each * (double)t->layout->virtual_stages;
+    double all = t->unit == 1 ? (double)(layers - t->apart) : each * (double)t->layout->virtual_stages;
     double bytes = (double)t->ground->room - t->states - all * t->layer_states - t->fixed;
     if (bytes < 0 || all <= 0)
         return bytes >= 0;
@@ -563,32 +590,45 @@ static double least_passing(const struct bounds *b, const struct bounds_question
     return passed;
 }
 
-/* Where ends may be shorter: layers that a stage of this ground has time for, which has one for each chunk, but an end. */
+/* Where chunks may differ: layers that a stage of this ground has time for. */
 static int64_t in_time(const struct bounds *b, const struct bounds_question *q, int ground, bool end,
                        double step_s)
 {
     double m = (double)layout_micro_batches(q->layout), v = (double)q->layout->virtual_stages;
     double most = floor(step_s * (1 + 1e-9) / (m * bounds_layer_seconds(&q->grounds[ground])));
     most = fmin(most, (double)b->model->layers);
-    return (int64_t)(end ? most : floor(most / v) * v);
+    return (int64_t)(end || q->larger != LARGER_NONE ? most : floor(most / v) * v);
 }
 
-/* By how much first chunks of stages other than the ends may be shorter together than they are where all have what they have time for: a
- * layer less in one of them takes one from every chunk of its stage. Negative: there is no time for all layers. */
+/* Layers of a stage's first chunk, times the chunks, and what the stage has beyond. */
+static int64_t first_chunks(const struct bounds_question *q, int64_t layers)
+{
+    return layers + (q->larger == LARGER_FIRST ? q->layout->virtual_stages - 1 : 0);
+}
+
+/* By how much first chunks of stages other than the ends may be shorter together than they are where all have what they have time for: to
+ * shorten one by a layer takes what it has beyond, and one, and from then on a layer from each chunk of its stage. Negative: there is no
+ * time for all layers. */
 static double spare_seconds(const struct bounds *b, const struct bounds_question *q, double step_s)
 {
-    int64_t over = -b->model->layers;
+    int64_t v = q->layout->virtual_stages, over = -b->model->layers, others = 0, least = v;
     double longest_s = 0;
     for (int i = 0; i < q->ground_count; i++) {
-        int64_t ends = (i == 0) + (i == q->ground_count - 1);
-        over += (q->grounds[i].stages - ends) * in_time(b, q, i, false, step_s) +
-                ends * in_time(b, q, i, true, step_s);
+        int64_t ends = (i == 0) + (i == q->ground_count - 1), between = q->grounds[i].stages - ends;
+        int64_t layers = in_time(b, q, i, false, step_s);
+        over += between * layers + ends * in_time(b, q, i, true, step_s);
+        others += between;
+        if (q->larger != LARGER_NONE)
+            least = min_i64(least, first_chunks(q, layers) % v + 1);
         longest_s = fmax(longest_s, bounds_layer_seconds(&q->grounds[i]));
     }
-    return over < 0 ? -1 : (double)(over / q->layout->virtual_stages) * longest_s;
+    if (over < 0)
+        return -1;
+    int64_t once = min_i64(others, over / least), more = max_i64(over - others * least, 0) / v;
+    return (double)(once + more) * longest_s;
 }
 
-/* Can all layers be placed in a step of `step_s`, where ends may be shorter? What must pass before a stage is what first chunks have that
+/* Can all layers be placed in a step of `step_s`, where chunks may differ? What must pass before a stage is what first chunks have that
  * have all they have time for, less what may be spared, and a layer each at least. */
 static bool can_place_uneven(const struct bounds *b, const struct bounds_question *q, double step_s)
 {
@@ -601,12 +641,12 @@ static bool can_place_uneven(const struct bounds *b, const struct bounds_questio
     for (int i = 0; i < q->ground_count; i++) {
         const struct stage_ground *g = &q->grounds[i];
         double layer_s = bounds_layer_seconds(g);
-        double first = (double)(in_time(b, q, i, false, step_s) / l->virtual_stages);
+        double first = (double)(first_chunks(q, in_time(b, q, i, false, step_s)) / l->virtual_stages);
         struct taker t = {0};
         for (int64_t end = stage + g->stages; stage < end && left > 0; stage++) {
             double before_s = fmax(first_s - spare_s, fewest_s) + (double)stage * hop_s;
             if (t.ground != g || stage <= 1 || stage == l->pp - 1)
-                t = taker_of(b, l, g, stage);
+                t = taker_of(b, q, g, stage);
             set_stage(&t, stage);
             left -= takes(&t, most, (step_s - before_s) / m * (1 + 1e-9));
             first_s += stage ? first * layer_s : 0;
@@ -637,7 +677,7 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
             if (l->pp > 1)
                 limit_s = fmin(x < m ? (limit_s + hop_s / m) / (1 - x / m) : INFINITY, step_s / m);
             if (t.ground != g || stage >= l->pp - 2 || stage == 0)
-                t = taker_of(b, l, g, stage);
+                t = taker_of(b, q, g, stage);
             set_stage(&t, stage);
             left -= takes(&t, most, limit_s * (1 + 1e-9));
         }
@@ -648,7 +688,7 @@ static bool can_place(const struct bounds *b, const struct bounds_question *q, d
 double bounds_of_layout(struct bounds *b, const struct bounds_question *q, double limit_s)
 {
     enum { STEPS = 6 };
-    double after_s = after_seconds(b, q), low = bounds_of_schedule(b, q) - after_s;
+    double after_s = bounds_after(b, q), low = bounds_of_schedule(b, q) - after_s;
     double high = fmin(limit_s - after_s, 16 * low);
     if (high < low)
         return INFINITY;

@@ -19,6 +19,7 @@ struct bounds_question {
     const struct stage_ground *grounds;
     int ground_count;
     bool any_order; /* of the grounds: only bounds_of_work() can say something then */
+    enum larger_chunks larger; /* what is said of larger ones that are the last holds without any and for the first, too */
 };
 
 /* Of one layer and micro-batch, without recomputation. */
@@ -30,7 +31,11 @@ double bounds_of_work(struct bounds *bounds, const struct bounds_question *quest
 /* Bytes that all stages of a replica need together, states sharded or not, and everything recomputed. */
 double bounds_of_bytes(struct bounds *bounds, const struct layout *layout, const struct costs *costs);
 
-/* Of one layout, its bubble included. */
+/* What is left to do when all have met, of the stage with most layers. */
+double bounds_after(struct bounds *bounds, const struct bounds_question *question);
+/* Of one layout, by the stage with most layers. */
+double bounds_of_fullest(struct bounds *bounds, const struct bounds_question *question);
+/* Its bubble included. */
 double bounds_of_schedule(struct bounds *bounds, const struct bounds_question *question);
 /* Besides, no stage has more bytes than its room, and recomputes what that takes: options must be there. Infinite when
  * `limit_s` or more, or when no layers fit. */

@@ -63,18 +63,19 @@ int64_t cells_fewest(const struct cells *c, int64_t stage)
     return c->stages->layout.virtual_stages - may_be_bare(c, stage);
 }
 
-/* Chunks of a stage have as many layers, but an end may have one or two fewer than others, or none. (Others that differ make stages
- * wait for each other in turn, which costs more than it spreads; and no bound that is quick tells how much.) */
+/* Chunks of a stage have as many layers, or where that is asked for one more; an end has also one or two fewer than the least of others, or
+ * none. An encoder's are alike. */
 static bool is_wanted(const struct cells *c, int64_t stage, const struct stage_form *form)
 {
     enum { SHORTER = 2 };
     int64_t height = form->heights[CHUNK_EVEN], end = form->split.end;
-    bool single = c->stages->layout.virtual_stages == 1;
-    if (height < 1 - (single && may_be_bare(c, stage)) || form->counts[CHUNK_LARGER])
+    bool single = c->stages->layout.virtual_stages == 1, larger = form->counts[CHUNK_LARGER];
+    if (height < 1 - (single && may_be_bare(c, stage)) || (larger && c->stages->larger == LARGER_NONE))
         return false;
     if (!c->stages->list[stage].apart || end == height)
         return true;
-    return !stages_are_alike(c->stages->model) && end < height && (end == 0 || end >= height - SHORTER);
+    return !stages_are_alike(c->stages->model) && end <= height + larger &&
+           (end == 0 || end >= height - SHORTER);
 }
 
 /* Of a stage without a chunk apart there is one split. Returns how many there are; `out` has room for them, or is NULL. */
@@ -237,10 +238,29 @@ static void list_chains(struct cells *c, const double recompute_s[CHUNK_KINDS], 
 void cells_hope(struct cells *c, struct cell *cell)
 {
     static const double none[CHUNK_KINDS] = {0};
+    if (cell->state != CELL_UNKNOWN)
+        return;
+    cell->state = CELL_HOPED;
     weigh_cell(c, cell, none, &cell->work_s, &cell->before_s);
     list_chains(c, none, cell);
     cell->all_s = all_seconds(c, cell, none);
     cell->sum_s = 0;
+}
+
+void cells_weigh(struct cells *c, struct cell *cell)
+{
+    double *least_s = cell->choice.least_s;
+    if (cell->state > CELL_HOPED)
+        return;
+    cell->state = CELL_IMPOSSIBLE;
+    bool rough = c->stages->layout.virtual_stages > 1 && !stages_are_alike(c->stages->model);
+    if (rough && !stage_choice_least(c->stages, cell->stage, &cell->form, cell->room, least_s))
+        return;
+    cell->state = CELL_WEIGHED;
+    cell->sum_s = 0;
+    weigh_cell(c, cell, least_s, &cell->work_s, &cell->before_s);
+    list_chains(c, least_s, cell);
+    cell->all_s = all_seconds(c, cell, least_s);
 }
 
 /* What all chunks together recompute at least, beyond the least of each kind. */
@@ -254,7 +274,7 @@ static double recompute_beyond(const struct cells *c, const struct cell *cell)
 
 struct cell *cells_find(struct cells *c, struct cell *cell)
 {
-    if (cell->state != CELL_UNKNOWN)
+    if (cell->state > CELL_WEIGHED)
         return cell;
     cell->state = CELL_IMPOSSIBLE;
     if (!stage_choice_find(c->stages, cell->stage, &cell->form, cell->room, &cell->choice))
@@ -264,7 +284,9 @@ struct cell *cells_find(struct cells *c, struct cell *cell)
     weigh_cell(c, cell, least_s, &cell->work_s, &cell->before_s);
     list_chains(c, least_s, cell);
     /* The less is recomputed, the less of the exchange is hidden: so no choice has less of it exposed. */
-    cell->sum_s = stage_sketch_tail(cells_sketch(c, cell), cell->choice.recompute_s).before_s;
+    struct stage_tail tail = stage_sketch_tail(cells_sketch(c, cell), cell->choice.recompute_s);
+    cell->sum_s = tail.before_s;
+    cell->after_s = tail.after_s;
     cell->all_s = all_seconds(c, cell, least_s);
     double more_s = recompute_beyond(c, cell);
     cell->work_s += more_s;

@@ -20,7 +20,7 @@ enum { CELL_CHAINS = 4 };
 struct cell {
     int64_t stage;
     struct stage_form form;
-    enum { CELL_UNKNOWN, CELL_KNOWN, CELL_IMPOSSIBLE } state;
+    enum { CELL_UNKNOWN, CELL_HOPED, CELL_WEIGHED, CELL_KNOWN, CELL_IMPOSSIBLE } state; /* by which of the functions below */
     int64_t room, arena_bytes;
     int64_t lowest_peak; /* of the choice in both orders that were tried; 0: in its own */
     struct stage_choice choice;
@@ -31,6 +31,8 @@ struct cell {
     double before_s; /* what it puts before stages behind it */
     double all_s;    /* all its work */
     double sum_s;    /* from its end until its gradients are summed */
+    double after_s;  /* what it does when all have met */
+    int number;      /* among the cells of shown_chains.h */
 };
 
 /* All splits of a stage with so many layers. */
@@ -58,6 +60,8 @@ int64_t cells_fewest(const struct cells *cells, int64_t stage);
 const struct cell_row *cells_row(struct cells *cells, int64_t stage, int64_t layers);
 /* Its times without recomputation and sums that show, which are no longer than they turn out to be: cheap. */
 void cells_hope(struct cells *cells, struct cell *cell);
+/* The same with what it must recompute at least, quickly and roughly. */
+void cells_weigh(struct cells *cells, struct cell *cell);
 /* Whether it fits is known then, and if it does all of it. */
 struct cell *cells_find(struct cells *cells, struct cell *cell);
 struct stage_sketch *cells_sketch(struct cells *cells, struct cell *cell);

@@ -31,6 +31,8 @@
  *
  *     step >= sum over j < i of (f_j + message) + sum over i <= j < k of (f_j + b_j + 2 messages) + the chain + e_i + the least tail
  *
+ * And what a replay was so long for is a chain of all stages' passes, which bounds all other ways (shown_chains.h).
+ *
  * Costs before stage i add up from left to right, and P_i and the forward passes before depend on the layers that are left, so the numbers for which this is
  * below a limit are found by dynamic programming, without dead ends; each of them is replayed, the likeliest first, and the best one
  * so far is the limit. */

@@ -111,7 +111,7 @@ static bool weigh_siting(void *context, const struct siting *siting)
         grounds[i] = (struct stage_ground){
             runs[i].stages, request->speeds, costs,
             siting_room(request->cluster, runs[i].site.groups, layout_ranks(w->layout))};
-    stages_open(request->model, w->layout, grounds, &stages);
+    stages_open(request->model, w->layout, grounds, LARGER_LAST, &stages);
     weigh_stages(w->nearest, &stages, siting);
     stages_close(&stages);
     return --w->left > 0;

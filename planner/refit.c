@@ -46,8 +46,8 @@ static void close_all(struct refitting *r)
     costs_close(r->costs);
 }
 
-/* The form of the stage; false: its chunks share layers in another way than stages.h has one for. */
-static bool find_form(const struct refitting *r, struct stage_form *out)
+/* The form of the stage, where its larger chunks are the first ones or the last ones; false: it is another. */
+static bool has_form(const struct refitting *r, struct stage_form *out)
 {
     const struct layout *l = r->question->layout;
     const struct stage *stage = &r->stages.list[r->stage];
@@ -63,6 +63,16 @@ static bool find_form(const struct refitting *r, struct stage_form *out)
         same = same &&
                r->chunk_layers[chunk_of(r, i)] == out->heights[stages_kind(&r->stages, r->stage, out, i)];
     return same;
+}
+
+/* False: its chunks share layers in another way than stages.h has one for. */
+static bool find_form(struct refitting *r, struct stage_form *out)
+{
+    r->stages.larger = LARGER_LAST;
+    if (has_form(r, out))
+        return true;
+    r->stages.larger = LARGER_FIRST;
+    return has_form(r, out);
 }
 
 static void set_choice(struct refitting *r, const struct stage_choice *choice)
@@ -224,7 +234,8 @@ static void open_stage(struct refitting *r, int64_t stage)
         r->priced = costs_find(r->costs, q->layout);
         costs_open_options(r->costs, q->layout, r->priced);
     }
-    stages_open(q->model, q->layout, &(struct stage_ground){q->layout->pp, speed, r->priced, 0}, &r->stages);
+    stages_open(q->model, q->layout, &(struct stage_ground){q->layout->pp, speed, r->priced, 0}, LARGER_NONE,
+                &r->stages);
 }
 
 int refit_masks(const struct refit_question *question, uint32_t *masks, int64_t *short_stage,

@@ -6,6 +6,7 @@
 #include "planner/bounds.h"
 #include "planner/composition.h"
 #include "planner/explanation.h"
+#include "planner/schedule_memory.h"
 #include "planner/search_memory.h"
 #include "planner/space.h"
 
@@ -18,9 +19,17 @@ enum level { LEVEL_SHAPE, LEVEL_SITED, LEVEL_LAYOUT, LEVEL_BOUNDED };
 
 struct node {
     double bound_s;
+    double larger_s; /* at LEVEL_LAYOUT: likewise where chunks may be larger than others */
     enum level level;
-    struct siting siting; /* from LEVEL_SITED on */
-    struct layout layout; /* before LEVEL_LAYOUT its shape alone */
+    struct siting siting;      /* from LEVEL_SITED on */
+    struct layout layout;      /* before LEVEL_LAYOUT its shape alone */
+    enum larger_chunks larger; /* at LEVEL_BOUNDED */
+};
+
+/* Nodes, the least bound first. */
+struct heap {
+    struct node *list;
+    int64_t count, room;
 };
 
 enum { MOST_ROWS = 8 };
@@ -30,9 +39,9 @@ struct search {
     const struct search_request *request;
     struct search_result *result;
     struct search_memory *memory;
+    struct schedule_memory *schedules;
     struct bounds *bounds;
-    struct node *heap; /* the least bound first */
-    int64_t heap_count, heap_room;
+    struct heap nodes, uneven; /* uneven: with larger chunks, looked at when no others can be the fastest */
     struct search_row rows[MOST_ROWS]; /* the fastest of each shape, in order; [0] was built and fits */
     int row_count;
     double best_s;     /* of what was built */
@@ -53,31 +62,31 @@ static bool is_before(const struct node *a, const struct node *b)
     return a->bound_s < b->bound_s || (a->bound_s == b->bound_s && a->level > b->level);
 }
 
-static void push(struct search *s, struct node node)
+static void push(struct heap *heap, struct node node)
 {
-    if (s->heap_count == s->heap_room) {
-        s->heap_room = 2 * s->heap_room + 1024;
-        s->heap = host_resize(s->heap, (size_t)s->heap_room * sizeof *s->heap);
+    if (heap->count == heap->room) {
+        heap->room = 2 * heap->room + 1024;
+        heap->list = host_resize(heap->list, (size_t)heap->room * sizeof *heap->list);
     }
-    int64_t at = s->heap_count++;
-    for (; at > 0 && is_before(&node, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        s->heap[at] = s->heap[(at - 1) / 2];
-    s->heap[at] = node;
+    int64_t at = heap->count++;
+    for (; at > 0 && is_before(&node, &heap->list[(at - 1) / 2]); at = (at - 1) / 2)
+        heap->list[at] = heap->list[(at - 1) / 2];
+    heap->list[at] = node;
 }
 
-static struct node pop(struct search *s)
+static struct node pop(struct heap *heap)
 {
-    struct node first = s->heap[0], last = s->heap[--s->heap_count];
+    struct node first = heap->list[0], last = heap->list[--heap->count];
     int64_t at = 0;
-    for (int64_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
-        if (child + 1 < s->heap_count && is_before(&s->heap[child + 1], &s->heap[child]))
+    for (int64_t child; (child = 2 * at + 1) < heap->count; at = child) {
+        if (child + 1 < heap->count && is_before(&heap->list[child + 1], &heap->list[child]))
             child++;
-        if (!is_before(&s->heap[child], &last))
+        if (!is_before(&heap->list[child], &last))
             break;
-        s->heap[at] = s->heap[child];
+        heap->list[at] = heap->list[child];
     }
-    if (s->heap_count)
-        s->heap[at] = last;
+    if (heap->count)
+        heap->list[at] = last;
     return first;
 }
 
@@ -213,11 +222,15 @@ static void open_candidate(struct search *s, const struct node *node, struct can
 {
     const struct layout *layout = &node->layout;
     struct site site = site_of(s, layout, &node->siting, true);
-    stages_open(s->request->model, layout, site.grounds, &candidate->stages);
-    candidate->stages.effort = &s->effort;
+    struct bounds_question question = {layout, site.grounds, site.count, false, node->larger};
+    struct stages *stages = &candidate->stages;
+    stages_open(s->request->model, layout, site.grounds, node->larger, stages);
+    stages->effort = &s->effort;
+    stages->schedules = s->schedules;
+    stages->after_s = node->larger == LARGER_NONE ? 0 : bounds_after(s->bounds, &question);
     s->effort -= PER_ITEM * 2 * layout_chunks(layout) * layout_micro_batches(layout);
     candidate->siting = node->siting;
-    candidate->composition = composition_open(&candidate->stages);
+    candidate->composition = composition_open(stages);
 }
 
 static void close_candidate(struct candidate *candidate)
@@ -422,7 +435,7 @@ static double bound_of_other(struct search *s, struct candidate *candidate, doub
     return bound_s;
 }
 
-static int compose(struct search *s, struct node *node)
+static int compose(struct search *s, const struct node *node)
 {
     struct candidate candidate;
     double limit_s = row_limit(s, &node->layout);
@@ -431,12 +444,12 @@ static int compose(struct search *s, struct node *node)
     double bound_s = node->bound_s < s->best_s
                          ? composition_bound(candidate.composition, node->bound_s, s->best_s)
                          : INFINITY;
-    if (isinf(bound_s))
+    if (isinf(bound_s) && !node->larger)
         bound_s = bound_of_other(s, &candidate, limit_s);
     s->result->count.composed++;
     if (bound_s < s->best_s)
         status = improve(s, &candidate, bound_s);
-    if (!status && bound_s < limit_s && !s->request->alone)
+    if (!status && bound_s < limit_s && !s->request->alone && !node->larger)
         status = try_once(s, &candidate);
     close_candidate(&candidate);
     return status;
@@ -472,11 +485,12 @@ static bool file_siting(void *context, const struct siting *siting)
         return false;
     }
     struct site site = site_of(s, &listing->layout, siting, false);
-    struct bounds_question question = {&listing->layout, site.grounds, site.count, false};
+    struct bounds_question question = {&listing->layout, site.grounds, site.count, false, LARGER_LAST};
     double bound_s = fmax(bounds_of_work(s->bounds, &question), listing->node->bound_s);
     spend_on_siting(s, siting, 1);
-    push(s, (struct node){
-                .bound_s = bound_s, .level = LEVEL_SITED, .siting = *siting, .layout = listing->layout});
+    push(&s->nodes,
+         (struct node){
+             .bound_s = bound_s, .level = LEVEL_SITED, .siting = *siting, .layout = listing->layout});
     return true;
 }
 
@@ -495,6 +509,25 @@ static struct space_shape shape_of(const struct layout *l)
                                 .sequence_parallel = l->sequence_parallel};
 }
 
+/* An encoder's chunks are alike, and of two stages with two chunks none is larger than others. Where devices differ, so do stages by more
+ * than a layer. */
+static bool may_be_larger(const struct search *s, const struct layout *l, const struct site *site)
+{
+    return l->virtual_stages > 1 && l->pp + l->virtual_stages > 4 && site->count == 1 &&
+           !stages_are_alike(s->request->model);
+}
+
+/* For when no layout without larger chunks can be the fastest any more. */
+static void set_aside(struct search *s, struct node *node)
+{
+    struct node aside = *node;
+    aside.bound_s = node->larger_s;
+    aside.larger = LARGER_LAST;
+    node->larger_s = INFINITY;
+    if (aside.bound_s < s->best_s)
+        push(&s->uneven, aside);
+}
+
 static void list_layouts(struct search *s, const struct node *node)
 {
     struct layout *layouts;
@@ -504,31 +537,51 @@ static void list_layouts(struct search *s, const struct node *node)
     spend_on_siting(s, &node->siting, count);
     struct site site = place_site(s, &node->layout, &node->siting);
     for (int i = 0; i < count; i++) {
+        struct node listed = {.level = LEVEL_LAYOUT, .siting = node->siting, .layout = layouts[i]};
         price_site(&layouts[i], false, &site);
-        struct bounds_question question = {&layouts[i], site.grounds, site.count, false};
-        double bound_s = fmax(bounds_of_schedule(s->bounds, &question), node->bound_s);
-        if (bound_s < row_limit(s, &layouts[i]))
-            push(s, (struct node){bound_s, LEVEL_LAYOUT, node->siting, layouts[i]});
-        else
+        struct bounds_question question = {&layouts[i], site.grounds, site.count, false, LARGER_NONE};
+        listed.bound_s = fmax(bounds_of_schedule(s->bounds, &question), node->bound_s);
+        question.larger = LARGER_LAST;
+        listed.larger_s = may_be_larger(s, &layouts[i], &site)
+                              ? fmax(bounds_of_fullest(s->bounds, &question), node->bound_s)
+                              : INFINITY;
+        if (listed.bound_s < row_limit(s, &layouts[i])) {
+            push(&s->nodes, listed);
+        } else {
+            set_aside(s, &listed);
             s->result->count.layouts_beyond++;
+        }
     }
     free(layouts);
 }
 
-static void bound_layout(struct search *s, struct node *node)
+/* With chunks like that, into the heap if it may be below the limit. */
+static bool bound_with(struct search *s, const struct node *node, enum larger_chunks larger, double limit_s,
+                       struct heap *heap)
 {
-    struct site site = site_of(s, &node->layout, &node->siting, true);
-    struct bounds_question question = {&node->layout, site.grounds, site.count, false};
-    double limit_s = row_limit(s, &node->layout);
+    struct site site = site_of(s, &node->layout, &node->siting, false);
+    struct bounds_question question = {&node->layout, site.grounds, site.count, false, larger};
+    struct node bounded = *node;
+    /* Sets to drop are only listed for what may need them. */
+    if (larger != LARGER_NONE && bounds_of_schedule(s->bounds, &question) >= limit_s)
+        return false;
+    price_site(&node->layout, true, &site);
     double bound_s = bounds_of_layout(s->bounds, &question, limit_s);
     s->effort -= PER_STAGE_BOUNDED * node->layout.pp;
-    if (bound_s < limit_s) {
-        node->bound_s = fmax(bound_s, node->bound_s);
-        node->level = LEVEL_BOUNDED;
-        push(s, *node);
-    } else {
+    if (bound_s >= limit_s)
+        return false;
+    bounded.bound_s = fmax(bound_s, node->bound_s);
+    bounded.level = LEVEL_BOUNDED;
+    bounded.larger = larger;
+    push(heap, bounded);
+    return true;
+}
+
+static void bound_layout(struct search *s, struct node *node)
+{
+    set_aside(s, node);
+    if (!bound_with(s, node, LARGER_NONE, row_limit(s, &node->layout), &s->nodes))
         s->result->count.layouts_beyond++;
-    }
 }
 
 static int look_closer(struct search *s, struct node *node)
@@ -544,23 +597,56 @@ static int look_closer(struct search *s, struct node *node)
     return 0;
 }
 
+static bool has_enough(const struct search *s)
+{
+    return s->request->any && s->row_count;
+}
+
+/* Is nothing to be spent on this any more? What is not tried then counts with its bound. */
+static bool ends_with(struct search *s, const struct node *node)
+{
+    if (s->request->far_s > 0 && node->bound_s >= s->request->far_s)
+        spend_little(s);
+    if (!is_spent(s))
+        return false;
+    s->unproved_s = fmin(s->unproved_s, node->bound_s);
+    return true;
+}
+
+/* With larger chunks, all that may be faster than the best so far: with a plan to beat, most of it is soon known to be slower. */
+static int try_larger_chunks(struct search *s)
+{
+    for (int64_t i = 0; i < s->nodes.count; i++)
+        if (s->nodes.list[i].level == LEVEL_LAYOUT)
+            set_aside(s, &s->nodes.list[i]); /* which it is once */
+    while (s->uneven.count && !has_enough(s)) {
+        struct node node = pop(&s->uneven);
+        if (node.bound_s >= s->best_s || ends_with(s, &node)) {
+            s->uneven.count = 0;
+        } else if (node.level == LEVEL_LAYOUT) {
+            bound_with(s, &node, LARGER_LAST, s->best_s, &s->uneven);
+            bound_with(s, &node, LARGER_FIRST, s->best_s, &s->uneven);
+        } else if (compose(s, &node)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Until nothing that is left can be faster; then a little longer, for other shapes that are almost as fast. */
 static int run_search(struct search *s)
 {
     enum { MORE_NODES = 400, MORE_COMPOSED = 12 };
     int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
-    while (s->heap_count && s->result->count.composed < composed_until && more_nodes > 0 &&
-           !(s->request->any && s->row_count)) {
-        struct node node = pop(s);
-        if (s->request->far_s > 0 && node.bound_s >= s->request->far_s)
-            spend_little(s);
-        if (is_spent(s)) {
-            s->unproved_s = fmin(s->unproved_s, node.bound_s);
+    while (s->nodes.count && s->result->count.composed < composed_until && more_nodes > 0 && !has_enough(s)) {
+        struct node node = pop(&s->nodes);
+        if (ends_with(s, &node))
             break;
-        }
         if (node.bound_s >= s->best_s) {
             if (s->request->alone)
                 break;
+            if (composed_until == INT64_MAX && try_larger_chunks(s))
+                return -1;
             more_nodes--;
             if (composed_until == INT64_MAX)
                 composed_until = s->result->count.composed + MORE_COMPOSED;
@@ -568,7 +654,7 @@ static int run_search(struct search *s)
         if (look_closer(s, &node))
             return -1;
     }
-    return 0;
+    return try_larger_chunks(s);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ shapes */
@@ -608,7 +694,7 @@ static bool file_shape(void *context, const struct space_shape *shape)
     struct search *s = context;
     struct layout layout = space_layout(s->request, shape);
     struct site site = best_site(s, &layout);
-    struct bounds_question question = {&layout, site.grounds, site.count, site.count > 1};
+    struct bounds_question question = {&layout, site.grounds, site.count, site.count > 1, LARGER_LAST};
     double room = 0;
     s->result->count.shapes++;
     for (int g = 0; g < s->request->cluster->group_count; g++)
@@ -617,8 +703,9 @@ static bool file_shape(void *context, const struct space_shape *shape)
         s->result->count.beyond_bytes++;
         return false;
     }
-    push(s, (struct node){
-                .bound_s = bounds_of_work(s->bounds, &question), .level = LEVEL_SHAPE, .layout = layout});
+    push(&s->nodes, (struct node){.bound_s = bounds_of_work(s->bounds, &question),
+                                  .level = LEVEL_SHAPE,
+                                  .layout = layout});
     return true;
 }
 
@@ -634,7 +721,7 @@ static int search_few_sitings(struct search *s, int64_t most_tp)
     s->effort /= 4;
     space_shapes(s->request, most_tp, file_shape, s);
     int status = run_search(s);
-    s->heap_count = 0;
+    s->nodes.count = s->uneven.count = 0;
     s->effort = effort;
     s->unproved_s = INFINITY;
     s->most_sitings = MOST_SITINGS;
@@ -652,7 +739,7 @@ static int search_shapes(struct search *s)
     int status = run_search(s);
     if (!status && !s->row_count && isinf(s->unproved_s) && isinf(asked_limit(s->request)) &&
         2 * node_ranks < s->request->model->heads) {
-        s->heap_count = 0;
+        s->nodes.count = s->uneven.count = 0;
         space_shapes(s->request, s->request->model->heads, file_shape, s);
         status = run_search(s);
     }
@@ -733,12 +820,15 @@ int search_run(const struct search_request *request, struct search_result *out, 
                        .most_sitings = MOST_SITINGS,
                        .err = err};
     s.bounds = bounds_open(request->model);
+    s.schedules = schedule_memory_open();
     int status = search_shapes(&s);
     if (!status)
         conclude(&s);
     bounds_close(s.bounds);
+    schedule_memory_close(s.schedules);
     search_memory_close(own);
-    free(s.heap);
+    free(s.nodes.list);
+    free(s.uneven.list);
     if (status)
         search_clear(out);
     else

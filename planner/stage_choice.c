@@ -1,6 +1,7 @@
 #include "planner/stage_choice.h"
 
 #include "base/arena.h"
+#include "base/checked.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,14 +52,15 @@ struct fitting {
     double even_chunks;               /* that have them */
 };
 
-static struct fitting fitting_of(const struct stages *stages, int64_t number, const struct stage_form *form)
+static struct fitting fitting_at(const struct stages *stages, int64_t number, const struct stage_form *form,
+                                 const struct stage_moments *moments)
 {
     const struct stage *stage = &stages->list[number];
     struct fitting f = {.stages = stages,
                         .stage = stage,
                         .costs = stage->costs,
                         .form = form,
-                        .moments = stages_moments(stages, number, form),
+                        .moments = moments,
                         .states = stage->state_bytes + form->split.layers * stage->layer_state_bytes,
                         .first = stage->costs->first_differs && number == 0};
     for (int kind = 0; kind < form->kinds; kind++) {
@@ -66,6 +68,11 @@ static struct fitting fitting_of(const struct stages *stages, int64_t number, co
         f.even_chunks += f.has_even[kind] ? (double)form->counts[kind] : 0;
     }
     return f;
+}
+
+static struct fitting fitting_of(const struct stages *stages, int64_t number, const struct stage_form *form)
+{
+    return fitting_at(stages, number, form, stages_moments(stages, number, form));
 }
 
 /* Is any layer apart, so that its option must be chosen? */
@@ -428,6 +435,45 @@ static void choose_with_apart(struct choosing *c, int apart, struct stage_choice
         take_choice(c, apart, apart_s, out);
     if (c->cut)
         lower_least(c, apart_s, out);
+}
+
+/* Of an interleaved stage, the first backward, without going through the schedule: all before it were forwards, of each chunk in turn. */
+static struct stage_moment first_backward(const struct stages *stages, int64_t number,
+                                          const struct stage_form *form)
+{
+    const struct layout *l = &stages->layout;
+    int64_t last = l->virtual_stages - 1, round = l->pp * l->virtual_stages;
+    int64_t pairs = stages_in_flight(l, number), over = pairs % round;
+    struct stage_moment moment = {.work = SCHEDULE_BACKWARD,
+                                  .kind = (int)stages_kind(stages, number, form, last)};
+    for (int64_t i = 0; i <= last; i++)
+        moment.kept[stages_kind(stages, number, form, i)] +=
+            pairs / round * l->pp + min_i64(max_i64(over - i * l->pp, 0), l->pp);
+    moment.kept[moment.kind]--;
+    return moment;
+}
+
+bool stage_choice_least(const struct stages *stages, int64_t stage, const struct stage_form *form,
+                        int64_t room, double least_s[CHUNK_KINDS])
+{
+    struct stage_moment moment = first_backward(stages, stage, form);
+    struct stage_moments moments = {&moment, 1};
+    struct choosing c = {.fitting = fitting_at(stages, stage, form, &moments), .room = room};
+    struct fitting *f = &c.fitting;
+    const struct cost_suffix *all = &f->costs->suffixes[0];
+    const struct partial none = {.parent = -1};
+    int64_t layers = form->heights[CHUNK_EVEN];
+    for (int kind = 0; kind < form->kinds; kind++) {
+        enum likeness like = likeness_of(form, (enum chunk_kind)kind);
+        int64_t apart = like == LIKE_NONE ? form->heights[kind] : like == LIKE_LARGER;
+        f->bottoms[kind] = pile_on(f->costs->piles[f->stage->bottom[kind]], pile_times(all->least, apart));
+    }
+    if (peak_with(f, pile_times(all->least, layers), NULL) > room)
+        return false;
+    double each = costs_least_recompute(all, most_saved(&c, &none, layers) / (double)layers);
+    for (int kind = 0; kind < form->kinds; kind++)
+        least_s[kind] = f->has_even[kind] ? (double)layers * each : 0;
+    return true;
 }
 
 bool stage_choice_find(const struct stages *stages, int64_t stage, const struct stage_form *form,

@@ -39,6 +39,11 @@ int stage_choice_option(const struct stage_choice *choice, enum chunk_kind kind,
 bool stage_choice_find(const struct stages *stages, int64_t stage, const struct stage_form *form, int64_t room,
                    struct stage_choice *out);
 
+/* Of an interleaved stage, what no choice recomputes less than, of a chunk of each kind: quickly, and roughly. False: there is none. An
+ * encoder's first stage must not be asked for. */
+bool stage_choice_least(const struct stages *stages, int64_t stage, const struct stage_form *form, int64_t room,
+                        double least_s[CHUNK_KINDS]);
+
 /* Peak of a stage with this form, options and odd option. *moment (NULL: not wanted): when it is reached. */
 int64_t stage_choice_peak(const struct stages *stages, int64_t stage, const struct stage_choice *choice,
                     struct stage_moment *moment);

@@ -140,10 +140,10 @@ static void open_stage(const struct stages *stages, int64_t number, int ground, 
 }
 
 void stages_open(const struct model *model, const struct layout *layout, const struct stage_ground *grounds,
-                 struct stages *out)
+                 enum larger_chunks larger, struct stages *out)
 {
     int ground = 0;
-    *out = (struct stages){.model = model, .layout = *layout};
+    *out = (struct stages){.model = model, .layout = *layout, .larger = larger};
     out->list = host_alloc((size_t)layout->pp * sizeof *out->list);
     for (int64_t i = 0, begin = 0; i < layout->pp; i++) {
         if (i == begin + grounds[ground].stages)
@@ -190,8 +190,10 @@ enum chunk_kind stages_kind(const struct stages *stages, int64_t stage, const st
     int64_t last = stages->layout.virtual_stages - 1;
     if (apart && chunk == (first ? 0 : last))
         return CHUNK_END;
-    int64_t above = last - chunk - (apart && !first); /* even chunks that follow */
-    return above < form->counts[CHUNK_LARGER] ? CHUNK_LARGER : CHUNK_EVEN;
+    int64_t before = chunk - (apart && first),
+            behind = last - chunk - (apart && !first); /* of those that are no end */
+    return (stages->larger == LARGER_FIRST ? before : behind) < form->counts[CHUNK_LARGER] ? CHUNK_LARGER
+                                                                                           : CHUNK_EVEN;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- time */

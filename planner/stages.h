@@ -8,9 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the layers of a stage are shared out over its chunks: as evenly as they go, what is over to the last ones, which keep fewer
- * micro-batches than the first ones do and are not waited for when the pipeline fills. The chunk with the embedding or the head is
- * none of these where there are others: it may be shorter, down to no layers. (What the search plans is narrower: cells.c.) */
+/* Where the larger chunks of all stages of a layout are, if there are any. The last ones keep fewer micro-batches, and are not waited for
+ * when the pipeline fills; nor are the first ones between a micro-batch's way in and its way back. In all stages alike, or they would wait
+ * for each other in turn. */
+enum larger_chunks { LARGER_NONE, LARGER_LAST, LARGER_FIRST };
+
+/* How the layers of a stage are shared out over its chunks: as evenly as they go, what is over to the larger ones. The chunk with the embedding or the head is none of these where there are others: it may be shorter, down to no
+ * layers. (What the search plans is narrower: cells.c.) */
 struct stage_split {
     int64_t layers; /* of all chunks of the stage */
     int64_t end;    /* of the chunk with the embedding or the head; -1: the stage has none apart from others */
@@ -68,15 +72,18 @@ struct stage {
 struct stages {
     const struct model *model;
     struct layout layout;
+    enum larger_chunks larger;
     struct stage *list; /* pp of them; owned */
     /* What choices may still cost, in comparisons of a few ns; with none left stage_choice_find() makes do with quick ones. NULL:
      * as many as they take. */
     int64_t *effort;
+    double after_s; /* when all have met at least so much is left to do, however layers are shared out; 0: not known */
+    struct schedule_memory *schedules; /* of all layouts; NULL: this one is alone */
 };
 
 /* `layout` is complete; the grounds, with costs of that layout, are of all its stages. */
 void stages_open(const struct model *model, const struct layout *layout, const struct stage_ground *grounds,
-                 struct stages *out);
+                 enum larger_chunks larger, struct stages *out);
 void stages_close(struct stages *stages);
 
 /* Do all chunks of a stage have as many layers? An encoder's do: its first layer, which is a part of its own, is the lowest of one

@@ -92,14 +92,18 @@ static void cost_reductions(const struct program *program, const struct machine_
 void time_model_open(const struct program *program, const struct machine_speed *speed,
                      struct step_frame *frame)
 {
+    double *seconds =
+        host_alloc((size_t)program->block_count * sizeof *seconds); /* of each block; 0: not known yet */
     *frame = (struct step_frame){.program = program, .overlap = speed->overlap};
     cost_reductions(program, speed, frame);
     for (int i = 0; i < program->run_count; i++) {
         const struct run *run = &program->runs[i];
-        double seconds = tail_seconds(program, speed, OP_SQUARE_SUM, run->first, -1) +
-                         tail_seconds(program, speed, OP_ADAMW, run->first, -1);
-        frame->optimizer_s += (double)run->count * seconds;
+        if (seconds[run->block] <= 0)
+            seconds[run->block] = tail_seconds(program, speed, OP_SQUARE_SUM, run->first, -1) +
+                                  tail_seconds(program, speed, OP_ADAMW, run->first, -1);
+        frame->optimizer_s += (double)run->count * seconds[run->block];
     }
+    free(seconds);
 }
 
 void time_model_close(struct step_frame *frame)

@@ -21,18 +21,11 @@ struct timeline {
     struct entry *entries;
     int *order; /* 2 * item + (left ? 1 : 0), such that all that a step waits for comes before it */
     double *ran_s, *left_s;
-    double *seconds; /* of passes: forward, input half, both halves, weight half; each by global chunk */
+    double *seconds;  /* of passes, as in enum schedule_work; each by global chunk */
+    double message_s; /* of the last run */
 };
 
-enum pass { PASS_FORWARD, PASS_BACKWARD, PASS_INPUT, PASS_WEIGHT, PASSES };
-
-static int pass_of(enum schedule_work work)
-{
-    return work == SCHEDULE_FORWARD          ? PASS_FORWARD
-           : work == SCHEDULE_BACKWARD       ? PASS_BACKWARD
-           : work == SCHEDULE_BACKWARD_INPUT ? PASS_INPUT
-                                             : PASS_WEIGHT;
-}
+enum { PASSES = SCHEDULE_BACKWARD_WEIGHT + 1 };
 
 /* Neighbours send and receive in one order, so a tag leads to the item that has its other end. */
 static void join_messages(struct timeline *t)
@@ -67,7 +60,7 @@ static void list_entries(struct timeline *t)
             t->entries[i * t->count + k] = (struct entry){
                 .sender = -1,
                 .receiver = -1,
-                .seconds = (int)(pass_of(item.work) * chunks + item.chunk * t->shape.pp + i),
+                .seconds = (int)(item.work * chunks + item.chunk * t->shape.pp + i),
                 .position = k,
             };
     }
@@ -133,7 +126,7 @@ int timeline_create(const struct schedule_shape *shape, struct timeline **out, s
     t->order = host_alloc(2 * items * sizeof *t->order);
     t->ran_s = host_alloc(items * sizeof *t->ran_s);
     t->left_s = host_alloc(items * sizeof *t->left_s);
-    t->seconds = host_alloc((size_t)(PASSES * shape->pp * shape->virtual_stages) * sizeof *t->seconds);
+    t->seconds = host_alloc((size_t)timeline_passes(shape) * sizeof *t->seconds);
     list_entries(t);
     join_messages(t);
     find_order(t);
@@ -151,6 +144,11 @@ void timeline_free(struct timeline *t)
     free(t->left_s);
     free(t->seconds);
     free(t);
+}
+
+int64_t timeline_passes(const struct schedule_shape *shape)
+{
+    return PASSES * shape->pp * shape->virtual_stages;
 }
 
 int64_t timeline_items(const struct timeline *t)
@@ -188,11 +186,12 @@ double timeline_run(struct timeline *t, const struct schedule_times *times, doub
 {
     int64_t chunks = t->shape.pp * t->shape.virtual_stages, steps = 2 * timeline_items(t);
     double latest_s = 0;
+    t->message_s = times->message_s;
     for (int64_t c = 0; c < chunks; c++) {
-        t->seconds[PASS_FORWARD * chunks + c] = times->forward_s[c];
-        t->seconds[PASS_BACKWARD * chunks + c] = times->backward_input_s[c] + times->backward_weight_s[c];
-        t->seconds[PASS_INPUT * chunks + c] = times->backward_input_s[c];
-        t->seconds[PASS_WEIGHT * chunks + c] = times->backward_weight_s[c];
+        t->seconds[SCHEDULE_FORWARD * chunks + c] = times->forward_s[c];
+        t->seconds[SCHEDULE_BACKWARD * chunks + c] = times->backward_input_s[c] + times->backward_weight_s[c];
+        t->seconds[SCHEDULE_BACKWARD_INPUT * chunks + c] = times->backward_input_s[c];
+        t->seconds[SCHEDULE_BACKWARD_WEIGHT * chunks + c] = times->backward_weight_s[c];
     }
     for (int64_t k = 0; k < steps; k++)
         run_step(t, t->order[k], times->message_s);
@@ -205,6 +204,58 @@ double timeline_run(struct timeline *t, const struct schedule_times *times, doub
         latest_s = later(latest_s, ends_s[i]);
     }
     return latest_s;
+}
+
+/* A step that has happened: the item ran, or was left. */
+struct event {
+    int item;
+    bool left;
+};
+
+/* What the message waited for that `sender` sends to `receiver`. */
+static struct event before_message(const struct timeline *t, int sender, int receiver)
+{
+    bool posted_last = posted_s(t, receiver) > t->ran_s[sender];
+    return posted_last ? (struct event){receiver - 2, true} : (struct event){sender, false};
+}
+
+/* What the event waited for, *messages counted; the item is -1 where it is the first. */
+static struct event before_event(const struct timeline *t, struct event e, int64_t *messages)
+{
+    const struct entry *entry = &t->entries[e.item];
+    if (e.left) {
+        if (t->left_s[e.item] <= t->ran_s[e.item])
+            return (struct event){e.item, false};
+        ++*messages;
+        return before_message(t, e.item - 1, entry[-1].receiver);
+    }
+    double clock_s = entry->position ? t->left_s[e.item - 1] : 0;
+    if (entry->sender >= 0) {
+        struct event sent = before_message(t, entry->sender, e.item);
+        double sent_s = sent.left ? t->left_s[sent.item] : t->ran_s[sent.item];
+        if (sent_s + t->message_s > clock_s) {
+            ++*messages;
+            return sent;
+        }
+    }
+    return entry->position ? (struct event){e.item - 1, true} : (struct event){-1, true};
+}
+
+int64_t timeline_way(const struct timeline *t, int64_t stage, int *counts)
+{
+    int last = (int)((stage + 1) * t->count) - 1, receiver = t->entries[last].receiver;
+    int64_t messages = 0, passes = timeline_passes(&t->shape);
+    struct event e = {last, true};
+    for (int64_t i = 0; i < passes; i++)
+        counts[i] = 0;
+    if (receiver >= 0 && later(t->ran_s[last], posted_s(t, receiver)) + t->message_s > t->left_s[last]) {
+        messages = 1;
+        e = before_message(t, last, receiver);
+    }
+    for (; e.item >= 0; e = before_event(t, e, &messages))
+        if (!e.left)
+            counts[t->entries[e.item].seconds]++;
+    return messages;
 }
 
 double timeline_start(const struct timeline *t, int64_t stage, int64_t position)

@@ -62,6 +62,24 @@ void brute_force_problem(uint32_t *state, const char *family, struct problem *p)
     p->speeds[0].cores = sample_below(state, 2) ? 2 : 4;
 }
 
+void brute_force_chunk_problem(uint32_t *state, const char *family, struct problem *p)
+{
+    brute_force_problem(state, family, p);
+    bool three = sample_below(state, 2);
+    int64_t pp = three ? 3 : 2, v = three ? 2 : 3;
+    p->model = sample_model(family, pp * v - 1 + sample_below(state, 2));
+    p->cluster.groups[0].nodes = 1;
+    p->cluster.groups[0].ranks_per_node = pp;
+    p->speeds[0].ranks_per_node = pp;
+    p->request.tp = 1;
+    p->request.pp = pp;
+    p->request.virtual_stages = v;
+    p->request.schedule = NULL;
+    p->request.micro_batch = 1;
+    p->request.global_batch = 6;
+    p->request.sequence_parallel = SEARCH_OFF;
+}
+
 void brute_force_mixed_problem(uint32_t *state, const char *family, struct problem *p)
 {
     *p = (struct problem){.model = sample_model(family, 2 + sample_below(state, 4) / 3),
@@ -229,18 +247,18 @@ static void weigh_masks(const struct split_plan *plan)
     plan->out->arena_s = fmin(plan->out->arena_s, weigh_choices(plan, by_arena));
 }
 
-static void weigh_layers(struct split_plan *plan, int64_t stage, int64_t left)
+static void weigh_layers(struct split_plan *plan, enum split_kind kind, int64_t stage, int64_t left)
 {
     struct stage_splits splits;
     if (stage == plan->layout->pp) {
-        if (!left)
+        if (!left && splits_are_of_kind(kind, plan->layout, plan->chunk_layers))
             weigh_masks(plan);
         return;
     }
     for (int64_t n = 0; n <= left; n++) {
-        splits_begin(&splits, &plan->problem->model, plan->layout, stage, n);
+        splits_begin(&splits, &plan->problem->model, plan->layout, kind, stage, n);
         while (splits_next(&splits, plan->chunk_layers))
-            weigh_layers(plan, stage + 1, left - n);
+            weigh_layers(plan, kind, stage + 1, left - n);
     }
 }
 
@@ -272,7 +290,9 @@ static void weigh_siting(const struct problem *p, const struct layout *layout, c
                 posted.rooms[i] = p->cluster.groups[g].device.capacity_bytes;
     }
     struct split_plan plan = {p, layout, &posted, {0}, out};
-    weigh_layers(&plan, 0, p->model.layers);
+    bool alike = siting->count > 1 || layout->virtual_stages == 1 || p->model.family == MODEL_ENCODER;
+    for (int kind = SPLITS_ALIKE; kind < (alike ? SPLITS_LAST : SPLIT_KINDS); kind++)
+        weigh_layers(&plan, (enum split_kind)kind, 0, p->model.layers);
     siting_speeds_close(speeds);
 }
 
@@ -357,7 +377,8 @@ struct fastest brute_force_fastest(const struct problem *p)
                 for (int sp = 0; sp <= (r->tp > 1 && r->sequence_parallel == SEARCH_ANY); sp++)
                     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
                         for (int64_t v = 1; v * pp <= p->model.layers + 2; v++) {
-                            if (r->global_batch % (dp * b) || (r->micro_batch && b != r->micro_batch))
+                            if (r->global_batch % (dp * b) || (r->micro_batch && b != r->micro_batch) ||
+                                (r->pp && pp != r->pp) || (r->virtual_stages && v != r->virtual_stages))
                                 continue;
                             weigh_layout(p,
                                          (struct layout){.dp = dp,

@@ -22,6 +22,9 @@ struct problem {
 void brute_force_problem(uint32_t *state, const char *family, struct problem *p);
 /* The same of 2 or 3 layers, on two or three groups of nodes that differ in everything, of 2 to 8 ranks in all. */
 void brute_force_mixed_problem(uint32_t *state, const char *family, struct problem *p);
+/* The same of 5 or 6 layers on one node, whose pipeline has 2 stages of 3 chunks or 3 of 2: larger chunks are possible, and one layer a
+ * chunk is not, but with ends without layers. */
+void brute_force_chunk_problem(uint32_t *state, const char *family, struct problem *p);
 /* Somewhere between what the states of some layout take and all that it needs. */
 int64_t brute_force_capacity(const struct problem *p, uint32_t *state);
 

@@ -1,6 +1,7 @@
 /* Every way in which the chunks of a stage may share its layers, listed from the words of docs/time-model.md section 9 and not from
- * the planner: all have as many, but the first chunk of the pipeline and the last may have one or two fewer than the others of their
- * stage, or none; and with one chunk a stage they may have none. */
+ * the planner: all have as many, or where that is asked for its last chunks one more, or its first ones; but the first chunk of the
+ * pipeline and the last may have one or two fewer than the least of the others of their stage, or none; and with one chunk a stage they
+ * may have none. */
 #ifndef MEMPLAN_TESTS_PLANNER_SPLITS_H
 #define MEMPLAN_TESTS_PLANNER_SPLITS_H
 
@@ -8,8 +9,11 @@
 
 #include <stdbool.h>
 
+enum split_kind { SPLITS_ALIKE, SPLITS_LAST, SPLITS_FIRST, SPLIT_KINDS };
+
 struct stage_splits {
     const struct layout *layout;
+    enum split_kind kind;
     int64_t stage, layers;
     int64_t end, most; /* layers of the end that come next, and at last; -1: the stage has no end apart */
     bool alike;        /* all chunks must have as many layers */
@@ -17,16 +21,17 @@ struct stage_splits {
 };
 
 static inline void splits_begin(struct stage_splits *s, const struct model *model, const struct layout *layout,
-                                int64_t stage, int64_t layers)
+                                enum split_kind kind, int64_t stage, int64_t layers)
 {
     bool outer = layout->pp > 1 && (stage == 0 || stage == layout->pp - 1);
     bool end = layout->virtual_stages > 1 && outer, encoder = model->family == MODEL_ENCODER;
-    *s = (struct stage_splits){layout, stage, layers, end ? 0 : -1, end ? layers : -1,
+    *s = (struct stage_splits){layout, kind, stage, layers, end ? 0 : -1, end ? layers : -1,
                                layout->virtual_stages > 1 && encoder,
                                layout->virtual_stages == 1 && outer && !encoder};
 }
 
-/* One more layer for each chunk in turn, from the last one back, until none is left: *least and *largest of the others. */
+/* One more layer for each chunk in turn, from the last one back or from the first one on, until none is left: *least and *largest of the
+ * others. */
 static inline void splits_share(const struct stage_splits *s, int64_t skipped, int64_t left, int64_t *chunk_layers,
                                 int64_t *least, int64_t *largest)
 {
@@ -35,11 +40,13 @@ static inline void splits_share(const struct stage_splits *s, int64_t skipped, i
         if (i != skipped)
             chunk_layers[i * pp + s->stage] = 0;
     while (left > 0)
-        for (int64_t i = v - 1; i >= 0 && left > 0; i--)
+        for (int64_t k = 0; k < v && left > 0; k++) {
+            int64_t i = s->kind == SPLITS_FIRST ? k : v - 1 - k;
             if (i != skipped) {
                 chunk_layers[i * pp + s->stage]++;
                 left--;
             }
+        }
     *least = INT64_MAX;
     *largest = 0;
     for (int64_t i = 0; i < v; i++)
@@ -61,13 +68,38 @@ static inline bool splits_next(struct stage_splits *s, int64_t *chunk_layers)
             chunk_layers[skipped * pp + s->stage] = end;
         splits_share(s, apart ? skipped : -1, s->layers - (apart ? end : 0), chunk_layers, &least, &largest);
         bool shorter = apart && end < least && (end == 0 || end + 2 >= least);
-        bool fits = (least >= 1 || s->bare) && least == largest && (!apart || end == least || shorter);
+        bool fits = (least >= 1 || s->bare) && (least == largest || s->kind != SPLITS_ALIKE);
+        fits = fits && (!apart || end == least || end == largest || shorter);
         if (s->alike)
             fits = fits && least == largest && (!apart || end == least);
         if (fits)
             return true;
     }
     return false;
+}
+
+/* Is a whole pipeline's split of its kind? With larger chunks there is one at least, and stages but the ends differ by a layer at most. */
+static inline bool splits_are_of_kind(enum split_kind kind, const struct layout *layout, const int64_t *chunk_layers)
+{
+    int64_t pp = layout->pp, last = layout_chunks(layout) - 1, least = INT64_MAX, most = 0;
+    bool larger = false;
+    if (kind == SPLITS_ALIKE)
+        return true;
+    for (int64_t stage = 0; stage < pp; stage++) {
+        int64_t layers = 0, fewest = INT64_MAX;
+        for (int64_t i = stage; i <= last; i += pp) {
+            layers += chunk_layers[i];
+            if (i != 0 && i != last && chunk_layers[i] < fewest)
+                fewest = chunk_layers[i];
+        }
+        for (int64_t i = stage; i <= last; i += pp)
+            larger = larger || (i != 0 && i != last && chunk_layers[i] > fewest);
+        if (stage > 0 && stage < pp - 1) {
+            least = layers < least ? layers : least;
+            most = layers > most ? layers : most;
+        }
+    }
+    return larger && (most == 0 || most - least <= 1);
 }
 
 /* Which layer of a chunk drops what: the same sets by height in all chunks that are as high as the lower of those without an end, and

@@ -19,7 +19,19 @@ static const char *const families[] = {"gpt2-tiny", "llama-tiny", "block-tiny"};
 
 struct tally {
     int planned, mixed, beaten; /* mixed: with ranks of several groups */
+    int larger;                 /* with chunks of a stage that have more layers than others */
 };
+
+/* Ends are no such chunks. */
+static bool has_larger_chunks(const struct search_row *row)
+{
+    int64_t pp = row->layout.pp, last = layout_chunks(&row->layout) - 1;
+    for (int64_t i = 1; i < last; i++)
+        for (int64_t k = i + pp; k < last; k += pp)
+            if (row->chunk_layers[i] != row->chunk_layers[k])
+                return true;
+    return false;
+}
 
 static void compare_with_brute_force(const struct problem *p, int number, struct tally *tally)
 {
@@ -36,6 +48,7 @@ static void compare_with_brute_force(const struct problem *p, int number, struct
         brute_force_check(p, &result);
         tally->planned++;
         tally->mixed += result.alternatives[0].siting.count > 1;
+        tally->larger += has_larger_chunks(&result.alternatives[0]);
         tally->beaten += result.alternatives[0].time.total > best.arena_s * (1 + 1e-9);
     } else {
         tally->beaten += !isinf(best.arena_s);
@@ -57,6 +70,23 @@ TEST_DEFINE(search_equals_brute_force,
         compare_with_brute_force(&p, i, &tally);
     }
     ASSERT(tally.planned > 60);
+    ASSERT_INT(tally.beaten, 0);
+}
+
+/* 40 problems of two families; an encoder has no larger chunks. */
+TEST_DEFINE(search_chunks_equal_brute_force,
+            "so it is of 80 whose chunks cannot all be alike: in some the plan has larger ones", 2, true)
+{
+    uint32_t state = 3 + (uint32_t)_i;
+    struct tally tally = {0};
+    for (int i = 0; i < 40; i++) {
+        struct problem p;
+        brute_force_chunk_problem(&state, families[_i], &p);
+        p.cluster.groups[0].device.capacity_bytes = brute_force_capacity(&p, &state);
+        compare_with_brute_force(&p, i, &tally);
+    }
+    ASSERT_MSG(tally.planned > 15 && tally.larger >= 2, "%d plans, %d with larger chunks", tally.planned,
+               tally.larger);
     ASSERT_INT(tally.beaten, 0);
 }
 

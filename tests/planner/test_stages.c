@@ -23,6 +23,7 @@ struct sample {
     struct costs *costs;
     struct stages stages;
     struct stage_form forms[4];
+    enum split_kind kind;
 };
 
 static struct layout random_layout(uint32_t *state)
@@ -57,11 +58,11 @@ static int64_t share_layers(const struct model *model, uint32_t *state, struct s
     while (!ways) {
         if (v > 1)
             layers = sample_below(state, 2 * (uint32_t)v);
-        splits_begin(&splits, model, &s->layout, stage, layers);
+        splits_begin(&splits, model, &s->layout, s->kind, stage, layers);
         while (splits_next(&splits, s->chunk_layers))
             ways++;
     }
-    splits_begin(&splits, model, &s->layout, stage, layers);
+    splits_begin(&splits, model, &s->layout, s->kind, stage, layers);
     for (wanted = (int)sample_below(state, (uint32_t)ways); wanted >= 0; wanted--)
         splits_next(&splits, s->chunk_layers);
     return layers;
@@ -85,6 +86,7 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     struct error err = {0};
     *s = (struct sample){.layout = random_layout(state)};
     s->layout.virtual_stages = s->layout.virtual_stages ? s->layout.virtual_stages : 1;
+    s->kind = (enum split_kind)sample_below(state, SPLIT_KINDS);
     int64_t chunks = layout_chunks(&s->layout), layers = 0;
     s->chunk_layers = host_alloc((size_t)chunks * sizeof *s->chunk_layers);
     s->model = sample_model(family, 1);
@@ -98,7 +100,7 @@ static void open_sample(const char *family, uint32_t *state, struct sample *s)
     s->costs = costs_find(s->cache, &s->layout);
     costs_open_options(s->cache, &s->layout, s->costs);
     stages_open(&s->model, &s->layout, &(struct stage_ground){s->layout.pp, &s->speed, s->costs, 0},
-                &s->stages);
+                s->kind == SPLITS_FIRST ? LARGER_FIRST : LARGER_LAST, &s->stages);
     find_forms(s);
 }
 
