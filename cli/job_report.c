@@ -34,6 +34,12 @@ static const char *place(const struct job_verdict *v, struct arena *arena)
     return arena_printf(arena, "%s, on stage %lld", moment(v), (long long)v->memory.stage);
 }
 
+/* ", if ...": what the answer rests on besides. */
+static const char *condition(const struct job_answer *answer, struct arena *arena)
+{
+    return answer->job->condition ? arena_printf(arena, ", if %s", answer->job->condition) : "";
+}
+
 const char *job_report_sentence(const struct job_answer *answer, struct arena *arena)
 {
     const struct job_verdict *v = answer->verdict;
@@ -41,10 +47,12 @@ const char *job_report_sentence(const struct job_answer *answer, struct arena *a
         return arena_printf(arena, "no verdict on %s", answer->device ? answer->device->name : "any card");
     double needed = (double)v->needed_bytes / gib, has = (double)v->capacity_bytes / gib;
     if (v->fits)
-        return arena_printf(arena, "fits: %.1f of %.1f GiB on %s, %s sure", needed, has, answer->device->name,
-                            job_words_percent(v->probability, arena));
-    return arena_printf(arena, "does not fit: needs %.1f of %.1f GiB on %s %s, %s sure", needed, has,
-                        answer->device->name, place(v, arena), job_words_percent(1 - v->probability, arena));
+        return arena_printf(arena, "fits: %.1f of %.1f GiB on %s, %s sure%s", needed, has,
+                            answer->device->name, job_words_percent(v->probability, arena),
+                            condition(answer, arena));
+    return arena_printf(arena, "does not fit: needs %.1f of %.1f GiB on %s %s, %s sure%s", needed, has,
+                        answer->device->name, place(v, arena), job_words_percent(1 - v->probability, arena),
+                        condition(answer, arena));
 }
 
 /* ---- what was understood ---- */

@@ -81,6 +81,7 @@ static void changes(struct proposals *p, bool larger)
 const struct framework deepspeed_chat_framework = {
     .name = "DeepSpeed-Chat",
     .version = VERSION,
+    .vital = "--per_device_train_batch_size",
     .is = is,
     .read = read,
     .changes = changes,

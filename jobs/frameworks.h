@@ -36,6 +36,8 @@ struct framework {
     const struct launcher *launcher; /* its own command, which starts its processes; NULL: it has none */
     const char *keys;   /* of its YAML, blanks between: one at the outermost level tells such a file; NULL: it reads none */
     const char *launch; /* of such a FILE: "llamafactory-cli train FILE" */
+    const char *vital; /* options of which no default is taken while a word that is not known may hold them, blanks between; "a|b":
+                        * one of them is enough. NULL: none */
     bool (*is)(const struct launch *launch);
     /* Fills a job whose launch is known: what its options and files say, what the framework takes by default, what is missing. */
     int (*read)(struct training_job *job, const struct launch *launch, const struct job_files *files, struct error *err);

@@ -121,6 +121,7 @@ const struct framework hf_framework = {
     .version = HF_VERSION,
     .programs = "run_clm* run_mlm* run_sft* sft* dpo* grpo* orpo* kto* ppo* rloo* gkd* reward* qlora*",
     .launcher = &trl,
+    .vital = HF_VITAL,
     .is = is,
     .read = hf_read,
     .changes = hf_changes,

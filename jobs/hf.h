@@ -5,6 +5,10 @@
 #include "jobs/frameworks.h"
 #include "jobs/setting.h"
 
+/* Of the Trainer, and of what is written around it (struct framework). */
+#define HF_VITAL                                                                                                     \
+    "--per_device_train_batch_size|--per_gpu_train_batch_size "                                                        \
+    "--bf16|--fp16|mixed_precision|--mixed_precision|--mixed-precision|bf16.enabled|fp16.enabled|--pure_bf16"
 #define HF_VERSION "transformers 4.57 and TRL 0.23"
 
 extern const struct framework hf_framework;

@@ -106,6 +106,38 @@ static void add_with(struct launch *launch, const struct jobs_request *request, 
         all[w->count++] = (struct word){.text = word, .file = "--with"};
 }
 
+/* Whether one of the names between `from` and `end`, with bars between, was said; or is taken to be "true". */
+static bool one_was_said(const struct training_job *job, const char *from, const char *end)
+{
+    for (int i = 0; i < job->facts.count; i++) {
+        const struct fact *fact = &job->facts.list[i];
+        size_t length = strlen(fact->name);
+        bool said =
+            fact->kind != FACT_UNKNOWN && (fact->kind != FACT_DEFAULT || !strcmp(fact->value, "true"));
+        for (const char *at = from; said && at < end; at += strcspn(at, "| "), at += *at == '|')
+            if (strcspn(at, "| ") == length && !strncmp(at, fact->name, length))
+                return true;
+    }
+    return false;
+}
+
+/* What matters most, and may stand in a word that is not known. */
+static void require_vital(struct training_job *job, const char *vital)
+{
+    struct arena *arena = job->facts.arena;
+    for (const char *at = job->condition ? vital : NULL; at && *at; at += strspn(at, " ")) {
+        const char *end = at + strcspn(at, " ");
+        const char *first = arena_printf(arena, "%.*s", (int)strcspn(at, "| "), at);
+        if (!one_was_said(job, at, end))
+            job_note(
+                job, FACT_MISSING, first, "?",
+                arena_printf(arena,
+                             "it is the default only if %s; give it by --with, or by --set what is unknown",
+                             job->condition));
+        at = end;
+    }
+}
+
 static int read_framework(struct training_job *job, const struct launch *launch,
                           const struct job_files *files, struct error *err)
 {
@@ -114,8 +146,12 @@ static int read_framework(struct training_job *job, const struct launch *launch,
             return -1;
     launcher_count(job);
     job->framework = frameworks_find(launch);
-    if (job->framework)
-        return job->framework->read(job, launch, files, err);
+    if (job->framework && job->framework->read(job, launch, files, err))
+        return -1;
+    if (job->framework) {
+        require_vital(job, job->framework->vital);
+        return 0;
+    }
     return error_set(err,
                      "%s: %.80s is a script of none of the frameworks that are read (%s), so what it trains "
                      "is not known; say "

@@ -190,6 +190,7 @@ const struct framework llamafactory_framework = {
     .launcher = &command,
     .keys = "finetuning_type cutoff_len model_name_or_path",
     .launch = "llamafactory-cli train FILE",
+    .vital = HF_VITAL,
     .is = is,
     .read = read,
     .changes = changes,

@@ -199,6 +199,7 @@ const struct framework llmc_framework = {
     .name = "llm.c",
     .version = VERSION,
     .binaries = "train_gpt2cu train_gpt2fp32cu",
+    .vital = "-e -b -t",
     .is = is,
     .read = read,
     .changes = changes,

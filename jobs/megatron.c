@@ -124,10 +124,13 @@ static const struct framework_modules modules = {
     .optimizer = "adam",
 };
 
+static const char vital[] = "--vocab-size|--padded-vocab-size|--tokenizer-type|--vocab-file --bf16|--fp16";
+
 const struct framework megatron_framework = {
     .name = "Megatron-LM",
     .version = MEGATRON_VERSION,
     .programs = programs,
+    .vital = vital,
     .is = is_any,
     .read = megatron_read,
     .changes = megatron_changes,
@@ -145,6 +148,7 @@ const struct framework megatron_deepspeed_framework = {
     .name = "Megatron-DeepSpeed",
     .version = MEGATRON_DEEPSPEED_VERSION,
     .programs = programs,
+    .vital = vital,
     .is = is_fork,
     .read = megatron_read,
     .changes = megatron_changes,

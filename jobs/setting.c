@@ -294,10 +294,22 @@ static void note_word(struct training_job *job, const struct word *word)
 {
     struct arena *arena = job->facts.arena;
     const char *origin = job_origin(job, word);
+    if (word->unknown && *word->text && !word->more && !job->condition)
+        job->condition = arena_printf(arena, "%s (%s) holds no option that counts", word->text, origin);
     if (word->unknown && word->name)
         origin = arena_printf(arena, "%s; give --set %s=VALUE", word->unknown, word->name);
     if (*word->text)
         job_note(job, FACT_UNKNOWN, word->text, word->unknown ? "may hold options" : "", origin);
+}
+
+/* Whether a variable goes by a name that options go by: it may stand behind a switch, and be no value of it. */
+static bool is_called_options(const struct word *word)
+{
+    static const char *const names[] = {"args", "opt", "extra", "flag"};
+    for (int i = 0; word->name && i < (int)(sizeof names / sizeof names[0]); i++)
+        if (strcasestr(word->name, names[i]))
+            return true;
+    return false;
 }
 
 /* Of an option that is no business of ours all words up to the next one were taken; but a variable among them may hold others.
@@ -307,8 +319,8 @@ static void note_swallowed(struct training_job *job, const struct words *words, 
     const char *name = words->list[first - 1].text;
     if (strstr(name, "data") || strstr(name, "path"))
         return;
-    for (int i = first + 1; i < end; i++)
-        if (words->list[i].unknown)
+    for (int i = first; i < end; i++)
+        if (words->list[i].unknown && (i > first || is_called_options(&words->list[i])))
             note_word(job, &words->list[i]);
 }
 
@@ -341,6 +353,38 @@ static int read_option(const struct setting_table *table, struct training_job *j
     return setting_apply(table, job, &name, &value, err) ? -1 : end;
 }
 
+/* An option of those that a condition may add: one with a value that nothing else gives is asked for. */
+static void note_addition(const struct setting_table *table, struct training_job *job,
+                          const struct word *word, const char *name)
+{
+    struct arena *arena = job->facts.arena;
+    const struct setting_rule *rule = find_rule(table, name);
+    if (!rule || is_group(rule) || job_was_given(job, rule->name))
+        return;
+    if (is_bare(rule) || rule->kind == SETTING_BOOL || rule->kind == SETTING_BEYOND)
+        job->condition = job->condition
+                             ? job->condition
+                             : arena_printf(arena, "%s is not given (%s)", rule->name, word->unknown);
+    else
+        job_note(job, FACT_MISSING, rule->name, "?",
+                 arena_printf(arena, "%s; give --with='%s VALUE'", word->unknown, name));
+}
+
+static void note_additions(const struct setting_table *table, struct training_job *job,
+                           const struct words *words)
+{
+    enum { LONGEST = 60 };
+    static const char ends[] = " \t\n\"'()=\\";
+    for (int i = 0; i < words->count; i++)
+        for (const char *at = words->list[i].more; at && *at;
+             at += strcspn(at, ends), at += strspn(at, ends)) {
+            char name[LONGEST];
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ends), at);
+            if (word_is_option(name))
+                note_addition(table, job, &words->list[i], name);
+        }
+}
+
 int setting_read_words(const struct setting_table *table, struct training_job *job, const struct words *words,
                        struct words *rest, struct error *err)
 {
@@ -360,6 +404,7 @@ int setting_read_words(const struct setting_table *table, struct training_job *j
         if (at < 0)
             return -1;
     }
+    note_additions(table, job, words);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_COMMANDS = 20000 };
@@ -68,17 +69,13 @@ static int add_command(struct parser *p, struct command *c)
     }
     out->commands = shell_grown(p->scope->arena, out->commands, out->command_count, &p->rooms->commands,
                                 sizeof *out->commands);
-    out->commands[out->command_count++] = (struct shell_command){c->words, c->line,
-                                                                 shell_inside(p) ? shell_inside(p)
-                                                                 : p->tested     ? "a condition"
-                                                                                 : NULL};
+    out->commands[out->command_count++] = (struct shell_command){c->words, c->line, shell_inside(p)};
     return 0;
 }
 
 static const char *const declaring[] = {"export", "declare", "local", "readonly", "typeset", NULL};
 static const char *const reading[] = {"read", "mapfile", "readarray", "getopts", "let", NULL};
 static const char *const running[] = {"source", ".", NULL};
-static const char *const testing[] = {"[", "test", NULL};
 
 static const char *const local[] = {"local", "declare", "typeset", NULL};
 
@@ -130,20 +127,38 @@ static int run_builtin(struct parser *p, struct command *c, const char *name)
     } else if (!strcmp(name, "unset")) {
         shell_unset_words(p, &c->words);
     } else if (!strcmp(name, "shift")) {
-        s->arguments += s->argument_count > 0;
-        s->argument_count -= s->argument_count > 0;
+        int count = c->words.count > 1 ? atoi(c->words.list[1].text) : 1;
+        bool enough = count >= 0 && count <= s->argument_count;
+        s->arguments += enough ? count : 0;
+        s->argument_count -= enough ? count : 0;
     } else {
         return 1;
     }
     return 0;
 }
 
-static int finish_command(struct parser *p, struct command *c)
+/* How a command ends. */
+static enum shell_truth truth_of(struct parser *p, const struct command *c)
 {
+    const char *name = c->words.count ? c->words.list[0].text : ":";
+    for (int i = 0; i < c->assigned_count; i++)
+        for (const char *at = c->assigned[i].from; !c->words.count && at < c->assigned[i].end; at++)
+            if (*at == '`' || (*at == '(' && at[-1] == '$'))
+                return SHELL_LIKELY;
+    bool bracket = !strcmp(name, "[");
+    if (bracket || !strcmp(name, "test"))
+        return shell_test(p, &c->words, bracket);
+    if (!strcmp(name, ":") || !strcmp(name, "true"))
+        return SHELL_TRUE;
+    if (!strcmp(name, "false") || (!strcmp(name, "getopts") && !p->scope->argument_count))
+        return SHELL_FALSE;
+    return SHELL_LIKELY;
+}
+
+static int run_command(struct parser *p, struct command *c)
+{
+    static const char *const silent[] = {"[", "test", ":", "true", "false", NULL};
     const char *name = c->words.count ? c->words.list[0].text : "";
-    bool test = shell_is_one_of(name, testing);
-    if (c->words.count)
-        shell_test(p, test && strcmp(name, "test") ? &c->words : NULL, 1);
     if (shell_is_passed(p))
         return 0;
     if (p->called && c->declares && shell_is_one_of(name, local) && keep_locals(p, c))
@@ -152,12 +167,21 @@ static int finish_command(struct parser *p, struct command *c)
         if ((!c->words.count || c->declares || shell_is_setting(c->assigned[i])) &&
             shell_assign(p, c->assigned[i]))
             return -1;
-    if (!c->words.count || c->declares || test)
+    if (!c->words.count || c->declares || shell_is_one_of(name, silent))
         return 0;
     int status = run_builtin(p, c, name);
     if (status > 0)
         status = shell_call_function(p, c);
     return status > 0 ? add_command(p, c) : status;
+}
+
+static int finish_command(struct parser *p, struct command *c)
+{
+    enum shell_truth truth = truth_of(p, c);
+    if (run_command(p, c))
+        return -1;
+    shell_settle(p, truth);
+    return 0;
 }
 
 /* ---- commands ---- */
@@ -220,30 +244,52 @@ static int read_simple(struct parser *p)
     }
     for (int i = here_before; i < p->here_count; i++)
         p->here[i].target = shell_is_passed(p) ? (struct glyphs){0} : c.target;
-    const char *name = c.words.count ? c.words.list[0].text : "";
-    if (finish_command(p, &c))
-        return -1;
-    /* `[ ... ] && X=1` */
-    bool and = shell_starts(p, "&&"), or = shell_starts(p, "||");
-    p->tested = or ? true : and&&(p->tested || shell_is_one_of(name, testing));
+    return finish_command(p, &c);
+}
+
+/* What an expression that is not evaluated assigns, is unknown from then on. */
+static int forget_assigned(struct parser *p, const char *from, const char *end, int line)
+{
+    for (const char *at = from; at < end && !shell_is_passed(p); at++) {
+        size_t length = shell_name_length(at, end);
+        const char *name = at;
+        if (!length)
+            continue;
+        at += length;
+        if (shell_find(p->scope, name, length) &&
+            shell_forget(
+                p->scope, name, length,
+                arena_printf(p->scope->arena, "$%.*s is worked out on line %d", (int)length, name, line),
+                line, p->err))
+            return -1;
+    }
     return 0;
 }
 
-/* Up to )), and behind it. */
-static int skip_arithmetic(struct parser *p)
+/* Behind ((: up to its )), and behind that. */
+static int read_arithmetic(struct parser *p)
 {
-    while (p->at < p->end && !shell_starts(p, "))")) {
+    const char *from = p->at;
+    int64_t value;
+    int line = p->line;
+    for (int open = 0; p->at < p->end && (open || !shell_starts(p, "))"));) {
+        open += (*p->at == '(') - (*p->at == ')');
         const char *next = shell_skip(p->at, p->end, 0);
         if (!next)
-            return shell_broken(p, "a condition is not closed");
+            break;
         shell_advance(p, next);
     }
-    if (p->at == p->end)
+    if (!shell_starts(p, "))"))
         return shell_broken(p, "a condition is not closed");
+    const char *end = p->at;
     p->at += 2;
-    shell_test(p, NULL, 0);
-    shell_skip_blanks(p);
-    p->tested = shell_starts(p, "&&") || shell_starts(p, "||");
+    if (shell_arithmetic(p->scope, from, end, &value)) {
+        shell_settle(p, value ? SHELL_TRUE : SHELL_FALSE);
+        return 0;
+    }
+    if (forget_assigned(p, from, end, line))
+        return -1;
+    shell_settle(p, SHELL_UNDECIDED);
     return 0;
 }
 
@@ -251,9 +297,18 @@ static int read_operator(struct parser *p)
 {
     if (shell_starts(p, "((")) {
         p->at += 2;
-        return skip_arithmetic(p);
+        return read_arithmetic(p);
+    }
+    if (shell_starts(p, "&&") || shell_starts(p, "||")) {
+        shell_join(p, *p->at == '&' ? "&&" : "||");
+        p->at += 2;
+        return 0;
     }
     char c = *p->at++;
+    if (c == '|')
+        shell_join(p, "|");
+    else if (c == ';' || c == '&' || (c == '\n' && !p->list.waits))
+        shell_fresh_list(p);
     if (c == '(')
         return p->function_next ? shell_open_function(p) : shell_open_block(p, '(');
     if (c == ')') {
@@ -277,11 +332,8 @@ static int parse_one(struct parser *p)
         return shell_skip_comment(p);
     if (p->pattern && *p->at != '\n')
         return shell_read_pattern(p);
-    if (strchr("\n;&|()", *p->at) && !shell_at_redirection(p)) {
-        if (!shell_starts(p, "&&") && !shell_starts(p, "||") && p->at[-1] != '&' && p->at[-1] != '|')
-            p->tested = false;
+    if (strchr("\n;&|()", *p->at) && !shell_at_redirection(p))
         return read_operator(p);
-    }
     const char *stop = shell_word_end(p);
     if (!stop)
         return -1;
@@ -320,6 +372,8 @@ int shell_read(const struct shell_input *input, struct arena *arena, struct shel
                        .line = input->first_line,
                        .out = out,
                        .rooms = &rooms,
+                       .list = {.branch = SHELL_RUNS},
+                       .outer_branch = SHELL_RUNS,
                        .functions = &functions,
                        .err = err};
     if (shell_give_variables(&scope, input, err))

@@ -88,13 +88,19 @@ static bool adds(const struct variable *v, const char *value, const char *end, b
 /* What was there stays, with a word behind it that says that more may come. */
 static int add_addition(struct parser *p, struct variable *v, struct span s, const char *place)
 {
+    enum { MOST_MORE = 4000 }; /* a loop over thousands of them is no launch */
+    const char *written = arena_printf(p->scope->arena, "%.*s", (int)(s.end - s.from), s.from);
     const char *why = arena_printf(p->scope->arena, "$%s grows inside %s on line %d", v->name, place, s.line);
     struct variable fresh = {.name = v->name, .array = v->array};
-    struct glyphs more = {0}, text = v->values[v->count - 1];
+    struct glyphs more = {0}, text = v->count ? v->values[v->count - 1] : (struct glyphs){0};
     unsigned short last = text.count ? text.list[text.count - 1].unknown : 0;
-    if (last && p->scope->unknowns[last - 1].added)
-        return 0; /* that more may come is there already */
-    if (shell_add_addition(p->scope, v->name, s.line, why, &more, p->err))
+    if (last && p->scope->unknowns[last - 1].added) {
+        struct unknown *u = &p->scope->unknowns[last - 1]; /* that more may come is there already */
+        if (strlen(u->more) + strlen(written) < MOST_MORE)
+            u->more = arena_printf(p->scope->arena, "%s %s", u->more, written);
+        return 0;
+    }
+    if (shell_add_addition(p->scope, v->name, s.line, why, written, &more, p->err))
         return -1;
     for (int i = 0; i < v->count; i++)
         shell_append_value(p->scope, &fresh, v->values[i]);
@@ -119,10 +125,8 @@ int shell_assign(struct parser *p, struct span s)
     size_t length = shell_assigned_name(s.from, s.end, &value, &append);
     struct scope *scope = p->scope;
     const char *place = shell_inside(p);
-    if (!place && p->tested)
-        place = "a condition";
     struct variable *old = place ? shell_find(scope, s.from, length) : NULL;
-    if (old && old->count && !old->fixed && adds(old, value, s.end, append))
+    if (old && (old->count || old->array) && !old->fixed && adds(old, value, s.end, append))
         return add_addition(p, old, s, place);
     if (place)
         return shell_forget(scope, s.from, length,

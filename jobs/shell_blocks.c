@@ -8,29 +8,27 @@
 
 const char *shell_inside(const struct parser *p)
 {
-    for (int i = p->open_count - 1; i >= 0; i--)
-        switch (p->open[i]) {
-        case 'i':
-        case 'c':
-            if (p->choices[i].branch == SHELL_RUNS)
-                break;
+    if (p->list.branch == SHELL_MAY_RUN)
+        return "a condition";
+    for (int i = p->open_count - 1; i >= 0; i--) {
+        bool may = p->choices[i].branch == SHELL_MAY_RUN;
+        if (may && strchr("ic", p->open[i]))
             return p->open[i] == 'i' ? "an if" : "a case";
-        case 'l':
-            return "a loop";
-        case 'f':
-            return "a function";
-        case 't':
+        if (strchr("lf", p->open[i]))
+            return p->open[i] == 'l' ? "a loop" : "a function";
+        if (p->choices[i].around.branch == SHELL_MAY_RUN)
             return "a condition";
-        }
-    return NULL;
+    }
+    return p->outer_branch == SHELL_MAY_RUN ? "a condition" : NULL;
 }
 
 int shell_open_block(struct parser *p, char kind)
 {
     if (p->open_count == SHELL_MOST_OPEN)
         return shell_broken(p, "blocks are nested too deep");
-    p->choices[p->open_count] = (struct shell_choice){0};
+    p->choices[p->open_count] = (struct shell_choice){.around = p->list};
     p->open[p->open_count++] = kind;
+    p->list = (struct shell_list){.branch = SHELL_RUNS};
     return 0;
 }
 
@@ -41,7 +39,26 @@ int shell_close_block(struct parser *p, const char *kinds, const char *word)
         snprintf(what, sizeof what, "\"%s\" closes nothing", word);
         return shell_broken(p, what);
     }
-    p->open_count--;
+    char kind = p->open[--p->open_count];
+    enum shell_truth truth = strchr("{(", kind) ? p->list.truth : SHELL_LIKELY;
+    p->list = p->choices[p->open_count].around;
+    shell_settle(p, truth);
+    return 0;
+}
+
+/* Whether the words behind `for NAME in` are sure to be none. */
+static int is_over_nothing(struct parser *p, const char *from, const char *end, int line, bool *out)
+{
+    struct glyphs text = {0};
+    while (from < end && isspace((unsigned char)*from))
+        from++;
+    bool listed =
+        end - from >= 2 && !strncmp(from, "in", 2) && (end - from == 2 || isspace((unsigned char)from[2]));
+    if (listed && shell_expand(p->scope, from + 2, end, line, SHELL_WORD, 0, &text, p->err))
+        return -1;
+    for (int i = 0; listed && i < text.count; i++)
+        listed = !text.list[i].flags && isspace(text.list[i].character);
+    *out = from == end ? p->scope->argument_count == 0 : listed;
     return 0;
 }
 
@@ -50,20 +67,27 @@ static int read_for(struct parser *p)
 {
     shell_skip_blanks(p);
     size_t length = shell_name_length(p->at, p->end);
+    const char *words = p->at + length;
     int line = p->line;
-    if (length && !shell_is_passed(p) &&
-        shell_forget(
-            p->scope, p->at, length,
-            arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d", (int)length, p->at, line),
-            line, p->err))
-        return -1;
+    bool never = false;
     while (p->at < p->end && *p->at != '\n' && *p->at != ';') {
         const char *next = shell_skip(p->at, p->end, 0);
         if (!next)
             return shell_broken(p, "a for is not closed");
         shell_advance(p, next);
     }
-    return shell_open_block(p, 'l');
+    if (length && is_over_nothing(p, words, p->at, line, &never))
+        return -1;
+    if (length && !never && !shell_is_passed(p) &&
+        shell_forget(
+            p->scope, p->at, length,
+            arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d", (int)length, p->at, line),
+            line, p->err))
+        return -1;
+    if (shell_open_block(p, 'l'))
+        return -1;
+    p->choices[p->open_count - 1].branch = never ? SHELL_PASSED : SHELL_MAY_RUN;
+    return 0;
 }
 
 static int read_case(struct parser *p)
@@ -105,7 +129,8 @@ int shell_read_pattern(struct parser *p)
             return shell_broken(p, "a case is not closed");
         shell_advance(p, next);
     }
-    shell_match(p, from, p->at);
+    if (shell_match(p, from, p->at))
+        return -1;
     p->at += p->at < p->end;
     return 0;
 }
@@ -136,7 +161,9 @@ enum reserved {
     ELIF,
     THEN,
     ELSE,
-    OPENS_LOOP,
+    OPENS_WHILE,
+    OPENS_UNTIL,
+    DO,
     OPENS_FOR,
     OPENS_CASE,
     CLOSES_IF,
@@ -152,11 +179,16 @@ static const struct {
     const char *word;
     enum reserved what;
 } reserved_words[] = {
-    {"if", OPENS_IF},      {"then", THEN},         {"elif", ELIF},        {"else", ELSE},
-    {"fi", CLOSES_IF},     {"for", OPENS_FOR},     {"select", OPENS_FOR}, {"while", OPENS_LOOP},
-    {"until", OPENS_LOOP}, {"do", PASSED},         {"done", CLOSES_LOOP}, {"case", OPENS_CASE},
-    {"esac", CLOSES_CASE}, {"{", OPENS_BRACE},     {"}", CLOSES_BRACE},   {"!", NEGATES},
-    {"time", PASSED},      {"function", FUNCTION}, {"[[", CONDITION},
+    {"if", OPENS_IF},       {"then", THEN},
+    {"elif", ELIF},         {"else", ELSE},
+    {"fi", CLOSES_IF},      {"for", OPENS_FOR},
+    {"select", OPENS_FOR},  {"while", OPENS_WHILE},
+    {"until", OPENS_UNTIL}, {"do", DO},
+    {"done", CLOSES_LOOP},  {"case", OPENS_CASE},
+    {"esac", CLOSES_CASE},  {"{", OPENS_BRACE},
+    {"}", CLOSES_BRACE},    {"!", NEGATES},
+    {"time", PASSED},       {"function", FUNCTION},
+    {"[[", CONDITION},
 };
 
 static enum reserved reserved_at(const struct parser *p, const char *stop)
@@ -203,10 +235,17 @@ int shell_read_reserved(struct parser *p, const char *stop)
         shell_begin_else(p);
         return 0;
     case NEGATES:
-        shell_test(p, NULL, 0);
+        p->list.negated = !p->list.negated;
         return 0;
-    case OPENS_LOOP:
-        return shell_open_block(p, 'l');
+    case OPENS_WHILE:
+    case OPENS_UNTIL:
+        if (shell_open_block(p, 'l'))
+            return -1;
+        p->choices[p->open_count - 1].asks = what == OPENS_WHILE ? SHELL_ASKS_WHILE : SHELL_ASKS_UNTIL;
+        return 0;
+    case DO:
+        shell_begin_body(p);
+        return 0;
     case OPENS_FOR:
         return read_for(p);
     case OPENS_CASE:

@@ -101,12 +101,14 @@ int shell_keep_local(struct parser *p, const char *name, size_t length)
 struct parser shell_nested(const struct parser *p, const char *from, const char *end, int line)
 {
     struct parser in = *p;
+    in.outer_branch = p->list.branch == SHELL_MAY_RUN ? SHELL_MAY_RUN : p->outer_branch;
     in.at = from;
     in.end = end;
     in.line = line;
     in.open_base = in.open_count;
     in.here_count = 0;
-    in.pattern = in.function_next = in.tested = false;
+    in.pattern = in.function_next = false;
+    in.list = (struct shell_list){.branch = SHELL_RUNS};
     in.nested++;
     return in;
 }
@@ -129,9 +131,8 @@ int shell_call_function(struct parser *p, const struct command *c)
     in.called = true;
     in.locals = NULL;
     in.local_count = 0;
-    if ((p->tested && shell_open_block(&in, 't')) || give_arguments(s, &c->words, p->err))
+    if (give_arguments(s, &c->words, p->err))
         return -1;
-    in.open_base = in.open_count;
     int status = shell_parse(&in);
     restore_locals(&in);
     s->arguments = before.arguments;

@@ -42,11 +42,24 @@ struct shell_functions {
     int64_t walked; /* bytes of bodies in these */
 };
 
-enum shell_truth { SHELL_UNDECIDED, SHELL_FALSE, SHELL_TRUE };
+/* How a condition or a command ends. SHELL_LIKELY: a command that is not executed, which succeeds as far as `&&` behind it goes. */
+enum shell_truth { SHELL_UNDECIDED, SHELL_FALSE, SHELL_TRUE, SHELL_LIKELY };
+enum shell_branch { SHELL_MAY_RUN, SHELL_RUNS, SHELL_PASSED };
 
-/* An `if` or a `case` that is open. */
+/* Commands joined by && and ||. */
+struct shell_list {
+    enum shell_branch branch; /* of the command that comes next */
+    enum shell_truth truth;   /* of those so far */
+    bool or;                  /* the next is joined by || */
+    bool piped, negated;      /* what comes stands behind |, behind ! */
+    bool waits;               /* for a command, even on the next line */
+};
+
+/* A block that is open. */
 struct shell_choice {
-    enum { SHELL_MAY_RUN, SHELL_RUNS, SHELL_PASSED } branch; /* of the part that is being read */
+    struct shell_list around; /* that the block is a command of */
+    enum shell_branch branch; /* of the part that is being read, of an `if`, a `case` or a loop */
+    enum { SHELL_ASKS_NOTHING, SHELL_ASKS_WHILE, SHELL_ASKS_UNTIL } asks; /* a loop whose condition is being read */
     bool taken; /* no part behind it runs, since this or one before is sure to be the one */
     bool open;  /* of a part so far it is not known whether it runs */
     const char *subject; /* of a case, NULL: unknown */
@@ -64,9 +77,9 @@ struct parser {
     struct shell_script *out;
     struct shell_rooms *rooms;
     char open[SHELL_MOST_OPEN];
-    struct shell_choice choices[SHELL_MOST_OPEN]; /* of an open 'i' or 'c' */
-    int tests; /* commands since the last if or elif */
-    enum shell_truth truth; /* of the last of them */
+    struct shell_choice choices[SHELL_MOST_OPEN];
+    struct shell_list list;
+    enum shell_branch outer_branch; /* of the command that this text is read for: it may run, or runs */
     struct shell_function *function_of[SHELL_MOST_OPEN]; /* of an open 'f' */
     int open_count, open_base; /* blocks below open_base are those of a caller */
     struct shell_functions *functions;
@@ -78,7 +91,6 @@ struct parser {
     int here_count;
     bool pattern;       /* before a pattern of a case */
     bool function_next; /* the next { opens a function */
-    bool tested;        /* what comes depends on a condition before && or || */
     const char *prefix_unknown;
     const struct words *prefix; /* of a script in `bash -c`: what stands before it */
     int nested;
@@ -141,19 +153,38 @@ int shell_read_reserved(struct parser *p, const char *stop);
 
 /* ---- shell_condition.c ---- */
 
-/* A command in a condition: `brackets` words at either end are [ and ]; NULL: no test that could be decided. */
-void shell_test(struct parser *p, const struct words *words, int brackets);
+/* A new list begins: behind ; and at the end of a line. */
+void shell_fresh_list(struct parser *p);
+/* At &&, || and |. */
+void shell_join(struct parser *p, const char *operator);
+/* Behind a command or a block: how it ends. */
+void shell_settle(struct parser *p, enum shell_truth truth);
+/* Of `test` and `[`, with its word before; with one bracket the last word is its own. */
+enum shell_truth shell_test(struct parser *p, const struct words *words, int brackets);
 /* Behind [[: up to its ]], and behind that. */
 int shell_read_condition(struct parser *p);
-/* At `if` and `elif`; at `then`; at `else`. */
+/* At `if` and `elif`; at `then`; at `else`; at `do`. */
 void shell_begin_condition(struct parser *p);
 void shell_begin_branch(struct parser *p);
 void shell_begin_else(struct parser *p);
+void shell_begin_body(struct parser *p);
 /* Whether what stands here is sure not to run. */
 bool shell_is_passed(const struct parser *p);
 /* What stands behind `case`, up to `end`; a pattern from there to there. */
 int shell_read_subject(struct parser *p, const char *end);
-void shell_match(struct parser *p, const char *from, const char *end);
+int shell_match(struct parser *p, const char *from, const char *end);
+
+/* ---- shell_decide.c ---- */
+
+/* A word of a condition, or an operator. */
+struct shell_operand {
+    const char *text, *pattern; /* pattern: with a backslash before what is quoted */
+    const char *unknown;        /* as in struct word */
+    bool quoted;                /* no operator */
+};
+enum shell_truth shell_decide(const struct scope *scope, const struct shell_operand *list, int count, bool doubled);
+/* Whether a text is of a pattern of the shell's. */
+enum shell_truth shell_matches(const char *subject, const char *pattern);
 
 /* ---- shell_function.c ---- */
 

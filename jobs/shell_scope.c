@@ -118,12 +118,13 @@ int shell_add_unknown(struct scope *scope, const char *from, const char *end, in
     return 0;
 }
 
-int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, struct glyphs *out,
-                       struct error *err)
+int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, const char *more,
+                       struct glyphs *out, struct error *err)
 {
     const char *text = arena_printf(scope->arena, "$%s", name);
     int number = unknown_number(scope, why, name); /* may move them */
     scope->unknowns[number - 1].added = true;
+    scope->unknowns[number - 1].more = more;
     return shell_add_unknown(scope, text, text + strlen(text), line, why, name, out, err);
 }
 
@@ -152,6 +153,7 @@ static void add_word(struct scope *scope, const struct glyph *list, int count, s
             word.unknown = scope->unknowns[list[i].unknown - 1].why;
             word.name = scope->unknowns[list[i].unknown - 1].name;
             word.added = scope->unknowns[list[i].unknown - 1].added;
+            word.more = scope->unknowns[list[i].unknown - 1].more;
         }
         if (!(list[i].flags & GLYPH_EMPTY))
             *text++ = (char)list[i].character;
@@ -172,4 +174,18 @@ void shell_split(struct scope *scope, const struct glyphs *text, bool whole, str
             add_word(scope, text->list ? text->list + first : NULL, i - first, out, room);
         first = i + 1;
     }
+}
+
+/* ---- files ---- */
+
+const char *shell_file_beside(const struct scope *scope, const char *path)
+{
+    const char *slash = strrchr(scope->file, '/');
+    int length = slash ? (int)(slash - scope->file) : 1;
+    const char *folder = slash ? scope->file : ".";
+    if (!*path || strstr(path, ".."))
+        return NULL;
+    if (!strncmp(path, folder, (size_t)length) && path[length] == '/')
+        return path;
+    return *path == '/' ? NULL : arena_printf(scope->arena, "%.*s/%s", length, folder, path);
 }

@@ -33,6 +33,7 @@ struct variable {
 struct unknown {
     const char *why, *name;
     bool added;
+    const char *more; /* as in struct word */
 };
 
 struct scope {
@@ -60,12 +61,15 @@ int shell_add_character(struct scope *scope, char c, int flags, int line, struct
 int shell_add_unknown(struct scope *scope, const char *from, const char *end, int line, const char *why,
                       const char *name, struct glyphs *out, struct error *err);
 /* "$NAME" for what may be added to that variable, or not. */
-int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, struct glyphs *out,
-                       struct error *err);
+int shell_add_addition(struct scope *scope, const char *name, int line, const char *why, const char *more,
+                       struct glyphs *out, struct error *err);
 /* A word as it is; what is unknown stays so. */
 int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out, struct error *err);
 /* Fields: cut at breaks, and (unless `whole`) at blanks that are not quoted. */
 void shell_split(struct scope *scope, const struct glyphs *text, bool whole, struct words *out, int *room);
+
+/* A file as the script names it, if it lies beside the script or below; NULL: elsewhere, where another machine has others. */
+const char *shell_file_beside(const struct scope *scope, const char *path);
 
 /* The list, or a longer copy when `count` fill its room. */
 void *shell_grown(struct arena *arena, void *list, int count, int *room, size_t size);

@@ -191,6 +191,7 @@ struct training_job {
     struct job_optimizer optimizer;
     struct job_kernels kernels;
     int64_t vocab_divisor, padded_vocab; /* the vocabulary is padded to a multiple of divisor x tp */
+    const char *condition; /* on which the rest of it rests: "$ARGS (run.sh:12) holds no option that counts". NULL: on none */
     const char *beyond; /* the first feature that changes memory in a way that no rule is about; NULL: none */
 };
 

@@ -12,6 +12,7 @@ struct word {
     const char *unknown; /* what it depends on and nothing here says ("$NODES is set nowhere"); NULL: it is known */
     const char *name;    /* the variable that would say, for `--set NAME=...`; NULL: none would */
     bool added;          /* stands for what a condition may add behind the rest: nothing, or options */
+    const char *more;    /* of such a word, what may be added, as the script writes it */
 };
 
 struct words {

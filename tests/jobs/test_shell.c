@@ -157,16 +157,106 @@ TEST(shell_decided, "conditions of which all is known are decided: what does not
     assert_words("if x; then if [ a = a ]; then A=1; fi; fi\nrun $A", "[run]?[$A]");
 }
 
+/* The first branch of an `if` with that condition, and what stands behind && and || after it. */
+static void assert_condition(const char *condition, bool holds)
+{
+    struct text script_text = {0};
+    text_printf(&script_text,
+                "T=MOCK\nN=8\nFLAG=true\nif %s; then A=yes; else A=no; fi\n%s && B=yes || B=no\n"
+                "while %s; do C=yes; done\nrun $A $B ${C:-no}",
+                condition, condition, condition);
+    if (holds)
+        assert_words(script_text.data, "[run][yes][yes]?[$C]");
+    else
+        assert_words(script_text.data, "[run][no][no][no]");
+    text_free(&script_text);
+}
+
+TEST(shell_truths,
+     "each kind of condition is decided as bash decides it, in an if, before && and ||, and of a loop")
+{
+    static const char *const true_ones[] = {
+        "[[ $T == X ]] || [[ $N -eq 8 ]]",
+        "[[ $T == M* ]]",
+        "[[ $T == \"MOCK\" ]]",
+        "[[ $T == @(MOCK|Y) ]]",
+        "[[ $T =~ ^MO(CK|X)$ ]]",
+        "[[ $T == X || ( $N -eq 8 && -n $T ) ]]",
+        "[[ \"$UNSET\" == 1 || $T == MOCK ]]",
+        "[[ $T < N ]]",
+        "[[ N+1 -eq 9 ]]",
+        "[[ $T ]]",
+        "[[ ! $T == X ]]",
+        "! [[ $T == X ]]",
+        "(( N == 8 ))",
+        "(( N > 4 && (N < 16) ))",
+        "test \"$T\" = MOCK",
+        "[ \"$T\" ]",
+        "[ \"$T\" = X -o \"$N\" -eq 8 ]",
+        "[ \"$T\" = MOCK -a ! \"$N\" = 9 ]",
+        "[ \"!\" = \"!\" ]",
+        "[ ! -z \"$T\" ]",
+        "[ -d . -a -e Makefile -a -f ./Makefile ]",
+        "$FLAG",
+        "true && :",
+        "{ [ $T = X ] || [ $T = MOCK ]; }",
+        "( [ $T = MOCK ] )",
+    };
+    static const char *const false_ones[] = {
+        "[[ $T == X ]] && [[ $N -eq 8 ]]",
+        "[[ $T == \"M*\" ]]",
+        "[[ $T =~ \"^M\" ]]",
+        "[[ \"$UNSET\" == 1 && $T == X ]]",
+        "(( N ))  && false",
+        "! $FLAG",
+        "[ ]",
+        "[ -d Makefile ]",
+        "[ \"\" -gt 0 ]",
+        "[[ \"\" -gt 0 ]]",
+        "[ $T != MOCK ]",
+    };
+    for (size_t i = 0; i < sizeof true_ones / sizeof true_ones[0]; i++)
+        assert_condition(true_ones[i], true);
+    for (size_t i = 0; i < sizeof false_ones / sizeof false_ones[0]; i++)
+        assert_condition(false_ones[i], false);
+}
+
+TEST(shell_lists, "what stands behind && and || runs, or does not, by what is known of what stands before")
+{
+    assert_words("[ a = b ] && { A=1; B=2; }\nrun ${A:-none}", "[run][none]");
+    assert_words("[ a = b ] || { A=1\nB=2\n}\nrun $A $B", "[run][1][2]");
+    assert_words("[ a = a ] &&\n  # why\n A=1\nrun $A", "[run][1]");
+    assert_words("[[ -n \"${D:-}\" ]] && C=(x \"${C[@]}\")\nrun ${C:-none}", "[run][none]");
+    assert_words("C=(a b)\n[[ -n \"${D:-}\" ]] && C=(x \"${C[@]}\")\nrun \"${C[@]}\"", "[run][a][b]");
+    assert_words("cd x && A=1\nmkdir y || exit 1\nrun $A", "[run][1]");
+    assert_words("A=1\n[ a = b ] && if true; then A=2; fi\nrun $A", "[run][1]");
+    assert_words("A=1\n[ a = b ] && x | A=2\nrun $A", "[run][1]");
+    assert_words("A=1\nfor i in ; do A=2; done\nuntil true; do A=3; done\nrun $A", "[run][1]");
+    assert_words("A=1\nfor i in ${B:-}; do A=2; done\nrun $A", "[run][1]");
+    assert_words("A=1\nset_a() { A=2; }\n[ a = b ] && set_a\n[ x ] || set_a\nrun $A", "[run][1]");
+    assert_words("shift 2\nwhile getopts a: o; do case $o in a) A=$OPTARG;; esac; done\nrun ${A:-none}",
+                 "[run][none]");
+    assert_words("case b in $1|\"b\") A=1;; *) A=2;; esac\nrun $A", "[run][1]");
+}
+
 TEST(shell_undecided,
      "conditions of which something is unknown, or that may be otherwise the next time, are not")
 {
     assert_words("if [ \"$UNSET\" = one ]; then A=1; else A=2; fi\nrun $A", "[run]?[$A]");
     assert_words("if x; then A=1; elif [ a = a ]; then A=2; else A=3; fi\nrun $A", "[run]?[$A]");
     assert_words("if [ a = a ] && x; then A=1; fi\nrun $A", "[run]?[$A]");
-    assert_words("if ! [ a = b ]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if ! x; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("if [ -f \"$1\" ]; then A=1; fi\nrun $A", "[run]?[$A]");
-    assert_words("if [[ $1 == o* ]]; then A=1; fi\nrun $A", "[run]?[$A]");
-    assert_words("if [[ a == a && x ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ a == a && $UNSET ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [ a = a -a \"$UNSET\" = b ]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ $1 == o* ]] | x; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if [[ a =~ (a{1,9}){9} ]]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("if (( UNSET > 1 )); then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("N=1\n(( N += 2 ))\nrun $N", "[run]?[$N]");
+    assert_words("if [ a -nt b ]; then A=1; fi\nrun $A", "[run]?[$A]");
+    assert_words("[ x = \"$UNSET\" ] && { A=1; B=2; }\nrun $A $B", "[run]?[$A]?[$B]");
+    assert_words("for i in a b; do [ $i = a ] && A=1; done\nrun $A", "[run]?[$A]");
+    assert_words("while [ $# -gt 0 ]; do A=$1; shift; done\nrun $A", "[run]?[$A]");
     assert_words("if [[ ]]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("if [ ]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("N=1\nwhile x; do if [ $N -gt 1 ]; then A=2; fi; N=2; done\nrun $A", "[run]?[$A]");
@@ -282,7 +372,7 @@ TEST(shell_function_commands, "what a function starts counts once, and no longer
 TEST(shell_additions, "what a condition adds to a variable leaves the rest of it known")
 {
     assert_words("A=\"-x 1\"\nif y; then A=\"$A -z\"; fi\nrun $A", "[run][-x][1]?[$A]");
-    assert_words("A=(-x 1)\n[ y ] && A+=(-z)\nrun \"${A[@]}\"", "[run][-x][1]?[$A]");
+    assert_words("A=(-x 1)\n[ \"$UNSET\" ] && A+=(-z)\nrun \"${A[@]}\"", "[run][-x][1]?[$A]");
     assert_words("A=1\nif y; then A=\"${AB} 2\"; fi\nrun $A", "[run]?[$A]");
     assert_words("A=1\nif y; then A+=2; fi\nrun ${A}", "[run][1]?[$A]");
 }
