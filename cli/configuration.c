@@ -138,6 +138,9 @@ static int refuse_stage_layers(const struct plan *plan, const char *text, const 
     return -1;
 }
 
+/* No model has so many layers, nor a pipeline so many chunks: sums of numbers that are smaller fit. */
+enum { LARGEST_NUMBER = 1000000000 };
+
 /* Reads "N" or "N*COUNT"; returns what follows, or NULL: it is neither. */
 static const char *parse_repeated(const char *text, int64_t *number, int64_t *count)
 {
@@ -149,20 +152,24 @@ static const char *parse_repeated(const char *text, int64_t *number, int64_t *co
     if (*end == '*') {
         const char *times = end + 1;
         *count = strtoll(times, &end, 10);
-        if (end == times || *times == ' ' || *count < 1 || *count > INT32_MAX)
+        if (end == times || *times == ' ' || *count < 1)
             return NULL;
     }
     return *end && *end != ',' ? NULL : end;
 }
 
-/* Fills out[0 .. room) and returns how many numbers there are, or -1: these are not numbers joined by commas. */
+enum { NOT_NUMBERS = -1, TOO_LARGE = -2 };
+
+/* Fills out[0 .. room) and returns how many numbers there are, or which of the above is wrong. */
 static int64_t parse_numbers(const char *text, int64_t *out, int64_t room)
 {
     int64_t filled = 0, number, count;
     for (const char *at = text;; at++) {
         at = parse_repeated(at, &number, &count);
         if (!at)
-            return -1;
+            return NOT_NUMBERS;
+        if (number > LARGEST_NUMBER || number < -LARGEST_NUMBER || count > LARGEST_NUMBER)
+            return TOO_LARGE;
         for (int64_t i = filled; i < filled + count && i < room; i++)
             out[i] = number;
         filled += count;
@@ -177,7 +184,11 @@ static int check_stage_layers(const struct plan *plan, const char *text, const i
     const struct layout *l = &plan->layout;
     int64_t chunks = layout_chunks(l), sum = 0;
     char why[160];
-    if (count < 0)
+    if (count == TOO_LARGE)
+        return refuse_stage_layers(
+            plan, text, "no model has as many layers, nor a pipeline as many chunks, as a number here says",
+            err);
+    if (count == NOT_NUMBERS)
         return refuse_stage_layers(
             plan, text,
             "these are not whole numbers joined by commas, or numbers of times such as 2*3 for 2,2,2", err);
