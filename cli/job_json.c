@@ -146,6 +146,8 @@ json_t *job_report_json(const struct job_answer *answer)
         (json_int_t)l->pp, "cp", (json_int_t)l->cp, "micro_batch", (json_int_t)job->batch.micro,
         "global_batch", (json_int_t)job->batch.global, "seq_len", (json_int_t)job->batch.sequence,
         "parameters", (json_int_t)(job->model_known ? job_model_parameters(&job->model) : 0));
+    if (job->launch.taken_for)
+        json_object_set_new(out, "taken_for", jsonfile_string(job->launch.taken_for));
     json_object_set_new(out, "device", jsonfile_string(answer->device ? answer->device->name : NULL));
     if (answer->verdict)
         add_verdict(out, answer);

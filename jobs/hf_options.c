@@ -4,6 +4,7 @@
 #include "jobs/accelerate_config.h"
 #include "jobs/deepspeed_config.h"
 #include "jobs/hf_programs.h"
+#include "jobs/program_words.h"
 #include "jobs/setting.h"
 
 #include <stdio.h>
@@ -564,6 +565,7 @@ int hf_complete(struct training_job *job, const struct setting_table *table, con
 {
     if (read_model(job, table, files, err) || read_fsdp_config(job, files, err) || job_split_ranks(job, err))
         return -1;
+    program_refuse_unknown(job);
     read_trl_defaults(job);
     if (read_deepspeed(job, files, err))
         return -1;
@@ -617,13 +619,10 @@ static void read_program(struct training_job *job)
     struct arena *arena = job->facts.arena;
     const char *program = job->launch.program, *what = NULL;
     enum hf_program kind = hf_program_kind(program, &what);
-    const char *part = hf_unknown_part(job);
     if (kind == HF_OTHER)
         beyond(job, arena_printf(arena, "%s (%.60s)", what, program));
     if (kind == HF_UNKNOWN && !job_was_given(job, "--use_peft_lora")) /* PEFT's examples/sft/train.py */
         job->launch.taken_for = "run_clm.py";
-    if (part)
-        beyond(job, arena_printf(arena, "what %.60s asks for", part));
     read_program_adapters(job, kind);
 }
 

@@ -37,28 +37,3 @@ bool hf_program_adapts(const char *program)
 {
     return program_has_word(program, "lora qlora peft");
 }
-
-static bool says_no(const char *value)
-{
-    static const char *const no[] = {"false", "no", "none", "0", "off", "null"};
-    for (size_t i = 0; i < sizeof no / sizeof no[0]; i++)
-        if (!strcasecmp(value, no[i]))
-            return true;
-    return false;
-}
-
-const char *hf_unknown_part(const struct training_job *job)
-{
-    static const char words[] =
-        "lora qlora peft dora adapter adapters bits quant quantize quantization quantized vision "
-        "image video audio speech mm multimodal projector reward ref reference teacher student "
-        "critic draft distill distillation freeze frozen unfreeze tune galore "
-        "experts";
-    for (int i = 0; i < job->facts.count; i++) {
-        const struct fact *fact = &job->facts.list[i];
-        if (fact->kind == FACT_UNKNOWN && !strncmp(fact->name, "--", 2) &&
-            program_has_word(fact->name, words) && !says_no(fact->value))
-            return fact->name;
-    }
-    return NULL;
-}

@@ -16,8 +16,5 @@ enum hf_program {
 enum hf_program hf_program_kind(const char *program, const char **what);
 /* Whether adapters are in its name: qlora.py, train_lora.py. */
 bool hf_program_adapts(const char *program);
-/* The first option that was given, that no table has, and whose name speaks of other models, of adapters or of bits, unless its
- * value says no; NULL: there is none. */
-const char *hf_unknown_part(const struct training_job *job);
 
 #endif

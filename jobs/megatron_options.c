@@ -496,6 +496,9 @@ static void refuse_others(struct training_job *job)
         what = others[0].what;
     if (what && !job->beyond)
         job->beyond = arena_printf(job->facts.arena, "%s (%.60s)", what, program);
+    program_refuse_unknown(job);
+    if (!program_has_word(program, "gpt bert"))
+        job->launch.taken_for = "pretrain_gpt.py";
 }
 
 int megatron_read(struct training_job *job, const struct launch *launch, const struct job_files *files,

@@ -34,3 +34,37 @@ const char *program_words_find(const char *program, const struct program_words *
             return list->what;
     return NULL;
 }
+
+/* ---- options ---- */
+
+static bool says_no(const char *value)
+{
+    static const char *const no[] = {"false", "no", "none", "0", "off", "null"};
+    for (size_t i = 0; i < sizeof no / sizeof no[0]; i++)
+        if (!strcasecmp(value, no[i]))
+            return true;
+    return false;
+}
+
+static const char *unknown_part(const struct training_job *job)
+{
+    static const char words[] =
+        "lora qlora peft dora adapter adapters bits quant quantize quantization quantized vision "
+        "image video audio speech mm multimodal projector reward ref reference teacher student "
+        "critic draft distill distillation freeze frozen unfreeze tune galore "
+        "experts";
+    for (int i = 0; i < job->facts.count; i++) {
+        const struct fact *fact = &job->facts.list[i];
+        if (fact->kind == FACT_UNKNOWN && !strncmp(fact->name, "--", 2) &&
+            program_has_word(fact->name, words) && !says_no(fact->value))
+            return fact->name;
+    }
+    return NULL;
+}
+
+void program_refuse_unknown(struct training_job *job)
+{
+    const char *part = unknown_part(job);
+    if (part && !job->beyond)
+        job->beyond = arena_printf(job->facts.arena, "what %.60s asks for", part);
+}

@@ -37,6 +37,8 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
         {"torchrun tools/run_text_generation_server.py " GPT_SIZES, "trains nothing"},
         {"torchrun mine.py " GPT_SIZES "--encoder-num-layers 12 --decoder-num-layers 12",
          "an encoder with a decoder"},
+        {MEGATRON "--vision-model-type clip", "what --vision-model-type asks for"},
+        {MEGATRON "--lora-rank 16", "what --lora-rank asks for"},
         {MEGATRON "--fp8-format hybrid --fp8-dot-product-attention", "attention in fp8"},
         {HF "--optim galore_adamw", "the optimizer galore_adamw"},
         {"trl dpo --model_name_or_path models/gpt2", "learns from another model (dpo)"},
