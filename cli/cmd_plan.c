@@ -328,6 +328,7 @@ static int run(int argc, char **argv, struct error *err)
     free(a.sets);
     text_free(&a.unlocks);
     text_free(&a.refusal);
+    text_free(&a.verdict.own);
     remarks_clear(&a.remarks);
     speed_close(&a.speed);
     return status;

@@ -89,6 +89,8 @@ static json_t *verdict_to_json(const struct plan_verdict *v)
                                               "capacity_bytes", (json_int_t)v->capacity_bytes));
     else
         json_object_set_new(out, "reason", jsonfile_string(v->why.text));
+    if (v->own_s > 0)
+        json_object_set_new(out, "own_step_seconds", json_real(v->own_s));
     return out;
 }
 
@@ -429,6 +431,9 @@ static void add_verdict(struct report *report, const struct plan_verdict *v)
                     units_format_bytes(v->capacity_bytes, capacity));
     else if (v->system)
         report_fact(report, "rules", "whether it fits, those of %s do not say: %s", v->system, v->why.text);
+    if (v->own_s > 0)
+        report_fact(report, "its price", "memplan's own trainer takes %s, with what %s has not: %s",
+                    units_format_seconds(v->own_s, needed), v->system, v->own.data);
 }
 
 /* What joins the nodes, and how much depends on it. */

@@ -14,6 +14,8 @@ struct plan_verdict {
     bool judged;
     int64_t needed_bytes, capacity_bytes; /* of what was judged; needed: with room for what no rule accounts for */
     struct error why;                     /* not judged: why they say nothing */
+    double own_s;    /* a step of memplan's own plan, which has all schedules and recomputations; 0: it is no faster */
+    struct text own; /* that plan, in words */
 };
 
 struct plan_answer {

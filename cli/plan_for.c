@@ -8,6 +8,7 @@
 #include "cli/job_verdict.h"
 #include "jobs/jobs.h"
 #include "model/pipeline.h"
+#include "planner/explanation.h"
 #include "planner/prediction.h"
 
 #include <inttypes.h>
@@ -242,10 +243,33 @@ static int search(const struct wish *w, struct search_request *request, struct k
     return 0;
 }
 
+/* What the system's limits cost. */
+static int price(struct plan_answer *a, const struct search_request *asked, struct error *err)
+{
+    enum { PARTS = 8 };
+    static const double worth = 1.01;
+    struct search_request own = *asked;
+    struct search_result result;
+    own.alone = true;
+    own.effort_parts = PARTS;
+    if (!a->result.alternative_count)
+        return 0;
+    own.limit_s = a->result.alternatives[0].time.total / worth;
+    if (search_run(&own, &result, err))
+        return -1;
+    if (result.alternative_count) {
+        a->verdict.own_s = result.alternatives[0].time.total;
+        explanation_plan(&result.alternatives[0], &a->verdict.own);
+    }
+    search_clear(&result);
+    return 0;
+}
+
 int plan_for_search(struct plan_answer *a, enum export_target target, const char *model, struct error *err)
 {
     struct wish w = {a, target, model};
-    struct search_request request = a->request;
+    const struct search_request asked = a->request;
+    struct search_request request = asked;
     struct kept kept = {0};
     if (export_check(target, &a->model, request.precision, err))
         return -1;
@@ -253,7 +277,7 @@ int plan_for_search(struct plan_answer *a, enum export_target target, const char
     a->narrowed = a->cluster;
     request.cluster = &a->narrowed;
     if (!search(&w, &request, &kept, err))
-        return 0;
+        return price(a, &asked, err);
     drop_result(a, &kept);
     search_clear(&kept.result);
     a->result = (struct search_result){0};
