@@ -84,6 +84,12 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
         return error_set(err,
                          "%s:%d: what starts the training is not known: %s; give --set %s='torchrun ...'",
                          file, hidden->line, hidden->words.list[0].unknown, hidden->words.list[0].name);
+    if (!*out && script->missing.text)
+        return error_set(
+            err,
+            "%s:%d: it starts %s, which is not here; put it beside the script, or give that one: memplan "
+            "check %s",
+            script->missing.file, script->missing.line, script->missing.text, script->missing.text);
     if (!*out)
         return error_set(err, "%s: no %s or python that starts training is in it; is it the right script?",
                          file, launchers_list(names));
@@ -218,8 +224,10 @@ static void note_script(struct training_job *job, const struct shell_script *scr
 {
     for (int i = 0; i < script->skipped_count; i++)
         if (script->skipped[i].line < launch->line)
-            job_note(job, FACT_UNKNOWN, script->skipped[i].text, "not executed; what it sets is not known",
-                     job_origin(job, &script->skipped[i]));
+            job_note(
+                job, FACT_UNKNOWN, script->skipped[i].text,
+                arena_printf(job->facts.arena, "%s; what it sets is not known", script->skipped[i].unknown),
+                job_origin(job, &script->skipped[i]));
     if (launch->inside)
         job_note(job, FACT_DERIVED, "launch", launch->inside,
                  arena_printf(job->facts.arena, "line %d stands inside it, and is taken to run once",

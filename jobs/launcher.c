@@ -25,9 +25,22 @@ static bool is_binary(const char *text)
     return frameworks_have_binary(text_base_name(text));
 }
 
+/* Whether it only says what it is given, or looks for it. */
+static bool only_speaks(const struct words *command)
+{
+    static const char *const names[] = {"echo", "printf", "logger", "cat",  "tee",
+                                        "grep", "pkill",  "pgrep",  "which"};
+    for (size_t i = 0; command->count && i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(text_base_name(command->list[0].text), names[i]))
+            return true;
+    return false;
+}
+
 bool launcher_is_launch(const struct words *command)
 {
     bool starts = false;
+    if (only_speaks(command))
+        return false;
     for (int i = 0; i < command->count; i++) {
         const char *text = command->list[i].text;
         const struct launcher *launcher = launchers_find(text);

@@ -13,7 +13,7 @@ enum { MOST_COMMANDS = 20000 };
 
 /* ---- what a command adds ---- */
 
-static void add_skipped(struct parser *p, const struct words *w)
+static void add_skipped(struct parser *p, const struct words *w, const char *why)
 {
     struct text line = {0};
     for (int i = 0; i < w->count && i < 4; i++)
@@ -22,9 +22,9 @@ static void add_skipped(struct parser *p, const struct words *w)
     out->skipped = shell_grown(p->scope->arena, out->skipped, out->skipped_count, &p->rooms->skipped,
                                sizeof *out->skipped);
     out->skipped[out->skipped_count++] = (struct word){.text = arena_strdup(p->scope->arena, line.data),
-                                                       .file = p->scope->file,
+                                                       .file = w->list[0].file,
                                                        .line = w->list[0].line,
-                                                       .unknown = "not executed"};
+                                                       .unknown = why};
     text_free(&line);
 }
 
@@ -38,14 +38,12 @@ static bool is_inner_script(const struct words *w, int i)
     return option[0] == '-' && option[1] != '-' && option[strlen(option) - 1] == 'c';
 }
 
-static int parse_inner(struct parser *p, const struct command *c, int at)
+int shell_read_inner(struct parser *p, const struct words *prefix, const struct word *text)
 {
-    struct words prefix = {c->words.list, at};
-    const struct word *text = &c->words.list[at + 2];
     /* parse_one() looks at the character before the first. */
     const char *script = arena_printf(p->scope->arena, "\n%s", text->text) + 1;
-    struct parser in = shell_nested(p, script, script + strlen(script), text->line);
-    in.prefix = &prefix;
+    struct parser in = shell_nested(p, script, script + strlen(script), shell_line_of_word(p->scope, text));
+    in.prefix = prefix;
     if (in.nested > SHELL_MOST_NESTED)
         return shell_broken(p, "scripts inside of scripts are nested too deep");
     in.prefix_unknown = text->unknown;
@@ -57,7 +55,10 @@ static int add_command(struct parser *p, struct command *c)
     struct shell_script *out = p->out;
     for (int i = 0; i < c->words.count; i++)
         if (is_inner_script(&c->words, i))
-            return parse_inner(p, c, i);
+            return shell_read_inner(p, &(struct words){c->words.list, i}, &c->words.list[i + 2]);
+    int status = shell_start_script(p, &c->words);
+    if (status <= 0)
+        return status;
     if (out->command_count == MOST_COMMANDS)
         return shell_broken(p, "there are too many commands");
     if (p->prefix && p->prefix->count) {
@@ -69,7 +70,8 @@ static int add_command(struct parser *p, struct command *c)
     }
     out->commands = shell_grown(p->scope->arena, out->commands, out->command_count, &p->rooms->commands,
                                 sizeof *out->commands);
-    out->commands[out->command_count++] = (struct shell_command){c->words, c->line, shell_inside(p)};
+    out->commands[out->command_count++] =
+        (struct shell_command){c->words, shell_line_in_file(c->line), shell_inside(p)};
     return 0;
 }
 
@@ -100,7 +102,7 @@ static int keep_locals(struct parser *p, const struct command *c)
 static int read_eval(struct parser *p, struct command *c)
 {
     struct text script = {0};
-    struct word *words = arena_array(p->scope->arena, 3, sizeof *words), joined = c->words.list[0];
+    struct word joined = c->words.list[0];
     for (int i = 1; i < c->words.count; i++) {
         const struct word *word = &c->words.list[i];
         text_printf(&script, i > 1 ? " %s" : "%s", word->text);
@@ -109,9 +111,8 @@ static int read_eval(struct parser *p, struct command *c)
     joined.text = arena_strdup(p->scope->arena, script.data ? script.data : "");
     text_free(&script);
     if (joined.unknown)
-        add_skipped(p, &c->words);
-    words[2] = joined;
-    return parse_inner(p, &(struct command){.words = {words, 3}}, 0);
+        add_skipped(p, &c->words, "not executed");
+    return shell_read_inner(p, &(struct words){0}, &joined);
 }
 
 /* Builtins that change what comes after. 1: it is none of them. */
@@ -123,7 +124,9 @@ static int run_builtin(struct parser *p, struct command *c, const char *name)
     if (!strcmp(name, "eval"))
         return read_eval(p, c);
     if (shell_is_one_of(name, running)) {
-        add_skipped(p, &c->words);
+        const char *why = shell_read_source(p, &c->words);
+        if (why)
+            add_skipped(p, &c->words, why);
     } else if (!strcmp(name, "unset")) {
         shell_unset_words(p, &c->words);
     } else if (!strcmp(name, "shift")) {
@@ -244,6 +247,8 @@ static int read_simple(struct parser *p)
     }
     for (int i = here_before; i < p->here_count; i++)
         p->here[i].target = shell_is_passed(p) ? (struct glyphs){0} : c.target;
+    for (int i = here_before; i < p->here_count; i++)
+        p->here[i].script = !shell_is_passed(p) && shell_reads_here(&c.words);
     return finish_command(p, &c);
 }
 
@@ -257,10 +262,10 @@ static int forget_assigned(struct parser *p, const char *from, const char *end, 
             continue;
         at += length;
         if (shell_find(p->scope, name, length) &&
-            shell_forget(
-                p->scope, name, length,
-                arena_printf(p->scope->arena, "$%.*s is worked out on line %d", (int)length, name, line),
-                line, p->err))
+            shell_forget(p->scope, name, length,
+                         arena_printf(p->scope->arena, "$%.*s is worked out on line %s", (int)length, name,
+                                      shell_line_text(p->scope, line)),
+                         line, p->err))
             return -1;
     }
     return 0;
@@ -356,7 +361,8 @@ int shell_parse(struct parser *p)
 int shell_read(const struct shell_input *input, struct arena *arena, struct shell_script *out,
                struct error *err)
 {
-    struct scope scope = {.arena = arena, .file = input->file, .budget = GLYPH_BUDGET};
+    struct scope scope = {
+        .arena = arena, .file = input->file, .files = {input->file}, .file_count = 1, .budget = GLYPH_BUDGET};
     struct shell_functions functions = {.count = 0};
     struct shell_rooms rooms = {0};
     *out = (struct shell_script){0};

@@ -13,7 +13,7 @@
 
 struct shell_command {
     struct words words;
-    int line;
+    int line; /* in the script; of what another file starts, in that */
     const char *inside; /* "an if", "a loop", "a function ...": it may run, or not, or often; NULL: it runs once */
 };
 
@@ -53,6 +53,7 @@ struct shell_script {
     int file_count;
     struct word *skipped; /* what was not executed, and changes what comes after: `source env.sh`, `eval` */
     int skipped_count;
+    struct word missing; /* the first script that it starts and that is not there; no text: none */
     struct words batch; /* the options of #SBATCH lines */
     struct shell_setting *settings;
     int setting_count;

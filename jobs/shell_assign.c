@@ -90,7 +90,8 @@ static int add_addition(struct parser *p, struct variable *v, struct span s, con
 {
     enum { MOST_MORE = 4000 }; /* a loop over thousands of them is no launch */
     const char *written = arena_printf(p->scope->arena, "%.*s", (int)(s.end - s.from), s.from);
-    const char *why = arena_printf(p->scope->arena, "$%s grows inside %s on line %d", v->name, place, s.line);
+    const char *why = arena_printf(p->scope->arena, "$%s grows inside %s on line %s", v->name, place,
+                                   shell_line_text(p->scope, s.line));
     struct variable fresh = {.name = v->name, .array = v->array};
     struct glyphs more = {0}, text = v->count ? v->values[v->count - 1] : (struct glyphs){0};
     unsigned short last = text.count ? text.list[text.count - 1].unknown : 0;
@@ -130,8 +131,8 @@ int shell_assign(struct parser *p, struct span s)
         return add_addition(p, old, s, place);
     if (place)
         return shell_forget(scope, s.from, length,
-                            arena_printf(scope->arena, "$%.*s is set inside %s on line %d", (int)length,
-                                         s.from, place, s.line),
+                            arena_printf(scope->arena, "$%.*s is set inside %s on line %s", (int)length,
+                                         s.from, place, shell_line_text(scope, s.line)),
                             s.line, p->err);
     struct variable *v = shell_declare(scope, s.from, length, p->err);
     if (!v)

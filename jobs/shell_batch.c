@@ -74,7 +74,7 @@ static void add_batch(struct parser *p, const char *from, const char *end)
         w->list[w->count++] =
             (struct word){.text = arena_printf(p->scope->arena, "%.*s", (int)(stop - from), from),
                           .file = p->scope->file,
-                          .line = p->line};
+                          .line = shell_line_in_file(p->line)};
         from = stop;
     }
 }
@@ -88,4 +88,14 @@ int shell_skip_comment(struct parser *p)
         add_batch(p, p->at + strlen("#SBATCH"), end);
     p->at = end;
     return batch ? set_batch_variables(p) : 0;
+}
+
+int shell_add_batch_words(struct parser *p, const struct words *words, int from, int end)
+{
+    struct words *w = &p->out->batch;
+    for (int i = from; i < end && w->count < MOST_BATCH; i++) {
+        w->list = shell_grown(p->scope->arena, w->list, w->count, &p->rooms->batch, sizeof *w->list);
+        w->list[w->count++] = words->list[i];
+    }
+    return set_batch_variables(p);
 }

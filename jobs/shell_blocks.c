@@ -79,10 +79,10 @@ static int read_for(struct parser *p)
     if (length && is_over_nothing(p, words, p->at, line, &never))
         return -1;
     if (length && !never && !shell_is_passed(p) &&
-        shell_forget(
-            p->scope, p->at, length,
-            arena_printf(p->scope->arena, "$%.*s is that of a loop on line %d", (int)length, p->at, line),
-            line, p->err))
+        shell_forget(p->scope, p->at, length,
+                     arena_printf(p->scope->arena, "$%.*s is that of a loop on line %s", (int)length,
+                                  words - length, shell_line_text(p->scope, line)),
+                     line, p->err))
         return -1;
     if (shell_open_block(p, 'l'))
         return -1;

@@ -114,7 +114,7 @@ static int add_arguments(const struct expansion *e, const char *name, int line)
 {
     struct scope *s = e->scope;
     if (*name == '0')
-        return add_text(e, s->file, line);
+        return add_text(e, s->files[0], line);
     if (s->argument_count == SHELL_UNKNOWN_ARGUMENTS) {
         const char *text = arena_printf(s->arena, "$%c", *name);
         return shell_add_unknown(s, text, text + 2, line,
@@ -367,12 +367,24 @@ static int add_arithmetic(const struct expansion *e, const char *from, const cha
     return not_evaluated(e, from, end, line);
 }
 
+/* Takes `piece` out of a text wherever it stands. */
+static void take_out(char *text, const char *piece)
+{
+    size_t length = strlen(piece);
+    for (char *at = text; (at = strstr(at, piece));)
+        memmove(at, at + length, strlen(at + length) + 1);
+}
+
 /* $(...) that only asks where the script is, as scripts do to find their files; NULL: it asks for more. */
 static const char *place_asked_for(const struct expansion *e, const char *from, const char *end)
 {
-    static const char *const here[] = {"dirname$0", "dirname${BASH_SOURCE[0]}", "dirname${BASH_SOURCE}",
-                                       "cd$(dirname$0)&&pwd", "cd$(dirname${BASH_SOURCE[0]})&&pwd"};
-    char plain[LONGEST_PATTERN];
+    static const char *const ways[] = {"dirname%s", "cd$(dirname%s)&&pwd", "dirname$(%s)",
+                                       "cd$(dirname$(%s))&&pwd"};
+    static const char *const selves[] = {"$0", "${0}", "${BASH_SOURCE[0]}", "${BASH_SOURCE}", "$BASH_SOURCE"};
+    static const char *const noise[] = {"&>/dev/null", ">/dev/null2>&1", "2>/dev/null", ">/dev/null",
+                                        "--",          "readlink-f",     "realpath",    "-P"};
+    enum { LONGEST = 160 };
+    char plain[LONGEST], self[LONGEST];
     size_t length = 0;
     for (const char *c = from + 2; c < end - 1; c++) {
         if (isspace((unsigned char)*c) || *c == '"')
@@ -382,14 +394,20 @@ static const char *place_asked_for(const struct expansion *e, const char *from, 
         plain[length++] = *c;
     }
     plain[length] = 0;
+    for (size_t i = 0; i < sizeof noise / sizeof noise[0]; i++)
+        take_out(plain, noise[i]);
     if (!strcmp(plain, "pwd"))
         return ".";
-    const char *slash = strrchr(e->scope->file, '/');
-    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
-        if (!strcmp(plain, here[i]))
-            return slash
-                       ? arena_printf(e->scope->arena, "%.*s", (int)(slash - e->scope->file), e->scope->file)
-                       : ".";
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0] * (sizeof selves / sizeof selves[0]); i++) {
+        const char *way = ways[i % (sizeof ways / sizeof ways[0])],
+                   *own = selves[i / (sizeof ways / sizeof ways[0])];
+        const char *file = strchr(own, 'B') ? e->scope->file : e->scope->files[0],
+                   *slash = strrchr(file, '/');
+        snprintf(self, sizeof self, "%.*s%s%s", (int)(strchr(way, '%') - way), way, own,
+                 strchr(way, '%') + 2);
+        if (!strcmp(plain, self))
+            return slash ? arena_printf(e->scope->arena, "%.*s", (int)(slash - file), file) : ".";
+    }
     return NULL;
 }
 
@@ -398,7 +416,8 @@ static int add_dollar(const struct expansion *e, const char *at, const char *end
 {
     const char *close = shell_skip(at, end, 0);
     if (!close)
-        return error_set(e->err, "%s:%d: %.20s is not closed; correct the script", e->scope->file, line, at);
+        return error_set(e->err, "%s:%d: %.20s is not closed; correct the script",
+                         shell_file_of(e->scope, line), shell_line_in_file(line), at);
     *next = close;
     if (close - at >= 5 && !strncmp(at, "$((", 3) && close[-2] == ')')
         return add_arithmetic(e, at, close, line);
@@ -475,7 +494,8 @@ static int add_piece(const struct expansion *e, const char *at, const char *end,
     }
     *next = shell_skip(at, end, 0);
     if (!*next)
-        return error_set(e->err, "%s:%d: a %c is not closed; correct the script", e->scope->file, line, *at);
+        return error_set(e->err, "%s:%d: a %c is not closed; correct the script",
+                         shell_file_of(e->scope, line), shell_line_in_file(line), *at);
     return *at == '`' ? not_evaluated(e, at, *next, line) : add_quotes(e, at, *next, line);
 }
 
@@ -484,8 +504,8 @@ int shell_expand(struct scope *scope, const char *from, const char *end, int lin
 {
     struct expansion e = {scope, mode, depth, out, err};
     if (depth > DEEPEST)
-        return error_set(err, "%s:%d: nested more than %d deep; correct the script", scope->file, line,
-                         DEEPEST);
+        return error_set(err, "%s:%d: nested more than %d deep; correct the script",
+                         shell_file_of(scope, line), shell_line_in_file(line), DEEPEST);
     for (const char *at = from, *next = end; at < end; at = next) {
         if (add_piece(&e, at, end, line, &next))
             return -1;

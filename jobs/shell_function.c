@@ -62,16 +62,14 @@ static struct shell_function *find(const struct shell_functions *all, const char
     return NULL;
 }
 
-static int give_arguments(struct scope *s, const struct words *w, struct error *err)
+int shell_give_words(struct scope *s, const struct words *w, int from, struct error *err)
 {
-    struct glyphs *values = arena_array(s->arena, (size_t)w->count, sizeof *values);
-    for (int i = 1; i < w->count; i++) {
-        const struct word *word = &w->list[i];
-        if (shell_glyphs_from_word(s, word, &values[i - 1], err))
+    struct glyphs *values = arena_array(s->arena, (size_t)w->count + 1, sizeof *values);
+    for (int i = from; i < w->count; i++)
+        if (shell_glyphs_from_word(s, &w->list[i], &values[i - from], err))
             return -1;
-    }
     s->arguments = values;
-    s->argument_count = w->count - 1;
+    s->argument_count = w->count - from;
     return 0;
 }
 
@@ -131,7 +129,7 @@ int shell_call_function(struct parser *p, const struct command *c)
     in.called = true;
     in.locals = NULL;
     in.local_count = 0;
-    if (give_arguments(s, &c->words, p->err))
+    if (shell_give_words(s, &c->words, 1, p->err))
         return -1;
     int status = shell_parse(&in);
     restore_locals(&in);

@@ -60,6 +60,17 @@ static void add_file(struct parser *p, const char *name, const struct glyphs *te
     out->files[out->file_count++] = (struct shell_file){name, body, line};
 }
 
+/* What `sbatch <<EOF` is given. */
+static int read_script(struct parser *p, const struct glyphs *text, int line)
+{
+    char *body = arena_alloc(p->scope->arena, (size_t)text->count + 1);
+    for (int i = 0; i < text->count; i++)
+        body[i] = (char)text->list[i].character;
+    struct word word = {
+        .text = body, .file = shell_file_of(p->scope, line), .line = shell_line_in_file(line)};
+    return shell_read_inner(p, &(struct words){0}, &word);
+}
+
 /* The body of one here-document, from the start of a line. */
 static int read_here(struct parser *p, const struct here *h)
 {
@@ -80,7 +91,7 @@ static int read_here(struct parser *p, const struct here *h)
     struct glyphs text = {0};
     struct words name = {0};
     int room = 0;
-    if (!h->target.count)
+    if (!h->target.count && !h->script)
         return 0;
     if (h->quoted) {
         for (const char *at = from; at < stop; at++)
@@ -90,6 +101,8 @@ static int read_here(struct parser *p, const struct here *h)
     } else if (shell_expand(p->scope, from, stop, line, SHELL_HERE, 0, &text, p->err)) {
         return -1;
     }
+    if (!h->target.count)
+        return read_script(p, &text, line);
     shell_split(p->scope, &h->target, true, &name, &room);
     add_file(p, name.list[0].text, &text, line);
     return 0;

@@ -21,6 +21,7 @@ struct here {             /* a here-document whose body has not come yet */
     struct glyphs target; /* the file it is written to; nothing: none */
     const char *word;
     bool quoted, tabs;
+    bool script; /* the command runs it */
 };
 
 struct shell_function {
@@ -196,6 +197,8 @@ void shell_close_function(struct parser *p, const char *end);
 struct parser shell_nested(const struct parser *p, const char *from, const char *end, int line);
 /* 1: there is no such function, or no more of them are followed. */
 int shell_call_function(struct parser *p, const struct command *c);
+/* Words from there on become $1, $2, ... */
+int shell_give_words(struct scope *scope, const struct words *words, int from, struct error *err);
 /* Remembers a variable that `local` is about, until the call ends. */
 int shell_keep_local(struct parser *p, const char *name, size_t length);
 
@@ -203,6 +206,18 @@ int shell_keep_local(struct parser *p, const char *name, size_t length);
 
 /* Up to the end. */
 int shell_parse(struct parser *p);
+
+/* `bash -c TEXT`, behind the words that start it. */
+int shell_read_inner(struct parser *p, const struct words *prefix, const struct word *text);
+
+/* ---- shell_file.c ---- */
+
+/* `source FILE ARGUMENTS`, with the word before; why not all of it was read, NULL: it was. */
+const char *shell_read_source(struct parser *p, const struct words *words);
+/* A command that starts a script; 1: it starts none, or it is not here. */
+int shell_start_script(struct parser *p, const struct words *words);
+/* Whether a command runs what a here-document gives it. */
+bool shell_reads_here(const struct words *words);
 
 /* ---- shell_here.c ---- */
 
@@ -214,6 +229,8 @@ int shell_read_here_documents(struct parser *p);
 
 /* ---- shell_batch.c ---- */
 
+/* Words from there up to `end` as if they stood on #SBATCH lines. */
+int shell_add_batch_words(struct parser *p, const struct words *words, int from, int end);
 /* A comment, up to the end of its line. #SBATCH lines set variables. */
 int shell_skip_comment(struct parser *p);
 

@@ -132,10 +132,11 @@ int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct 
                            struct error *err)
 {
     const char *text = word->text, *end = text + strlen(text);
+    int line = shell_line_of_word(scope, word);
     if (word->unknown)
-        return shell_add_unknown(scope, text, end, word->line, word->unknown, word->name, out, err);
+        return shell_add_unknown(scope, text, end, line, word->unknown, word->name, out, err);
     for (; text < end; text++)
-        if (shell_add_character(scope, *text, 0, word->line, out, err))
+        if (shell_add_character(scope, *text, 0, line, out, err))
             return -1;
     return 0;
 }
@@ -145,7 +146,7 @@ int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct 
 static void add_word(struct scope *scope, const struct glyph *list, int count, struct words *out, int *room)
 {
     char *text = arena_alloc(scope->arena, (size_t)count + 1);
-    struct word word = {.text = text, .file = scope->file};
+    struct word word = {.text = text};
     for (int i = 0; i < count; i++) {
         if (!word.line)
             word.line = list[i].line;
@@ -158,6 +159,8 @@ static void add_word(struct scope *scope, const struct glyph *list, int count, s
         if (!(list[i].flags & GLYPH_EMPTY))
             *text++ = (char)list[i].character;
     }
+    word.file = word.line ? shell_file_of(scope, word.line) : scope->files[0];
+    word.line = shell_line_in_file(word.line);
     out->list = shell_grown(scope->arena, out->list, out->count, room, sizeof *out->list);
     out->list[out->count++] = word;
 }
@@ -177,6 +180,31 @@ void shell_split(struct scope *scope, const struct glyphs *text, bool whole, str
 }
 
 /* ---- files ---- */
+
+const char *shell_file_of(const struct scope *scope, int line)
+{
+    return scope->files[line >> SHELL_LINE_BITS];
+}
+
+int shell_line_in_file(int line)
+{
+    return line & ((1 << SHELL_LINE_BITS) - 1);
+}
+
+int shell_line_of_word(const struct scope *scope, const struct word *word)
+{
+    for (int i = 1; i < scope->file_count && word->file; i++)
+        if (scope->files[i] == word->file)
+            return word->line + (i << SHELL_LINE_BITS);
+    return word->line;
+}
+
+const char *shell_line_text(struct scope *scope, int line)
+{
+    const char *file = shell_file_of(scope, line);
+    return arena_printf(scope->arena, file == scope->files[0] ? "%d" : "%d of %s", shell_line_in_file(line),
+                        file);
+}
 
 const char *shell_file_beside(const struct scope *scope, const char *path)
 {

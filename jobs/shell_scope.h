@@ -36,9 +36,14 @@ struct unknown {
     const char *more; /* as in struct word */
 };
 
+/* Lines of other files than the first have the number of their file above these bits. */
+enum { SHELL_LINE_BITS = 23, SHELL_MOST_FILES = 200 };
+
 struct scope {
     struct arena *arena;
-    const char *file;
+    const char *file; /* that is being read */
+    const char *files[SHELL_MOST_FILES]; /* all of them, the script first */
+    int file_count;
     struct variable *variables;
     int variable_count, variable_room;
     struct unknown *unknowns;
@@ -67,6 +72,13 @@ int shell_add_addition(struct scope *scope, const char *name, int line, const ch
 int shell_glyphs_from_word(struct scope *scope, const struct word *word, struct glyphs *out, struct error *err);
 /* Fields: cut at breaks, and (unless `whole`) at blanks that are not quoted. */
 void shell_split(struct scope *scope, const struct glyphs *text, bool whole, struct words *out, int *room);
+
+/* Of a line as it is kept: the file, and the line in it; and for messages both: "5", or "5 of env.sh". */
+const char *shell_file_of(const struct scope *scope, int line);
+int shell_line_in_file(int line);
+/* As it is kept, of a word. */
+int shell_line_of_word(const struct scope *scope, const struct word *word);
+const char *shell_line_text(struct scope *scope, int line);
 
 /* A file as the script names it, if it lies beside the script or below; NULL: elsewhere, where another machine has others. */
 const char *shell_file_beside(const struct scope *scope, const char *path);

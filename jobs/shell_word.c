@@ -6,7 +6,8 @@
 
 int shell_broken(const struct parser *p, const char *what)
 {
-    return error_set(p->err, "%s:%d: %s; correct the script", p->scope->file, p->line, what);
+    return error_set(p->err, "%s:%d: %s; correct the script", shell_file_of(p->scope, p->line),
+                     shell_line_in_file(p->line), what);
 }
 
 void shell_advance(struct parser *p, const char *to)
