@@ -58,6 +58,16 @@ int job_trial_judge(struct job_trials *trials, const struct training_job *job, i
     return 0;
 }
 
+/* Then a stage may as well have one of all its layers, of which no more is under way. */
+static bool has_even_chunks(const struct workload *w)
+{
+    int64_t chunks = w->pp * w->virtual_stages;
+    for (int64_t i = 1; w->chunk_layers && i < chunks; i++)
+        if (w->chunk_layers[i] != w->chunk_layers[0])
+            return false;
+    return w->model.layers % chunks == 0;
+}
+
 bool job_trial_is_hopeless(struct job_trials *trials, const struct training_job *job, int64_t *needed_bytes)
 {
     struct workload least;
@@ -71,7 +81,13 @@ bool job_trial_is_hopeless(struct job_trials *trials, const struct training_job 
     least.modules = 0;
     least.remade_layers = 0;
     least.micro_batch = 1;
-    least.micro_batches = least.virtual_stages > 1 ? least.pp : 1; /* which interleaved schedules ask for */
+    least.micro_batches = 1;
+    if (has_even_chunks(&least)) {
+        least.virtual_stages = 1;
+        least.chunk_layers = NULL;
+    }
+    if (least.virtual_stages > 1) /* interleaved schedules have as many as stages */
+        least.micro_batches = least.pp;
     least.allocator.expandable_segments = true;
     if (job_verdict_of(&least, job->launch.ranks, -1, &verdict, &unheard))
         return false;

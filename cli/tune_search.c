@@ -11,8 +11,8 @@
 
 enum {
     /* Units of pricing as tune_states.h counts them, a microsecond each; and of judging, 16 microseconds each. */
-    PRICING_MOST = 900000,
-    JUDGING_MOST = 45000,
+    PRICING_MOST = 1000000,
+    JUDGING_MOST = 38000,
     JUDGING_UNITS = 16,
     NEAREST_TRIED = 4,
 };
@@ -47,6 +47,8 @@ struct searcher {
     bool must_gain;   /* the launch fits as it is */
     bool has_perhaps; /* one that fits and is not sure to is in `perhaps` */
     struct tuned perhaps;
+    bool has_any; /* one that surely fits, if not the fastest, is in `any`: the answer where work runs out */
+    struct tuned any;
 };
 
 /* States that were added are unjudged. */
@@ -113,26 +115,38 @@ static bool is_sure(const struct tuned *made, bool partly)
     return !partly && made->verdict.probability >= job_trial_sure;
 }
 
-/* Whether it surely fits; if with another allocator, *made has that. */
-static bool judge(struct searcher *s, int state, struct tuned *made)
+/* The launch of a state, or where that is no use with another allocator: the first that surely fits. */
+static bool judge_both(struct searcher *s, int state, struct tuned *made)
 {
     bool partly;
     struct job_edits joined;
     *made = (struct tuned){.sequence_s = tune_states_get(s->states, state)->sequence_s};
-    s->standings[state] = FITS;
-    if (!judge_edits(s, tune_states_get(s->states, state)->edits, made, &partly)) {
-        if (is_sure(made, partly))
-            return true;
-        remember(s, made, partly);
-        if (add_allocator(s, made, &joined) && !judge_edits(s, joined, made, &partly)) {
-            if (is_sure(made, partly))
-                return true;
-            remember(s, made, partly);
-        }
-    }
-    s->standings[state] = TOO_LARGE;
-    s->large[s->large_count++] = state;
+    if (judge_edits(s, tune_states_get(s->states, state)->edits, made, &partly))
+        return false;
+    if (is_sure(made, partly))
+        return true;
+    remember(s, made, partly);
+    if (!add_allocator(s, made, &joined) || judge_edits(s, joined, made, &partly))
+        return false;
+    if (is_sure(made, partly))
+        return true;
+    remember(s, made, partly);
     return false;
+}
+
+static bool judge(struct searcher *s, int state, struct tuned *made)
+{
+    if (!judge_both(s, state, made)) {
+        s->standings[state] = TOO_LARGE;
+        s->large[s->large_count++] = state;
+        return false;
+    }
+    s->standings[state] = FITS;
+    if (!s->has_any || made->sequence_s < s->any.sequence_s) {
+        s->any = *made;
+        s->has_any = true;
+    }
+    return true;
 }
 
 /* ---- twins ---- */
@@ -360,6 +374,8 @@ static void search(struct searcher *s)
     s->order = host_alloc((size_t)s->count * sizeof *s->order);
     tune_states_order(s->states, 0, s->order);
     bool judged = judge_in_order(s);
+    if (!out->count && s->has_any && !is_past(s, s->any.sequence_s))
+        out->list[out->count++] = s->any;
     refine(s);
     for (int i = 0; i < out->count; i++)
         leave_out(s, &out->list[i]);

@@ -9,7 +9,7 @@
 
 /* Units of pricing, a microsecond each: a launch read, an operation of a pipeline's schedule replayed, a proposal that leads to
  * a launch which is there already. */
-static const double read_units = 80, replay_units = 0.01, join_units = 2;
+static const double read_units = 95, replay_units = 0.01, join_units = 2;
 
 enum { SHOWN_EVERY = 64 };
 
@@ -50,7 +50,8 @@ static uint64_t hash_edits(const struct job_edits *edits, bool twins)
     uint64_t hash = 14695981039346656037u;
     for (int i = 0; i < edits->count; i++) {
         const struct job_edit *e = &edits->list[i];
-        if (twins && (e->kind == JOB_CHANGE_MICRO_BATCH || e->kind == JOB_CHANGE_RECOMPUTE))
+        if (twins && (e->kind == JOB_CHANGE_MICRO_BATCH || e->kind == JOB_CHANGE_RECOMPUTE ||
+                      e->kind == JOB_CHANGE_CHUNKS))
             continue;
         hash = hash_text(hash ^ (uint64_t)e->place, e->file);
         hash = hash_text(hash_text(hash, e->name), e->value);
@@ -201,7 +202,8 @@ static struct tune_shape shape_of(const struct workload *w)
         .pp = w->pp,
         .cp = w->cp,
         .micro_batch = w->micro_batch,
-        .remade_layers = w->remade_layers,
+        .chunks = w->virtual_stages,
+        .remade_layers = w->remade_layers * w->virtual_stages,
         .sharding = w->sharding,
         .recompute = w->recompute,
         .modules = w->modules,
@@ -390,8 +392,9 @@ static bool remakes_more(const struct tune_shape *a, const struct tune_shape *b)
 
 bool tune_states_needs_less(const struct tune_state *less, const struct tune_state *more)
 {
+    int64_t a = less->shape.chunks, b = more->shape.chunks;
     return less->twins == more->twins && less->shape.micro_batch <= more->shape.micro_batch &&
-           remakes_more(&less->shape, &more->shape);
+           (a == b || a == 1 || (a > b && b > 1)) && remakes_more(&less->shape, &more->shape);
 }
 
 bool tune_states_alike(const struct tune_state *state, const struct workload *workload)

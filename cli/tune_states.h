@@ -9,7 +9,8 @@ enum { TUNE_EDITS_MOST = 40 };
 
 /* Of a workload, what tells kinds of launches apart. */
 struct tune_shape {
-    int64_t tp, pp, cp, micro_batch, remade_layers;
+    int64_t tp, pp, cp, chunks, micro_batch;
+    int64_t remade_layers; /* of a stage; 0: of those that are made again all */
     enum workload_sharding sharding;
     enum workload_recompute recompute;
     unsigned modules;
@@ -21,7 +22,7 @@ struct tune_shape {
 struct tune_state {
     struct job_edits edits; /* of the launch as it stands: each option once, in order, none that says what is said already */
     double sequence_s;
-    uint64_t twins; /* alike in those that differ by micro-batch and recomputation alone */
+    uint64_t twins; /* alike in those that differ by micro-batch, recomputation and chunks of a stage alone */
     struct tune_shape shape;
 };
 
@@ -47,7 +48,8 @@ void tune_states_step(struct tune_states *states, const struct tuned *from);
 /* Places from `from` on by time, and among equals by how little is changed. */
 void tune_states_order(const struct tune_states *states, int from, int *order);
 
-/* Whether `less` differs from `more` only so that it needs no more memory: smaller micro-batches, more made again. */
+/* Whether `less` differs from `more` only so that it needs no more memory: smaller micro-batches, more made again, a chunk a stage
+ * (or more of several: docs/memory-model.md has how many passes are under way). */
 bool tune_states_needs_less(const struct tune_state *less, const struct tune_state *more);
 /* Of one kind: laid out, sharded and made again alike but for how much of it. */
 bool tune_states_alike(const struct tune_state *state, const struct workload *workload);

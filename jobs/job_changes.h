@@ -16,6 +16,7 @@ enum job_change_kind {
     JOB_CHANGE_TENSOR,
     JOB_CHANGE_CONTEXT,
     JOB_CHANGE_PIPELINE,
+    JOB_CHANGE_CHUNKS, /* of a pipeline's stage */
     JOB_CHANGE_OFFLOAD,
     JOB_CHANGE_PRECISION, /* of what is computed or kept */
 };

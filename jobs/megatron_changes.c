@@ -292,9 +292,9 @@ static void propose_chunks(struct proposals *p, int64_t chunks)
         l->last_stage_layers || l->embedding_in_split || l->loss_in_split ||
         job->model.layers % (l->pp * chunks) || micro_batches % l->pp)
         return;
-    struct job_change *change = changes_propose(
-        p, JOB_CHANGE_PIPELINE, "%lld %s of layers a stage instead of %lld", (long long)chunks,
-        units_plural(chunks, "chunk", "chunks"), (long long)l->virtual_stages);
+    struct job_change *change =
+        changes_propose(p, JOB_CHANGE_CHUNKS, "%lld %s of layers a stage instead of %lld", (long long)chunks,
+                        units_plural(chunks, "chunk", "chunks"), (long long)l->virtual_stages);
     if (chunks == 1) {
         changes_drop(p, change, by_count);
         changes_drop(p, change, by_layers);

@@ -6,6 +6,7 @@
 #include "tests/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MODEL                                                                                                \
@@ -205,5 +206,34 @@ TEST(command_as_script, "a command becomes a script whose words a shell reads as
     arena = arena_create();
     ASSERT_STR(launch_text_of_command(words, 6, arena),
                "#!/bin/bash\ntorchrun run.py --fsdp 'full_shard auto_wrap' --x '$1'\n");
+    arena_free(arena);
+}
+
+TEST(text_cut_anywhere,
+     "a script that ends anywhere is edited or refused, and nothing behind its end is read")
+{
+    static const char text[] =
+        "# a 'comment\ncat <<-E >ds.json\n\t{\"a\": {\"b\": [1, \"}\"]}}\nE\nX='it' Y=\"${Z:-\\\"q\\\"}\" "
+        "torchrun pretrain_gpt.py " MODEL " --micro-batch-size $(echo 1) \\\n  --sequence-parallel\n";
+    struct job_edit edits[] = {{.name = "--micro-batch-size", .value = "2"},
+                               {.name = "--sequence-parallel"},
+                               {.name = "--recompute-granularity", .value = "full"},
+                               {.place = JOB_EDIT_ENVIRONMENT, .name = "X", .value = "1"},
+                               {.place = JOB_EDIT_FILE, .file = "ds.json", .name = "a.b", .value = "2"}};
+    open_script(text);
+    int written = 0;
+    for (size_t length = 0; length < sizeof text; length++) {
+        struct error err = {0};
+        struct launch_text cut = launch;
+        char *copy = host_alloc(length + 1); /* of its own, so that a sanitizer sees its end */
+        memcpy(copy, text, length);
+        cut.text = copy;
+        for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
+            launch_text_edit(&cut, &edits[i], &err);
+        launch_text_rename(&cut, "ds.json", "other.json", &err);
+        written += strlen(launch_text_written(&cut)) > length;
+        free(copy);
+    }
+    ASSERT(written > 0);
     arena_free(arena);
 }
