@@ -6,6 +6,7 @@
 #include "planner/bounds.h"
 #include "planner/composition.h"
 #include "planner/explanation.h"
+#include "planner/node_heap.h"
 #include "planner/schedule_memory.h"
 #include "planner/search_memory.h"
 #include "planner/space.h"
@@ -13,24 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* How closely a layout has been looked at; each step raises its bound. */
-enum level { LEVEL_SHAPE, LEVEL_SITED, LEVEL_LAYOUT, LEVEL_BOUNDED };
-
-struct node {
-    double bound_s;
-    double larger_s; /* at LEVEL_LAYOUT: likewise where chunks may be larger than others */
-    enum level level;
-    struct siting siting;      /* from LEVEL_SITED on */
-    struct layout layout;      /* before LEVEL_LAYOUT its shape alone */
-    enum larger_chunks larger; /* at LEVEL_BOUNDED */
-};
-
-/* Nodes, the least bound first. */
-struct heap {
-    struct node *list;
-    int64_t count, room;
-};
 
 enum { MOST_ROWS = 8 };
 
@@ -41,7 +24,8 @@ struct search {
     struct search_memory *memory;
     struct schedule_memory *schedules;
     struct bounds *bounds;
-    struct heap nodes, uneven; /* uneven: with larger chunks, looked at when no others can be the fastest */
+    struct node_heap nodes,
+        uneven; /* uneven: with larger chunks, looked at when no others can be the fastest */
     struct search_row rows[MOST_ROWS]; /* the fastest of each shape, in order; [0] was built and fits */
     int row_count;
     double best_s;     /* of what was built */
@@ -54,41 +38,6 @@ struct search {
     int64_t most_sitings; /* of a shape */
     struct error *err;
 };
-
-/* -------------------------------------------------------------------------------------------------------------- heap */
-
-static bool is_before(const struct node *a, const struct node *b)
-{
-    return a->bound_s < b->bound_s || (a->bound_s == b->bound_s && a->level > b->level);
-}
-
-static void push(struct heap *heap, struct node node)
-{
-    if (heap->count == heap->room) {
-        heap->room = 2 * heap->room + 1024;
-        heap->list = host_resize(heap->list, (size_t)heap->room * sizeof *heap->list);
-    }
-    int64_t at = heap->count++;
-    for (; at > 0 && is_before(&node, &heap->list[(at - 1) / 2]); at = (at - 1) / 2)
-        heap->list[at] = heap->list[(at - 1) / 2];
-    heap->list[at] = node;
-}
-
-static struct node pop(struct heap *heap)
-{
-    struct node first = heap->list[0], last = heap->list[--heap->count];
-    int64_t at = 0;
-    for (int64_t child; (child = 2 * at + 1) < heap->count; at = child) {
-        if (child + 1 < heap->count && is_before(&heap->list[child + 1], &heap->list[child]))
-            child++;
-        if (!is_before(&heap->list[child], &last))
-            break;
-        heap->list[at] = heap->list[child];
-    }
-    if (heap->count)
-        heap->list[at] = last;
-    return first;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ effort */
 
@@ -488,9 +437,10 @@ static bool file_siting(void *context, const struct siting *siting)
     struct bounds_question question = {&listing->layout, site.grounds, site.count, false, LARGER_LAST};
     double bound_s = fmax(bounds_of_work(s->bounds, &question), listing->node->bound_s);
     spend_on_siting(s, siting, 1);
-    push(&s->nodes,
-         (struct node){
-             .bound_s = bound_s, .level = LEVEL_SITED, .siting = *siting, .layout = listing->layout});
+    node_heap_push(&s->nodes, (struct node){.bound_s = bound_s,
+                                            .level = LEVEL_SITED,
+                                            .siting = *siting,
+                                            .layout = listing->layout});
     return true;
 }
 
@@ -525,7 +475,7 @@ static void set_aside(struct search *s, struct node *node)
     aside.larger = LARGER_LAST;
     node->larger_s = INFINITY;
     if (aside.bound_s < s->best_s)
-        push(&s->uneven, aside);
+        node_heap_push(&s->uneven, aside);
 }
 
 static void list_layouts(struct search *s, const struct node *node)
@@ -546,7 +496,7 @@ static void list_layouts(struct search *s, const struct node *node)
                               ? fmax(bounds_of_fullest(s->bounds, &question), node->bound_s)
                               : INFINITY;
         if (listed.bound_s < row_limit(s, &layouts[i])) {
-            push(&s->nodes, listed);
+            node_heap_push(&s->nodes, listed);
         } else {
             set_aside(s, &listed);
             s->result->count.layouts_beyond++;
@@ -557,7 +507,7 @@ static void list_layouts(struct search *s, const struct node *node)
 
 /* With chunks like that, into the heap if it may be below the limit. */
 static bool bound_with(struct search *s, const struct node *node, enum larger_chunks larger, double limit_s,
-                       struct heap *heap)
+                       struct node_heap *heap)
 {
     struct site site = site_of(s, &node->layout, &node->siting, false);
     struct bounds_question question = {&node->layout, site.grounds, site.count, false, larger};
@@ -573,7 +523,7 @@ static bool bound_with(struct search *s, const struct node *node, enum larger_ch
     bounded.bound_s = fmax(bound_s, node->bound_s);
     bounded.level = LEVEL_BOUNDED;
     bounded.larger = larger;
-    push(heap, bounded);
+    node_heap_push(heap, bounded);
     return true;
 }
 
@@ -616,11 +566,12 @@ static bool ends_with(struct search *s, const struct node *node)
 /* With larger chunks, all that may be faster than the best so far: with a plan to beat, most of it is soon known to be slower. */
 static int try_larger_chunks(struct search *s)
 {
+    struct node first;
     for (int64_t i = 0; i < s->nodes.count; i++)
-        if (s->nodes.list[i].level == LEVEL_LAYOUT)
-            set_aside(s, &s->nodes.list[i]); /* which it is once */
+        if (node_heap_take_larger(&s->nodes, i, &first))
+            set_aside(s, &first);
     while (s->uneven.count && !has_enough(s)) {
-        struct node node = pop(&s->uneven);
+        struct node node = node_heap_pop(&s->uneven);
         if (node.bound_s >= s->best_s || ends_with(s, &node)) {
             s->uneven.count = 0;
         } else if (node.level == LEVEL_LAYOUT) {
@@ -639,7 +590,7 @@ static int run_search(struct search *s)
     enum { MORE_NODES = 400, MORE_COMPOSED = 12 };
     int64_t more_nodes = MORE_NODES, composed_until = INT64_MAX;
     while (s->nodes.count && s->result->count.composed < composed_until && more_nodes > 0 && !has_enough(s)) {
-        struct node node = pop(&s->nodes);
+        struct node node = node_heap_pop(&s->nodes);
         if (ends_with(s, &node))
             break;
         if (node.bound_s >= s->best_s) {
@@ -703,9 +654,9 @@ static bool file_shape(void *context, const struct space_shape *shape)
         s->result->count.beyond_bytes++;
         return false;
     }
-    push(&s->nodes, (struct node){.bound_s = bounds_of_work(s->bounds, &question),
-                                  .level = LEVEL_SHAPE,
-                                  .layout = layout});
+    node_heap_push(&s->nodes, (struct node){.bound_s = bounds_of_work(s->bounds, &question),
+                                            .level = LEVEL_SHAPE,
+                                            .layout = layout});
     return true;
 }
 
@@ -827,8 +778,8 @@ int search_run(const struct search_request *request, struct search_result *out, 
     bounds_close(s.bounds);
     schedule_memory_close(s.schedules);
     search_memory_close(own);
-    free(s.nodes.list);
-    free(s.uneven.list);
+    node_heap_clear(&s.nodes);
+    node_heap_clear(&s.uneven);
     if (status)
         search_clear(out);
     else
