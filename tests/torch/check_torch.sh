@@ -40,7 +40,7 @@ dump qwen3-recomputed qwen3-tiny --micro-batch 1 --global-batch 3 --seq-len 51 -
 dump qwen3-bf16 qwen3-tiny --micro-batch 2 --precision bf16
 dump olmo2 "$here/olmo2-like.json" --micro-batch 2 --seq-len 33
 dump olmo2-recomputed olmo2-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute 0=proj+qk_norm,1=full
-dump olmo2-bf16 olmo2-tiny --micro-batch 2 --precision bf16
+dump olmo2-bf16 "$here/olmo2-like.json" --micro-batch 2 --seq-len 33 --precision bf16
 dump gemma "$here/gemma-like.json" --micro-batch 2 --seq-len 33
 dump gemma-recomputed gemma-tiny --micro-batch 1 --global-batch 3 --seq-len 51 --recompute 0=geglu,1=full
 dump gemma-bf16 gemma-tiny --micro-batch 2 --precision bf16
