@@ -35,7 +35,7 @@ TEST(cluster_forms, "a cluster is nodes x ranks of a device, with memory and net
         {"3xdgx-h200", 3, 8, "h200", 139LL << 30, 400e9},
         {"16Xdgx-a100-40g", 16, 8, "a100-40g", 40550LL << 20, 200e9},
         {"2x8:h100,net=400Gb/s", 2, 8, "h100-80g", 81008LL << 20, 50e9},
-        {"2x8:V100", 2, 8, "v100-32g", 32512LL << 20, 50e9},
+        {"2x8:T4", 2, 8, "t4", 14909LL << 20, 12.5e9},
     };
     struct error err = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -210,17 +210,58 @@ TEST(cluster_device_alone, "a device can be named alone, in any case, with a mem
     ASSERT_HAS(err.text, "did you mean rtx4090?");
 }
 
+TEST(cluster_cards_by_driver,
+     "a card is known by what the driver calls it, and by its memory where there are several sizes")
+{
+    static const struct {
+        const char *driver, *name;
+        double gib;
+    } drivers[] = {
+        {"Tesla T4", "t4", 15},
+        {"NVIDIA A10", "a10", 22},
+        {"NVIDIA A10G", "a10g", 22},
+        {"NVIDIA A100-SXM4-40GB", "a100-40g", 40},
+        {"Tesla V100-SXM2-16GB", "v100-16g", 16},
+        {"Tesla V100-SXM2-32GB", "v100-32g", 32},
+        {"NVIDIA RTX A6000", "a6000", 48},
+        {"NVIDIA RTX 6000 Ada Generation", "rtx6000ada", 48},
+        {"NVIDIA GeForce RTX 3090", "rtx3090", 24},
+        {"NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4090", 16},
+        {"NVIDIA GeForce RTX 5090", "rtx5090", 32},
+        {"NVIDIA H20", "h20", 96},
+        {"NVIDIA H200", "h200", 140},
+        {"NVIDIA H800", "h800", 80},
+        {"NVIDIA A800-SXM4-80GB", "a800-80g", 80},
+        {"NVIDIA GB200", "gb200", 185},
+        {"NVIDIA B200", "b200", 180},
+        {"NVIDIA L40S", "l40s", 45},
+    };
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+        const struct card *card = cards_match(drivers[i].driver, (int64_t)(drivers[i].gib * (1 << 30)));
+        ASSERT_STR(card ? card->name : "none", drivers[i].name);
+    }
+    ASSERT(!cards_match("NVIDIA GeForce GTX 1080", 8LL << 30));
+}
+
 TEST(cluster_cards_are_whole, "every card has all its figures, and less memory than its data sheet")
 {
     static const struct {
         const char *name;
         double nominal_bytes;
     } sheets[] = {
-        {"v100-32g", 32.0 * (1 << 30)}, {"a100-40g", 40.0 * (1 << 30)}, {"a100-80g", 80.0 * (1 << 30)},
-        {"h100-80g", 80.0 * (1 << 30)}, {"h200", 141.0 * (1 << 30)},    {"b200", 180e9},
-        {"l4", 24.0 * (1 << 30)},       {"l40s", 48.0 * (1 << 30)},     {"rtx4090", 24.0 * (1 << 30)},
-        {"mi300x", 192.0 * (1 << 30)},
+        {"v100-32g", 32.0 * (1 << 30)},   {"a100-40g", 40.0 * (1 << 30)}, {"a100-80g", 80.0 * (1 << 30)},
+        {"h100-80g", 80.0 * (1 << 30)},   {"h200", 141.0 * (1 << 30)},    {"b200", 180e9},
+        {"l4", 24.0 * (1 << 30)},         {"l40s", 48.0 * (1 << 30)},     {"rtx4090", 24.0 * (1 << 30)},
+        {"mi300x", 192.0 * (1 << 30)},    {"v100-16g", 16.0 * (1 << 30)}, {"t4", 16.0 * (1 << 30)},
+        {"a10", 24.0 * (1 << 30)},        {"a10g", 24.0 * (1 << 30)},     {"a6000", 48.0 * (1 << 30)},
+        {"rtx6000ada", 48.0 * (1 << 30)}, {"rtx3090", 24.0 * (1 << 30)},  {"rtx5090", 32.0 * (1 << 30)},
+        {"a800-80g", 80.0 * (1 << 30)},   {"h800", 80.0 * (1 << 30)},     {"h20", 96.0 * (1 << 30)},
+        {"gb200", 192.0 * (1 << 30)},
     };
+    int count = 0;
+    while (cards_names()[count])
+        count++;
+    ASSERT_INT(count, (int)(sizeof sheets / sizeof *sheets));
     for (size_t i = 0; i < sizeof sheets / sizeof *sheets; i++) {
         const struct card *card = cards_find(sheets[i].name);
         ASSERT(card);
