@@ -1,6 +1,7 @@
 /* Hugging Face: scripts that parse TrainingArguments (run_clm.py, TRL's sft.py). */
 #include "jobs/hf.h"
 
+#include "base/checked.h"
 #include "jobs/accelerate_config.h"
 #include "jobs/deepspeed_config.h"
 #include "jobs/hf_programs.h"
@@ -43,6 +44,7 @@ static const struct setting_rule rules[] = {
     BOOL("--use_8bit_quantization", switches.load_8bit, NULL),
     BOOL("--use_8bit_qunatization", switches.load_8bit, NULL),
     BOOL("--use_nested_quant", adapter.double_quantized, NULL),
+    TEXT("--bnb_4bit_quant_storage_dtype", switches.packed_in, NULL),
     BOOL("--use_flash_attn", switches.flash, NULL),
     BEYOND("--use_unsloth", "Unsloth's kernels", "false"),
     /* modeling_utils.py: scaled_dot_product_attention() where the model has it */
@@ -393,7 +395,9 @@ static const char *default_targets(const char *type)
     } known[] = {{"gpt2", "c_attn"},           {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
                  {"roberta", "query,value"},   {"xlm-roberta", "query,value"},  {"llama", "q_proj,v_proj"},
                  {"mistral", "q_proj,v_proj"}, {"mixtral", "q_proj,v_proj"},    {"qwen2", "q_proj,v_proj"},
-                 {"qwen3", "q_proj,v_proj"}};
+                 {"qwen3", "q_proj,v_proj"},   {"opt", "q_proj,v_proj"},      {"gptj", "q_proj,v_proj"},
+                 {"gemma", "q_proj,v_proj"},   {"gemma2", "q_proj,v_proj"},   {"gemma3_text", "q_proj,v_proj"},
+                 {"bloom", "query_key_value"}, {"falcon", "query_key_value"}, {"phi", "q_proj,v_proj,fc1,fc2"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(known[i].type, type))
             return known[i].targets;
@@ -405,6 +409,31 @@ static int weight_bits(const struct job_switches *s)
     return s->load_4bit || s->bits == 4 ? 4 : s->load_8bit || s->bits == 8 ? 8 : 0;
 }
 
+static bool is_peft_example(const struct training_job *job)
+{
+    return job_was_given(job, "--use_peft_lora");
+}
+
+/* TRL's model_config.py; PEFT's examples/sft/train.py, which has other ones. Elsewhere there is no dropout. */
+static void read_adapter_defaults(struct training_job *job)
+{
+    static const char example[] = "PEFT's examples/sft/train.py";
+    struct job_adapter *a = &job->adapter;
+    bool peft = is_peft_example(job);
+    if ((peft || is_trl(job)) && !job_was_given(job, "--lora_dropout")) {
+        a->dropout = peft ? 0.1 : 0.05;
+        job_note(job, FACT_DEFAULT, "--lora_dropout", peft ? "0.1" : "0.05", peft ? example : "TRL 0.23");
+    }
+    if (peft && !job_was_given(job, "--lora_r")) {
+        a->rank = 64;
+        job_note(job, FACT_DEFAULT, "--lora_r", "64", example);
+    }
+    if (peft && !a->targets && !job_was_given(job, "--lora_target_modules")) {
+        a->targets = "q_proj,k_proj,v_proj,o_proj,down_proj,up_proj,gate_proj";
+        job_note(job, FACT_DEFAULT, "--lora_target_modules", a->targets, example);
+    }
+}
+
 static void read_adapter(struct training_job *job)
 {
     const struct job_switches *s = &job->switches;
@@ -412,10 +441,7 @@ static void read_adapter(struct training_job *job)
     if (s->peft) {
         a->rank = s->lora_rank;
         a->alpha = s->lora_alpha;
-        if (is_trl(job) && !job_was_given(job, "--lora_dropout")) {
-            a->dropout = 0.05;
-            job_note(job, FACT_DEFAULT, "--lora_dropout", "0.05", "TRL 0.23");
-        }
+        read_adapter_defaults(job);
         bool given = a->targets || job_was_given(job, "--lora_target_modules") || !job->model_known;
         if (!given && (a->targets = default_targets(job->model.type)))
             job_note(job, FACT_DEFAULT, "--lora_target_modules", a->targets, "PEFT 0.21");
@@ -437,8 +463,9 @@ static void read_sequence(struct training_job *job)
         job->batch.sequence = limit;
         job_note_count(job, FACT_DERIVED, "sequence", limit, "run_clm.py: no more than the tokenizer allows");
     }
-    if (!job->batch.sequence && job->switches.source_length && job->switches.target_length) {
-        job->batch.sequence = job->switches.source_length + job->switches.target_length;
+    const struct job_switches *s = &job->switches;
+    if (!job->batch.sequence && s->source_length && s->target_length &&
+        checked_add(s->source_length, s->target_length, &job->batch.sequence)) {
         job_note_count(job, FACT_DERIVED, "sequence", job->batch.sequence,
                        "--source_max_len and --target_max_len");
     }
@@ -464,8 +491,7 @@ static void read_sequence(struct training_job *job)
 static bool is_prepared(const struct training_job *job)
 {
     bool split = job->shards.sharding != JOB_REPLICATED && job->adapter.weight_bits == 4;
-    bool prepares =
-        is_trl(job) || job_was_given(job, "--use_peft_lora") || hf_program_adapts(job->launch.program);
+    bool prepares = is_trl(job) || is_peft_example(job) || hf_program_adapts(job->launch.program);
     return job->adapter.weight_bits && !split && prepares;
 }
 
@@ -485,7 +511,11 @@ static void read_adapter_types(struct training_job *job, bool half_weights)
 static void read_precision(struct training_job *job)
 {
     const struct job_switches *s = &job->switches;
-    const char *dtype = s->dtype && strcmp(s->dtype, "auto") ? s->dtype : job->model.dtype;
+    /* What 4-bit weights are packed in is the type of all others, if it is one of numbers (PEFT's examples/sft/utils.py). */
+    bool packed = s->load_4bit && is_peft_example(job) && job_says(s->packed_in, "float");
+    const char *dtype = packed                                 ? s->packed_in
+                        : s->dtype && strcmp(s->dtype, "auto") ? s->dtype
+                                                               : job->model.dtype;
     bool half_weights = strstr(dtype, "float16") != NULL;
     if (s->deepspeed)
         return;
@@ -621,7 +651,7 @@ static void read_program(struct training_job *job)
     enum hf_program kind = hf_program_kind(program, &what);
     if (kind == HF_OTHER)
         beyond(job, arena_printf(arena, "%s (%.60s)", what, program));
-    if (kind == HF_UNKNOWN && !job_was_given(job, "--use_peft_lora")) /* PEFT's examples/sft/train.py */
+    if (kind == HF_UNKNOWN && !is_peft_example(job))
         job->launch.taken_for = "run_clm.py";
     read_program_adapters(job, kind);
 }

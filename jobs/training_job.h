@@ -161,6 +161,7 @@ struct job_switches {
     const char *model_path, *config_name, *config_overrides, *model_name, *flavor, *dtype, *gradient_dtype;
     const char *deepspeed_config, *fsdp, *fsdp_config, *fsdp_version, *wrap_policy, *reshard, *mixed_precision;
     const char *converters, *python_config;
+    const char *packed_in; /* the type that holds quantized weights */
     const char *revision, *cache_folder; /* of the model on the hub, and where its files are kept */
     const char *compile_choice; /* a back end or mode of torch.compile, which asks for it */
     const char *distributed_type, *rampup, *shard_degree, *global_batch; /* the last two may be -1 */

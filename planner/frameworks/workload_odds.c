@@ -92,7 +92,7 @@ static void add_class(struct spread *spread, enum workload_class class, enum wor
  * says PEFT's documentation (docs/source/accelerate/fsdp.md, deepspeed.md), over what `memplan check` says of nvidia-smi for these
  * launches: tests/jobs/test_split_quantized.c. Some 8 GB of each are not explained, whichever way the weights are split; so these
  * three alone stand for such jobs. */
-static const double split_quantized[WORKLOAD_SPLIT_QUANTIZED] = {1.23, 1.27, 1.77};
+static const double split_quantized[WORKLOAD_SPLIT_QUANTIZED] = {1.26, 1.27, 1.79};
 
 bool workload_odds_unexplained(const struct workload *w)
 {

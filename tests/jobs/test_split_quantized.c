@@ -11,8 +11,8 @@
     "train.py --model_name_or_path meta-llama/Llama-2-70b-hf --max_seq_len 2048 --bf16 True --output_dir o " \
     "--gradient_checkpointing True --use_flash_attn True --use_peft_lora True --lora_r 8 --lora_alpha 16 "   \
     "--lora_dropout 0.1 --lora_target_modules all-linear --per_device_train_batch_size 2 "                   \
-    "--gradient_accumulation_steps 2 --use_4bit_quantization True --use_nested_quant True --torch_dtype "    \
-    "bfloat16"
+    "--gradient_accumulation_steps 2 --use_4bit_quantization True --use_nested_quant True "                  \
+    "--bnb_4bit_quant_storage_dtype bfloat16"
 #define SPLIT(offload)                                                                                       \
     "cat > f.yaml <<EOF\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\nnum_machines: 1\n" \
     "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_sharding_strategy: FULL_SHARD\n"  \
@@ -28,7 +28,7 @@ TEST(split_quantized,
     static const struct {
         const char *script;
         double published_gib, ratio;
-    } jobs[] = {{SPLIT("false"), 35.6, 1.23}, {SPLIT_BY_DEEPSPEED, 36.6, 1.27}, {SPLIT("true"), 19.6, 1.77}};
+    } jobs[] = {{SPLIT("false"), 35.6, 1.26}, {SPLIT_BY_DEEPSPEED, 36.6, 1.27}, {SPLIT("true"), 19.6, 1.79}};
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
         struct arena *arena = arena_create();
         struct error err = {0};
