@@ -1,15 +1,17 @@
 /* The keys are those of each model's config.json on the hub, under the name that its row has. They were read in public copies of
  * these files (the presets of mlc-llm, the configurations of litgpt 0.5.13 and of torchtune 0.6.1, the defaults and examples of
- * transformers 4.57.6), and each count of parameters that they lead to is the published one: tests/jobs/test_hub_models.c.
+ * transformers 4.57.6; those of Llama 1, Vicuna, Code Llama, Yi, Falcon 3, Mistral Nemo and Small, DeepSeek LLM and Coder from their repositories on the
+ * hub), and each count of parameters that they lead to is the published one: tests/jobs/test_hub_models.c.
  * Epsilons of norms and longest texts, which decide no count, are in some rows from the models' pages alone. Models whose layers
  * neither the trainer nor a rule is about are left out. */
 #include "model/hub_models.h"
 
 #include "base/text.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { NAMES_OF_ONE = 8 };
+enum { NAMES_OF_ONE = 8, ORIGINAL_NAME = 96 };
 
 #define BF16         ",\"torch_dtype\":\"bfloat16\""
 #define FP16         ",\"torch_dtype\":\"float16\""
@@ -51,7 +53,15 @@ enum { NAMES_OF_ONE = 8 };
 #define LLAMA_SMALL(L, C, H, K, F, V, T, THETA, MORE)                                                        \
     DECODER("llama", L, C, H, K, F, V, T, 1e-05, THETA, MORE)
 
+#define LLAMA1(L, C, H, F)           DECODER("llama", L, C, H, H, F, 32000, 2048, 1e-06, 10000.0, FP16)
+#define CODE_LLAMA(L, C, H, K, F, V) LLAMA_SMALL(L, C, H, K, F, V, 16384, 1000000, BF16)
+#define YI(L, C, H, F)               LLAMA_SMALL(L, C, H, 4, F, 64000, 4096, 5000000.0, BF16)
+#define YI34                         LLAMA_SMALL(60, 7168, 56, 8, 20480, 64000, 4096, 5000000.0, BF16)
+#define FALCON3(L, C, H, F, T)       LLAMA_SMALL(L, C, H, 4, F, 131072, T, 1000042, BF16 HEAD_SIZE(256))
+
 #define MISTRAL(V, THETA, MORE) DECODER("mistral", 32, 4096, 32, 8, 14336, V, 32768, 1e-05, THETA, BF16 MORE)
+#define MISTRAL_LARGER(F, V, T, THETA)                                                                       \
+    DECODER("mistral", 40, 5120, 32, 8, F, V, T, 1e-05, THETA, BF16 HEAD_SIZE(128))
 #define MIXTRAL(L, C, H, F, V, T)                                                                            \
     DECODER("mixtral", L, C, H, 8, F, V, T, 1e-05, 1000000.0,                                                \
             BF16 ",\"num_local_experts\":8,\"num_experts_per_tok\":2")
@@ -161,10 +171,43 @@ static const struct {
     {{"meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct"},
      LLAMA3(28, 3072, 24, 8, 8192, 131072, SCALED(32.0) HEAD_SIZE(128) TIED)},
 
+    {{"huggyllama/llama-7b", "lmsys/vicuna-7b-v1.3"}, LLAMA1(32, 4096, 32, 11008)},
+    {{"huggyllama/llama-13b", "lmsys/vicuna-13b-v1.3"}, LLAMA1(40, 5120, 40, 13824)},
+    {{"huggyllama/llama-30b", "lmsys/vicuna-33b-v1.3"}, LLAMA1(60, 6656, 52, 17920)},
+    {{"huggyllama/llama-65b"}, LLAMA1(80, 8192, 64, 22016)},
+    {{"lmsys/vicuna-7b-v1.5"}, LLAMA2(32, 4096, 32, 32, 11008)},
+    {{"lmsys/vicuna-13b-v1.5"}, LLAMA2(40, 5120, 40, 40, 13824)},
+    {{"codellama/CodeLlama-7b-hf", "codellama/CodeLlama-7b-Instruct-hf"},
+     CODE_LLAMA(32, 4096, 32, 32, 11008, 32016)},
+    {{"codellama/CodeLlama-13b-hf", "codellama/CodeLlama-13b-Instruct-hf"},
+     CODE_LLAMA(40, 5120, 40, 40, 13824, 32016)},
+    {{"codellama/CodeLlama-34b-hf", "codellama/CodeLlama-34b-Instruct-hf",
+      "codellama/CodeLlama-34b-Python-hf"},
+     CODE_LLAMA(48, 8192, 64, 8, 22016, 32000)},
+    {{"01-ai/Yi-6B", "01-ai/Yi-6B-Chat", "01-ai/Yi-1.5-6B", "01-ai/Yi-1.5-6B-Chat"}, YI(32, 4096, 32, 11008)},
+    {{"01-ai/Yi-1.5-9B", "01-ai/Yi-1.5-9B-Chat"}, YI(48, 4096, 32, 11008)},
+    {{"01-ai/Yi-34B", "01-ai/Yi-34B-Chat"}, YI34},
+    {{"deepseek-ai/deepseek-llm-7b-base", "deepseek-ai/deepseek-llm-7b-chat"},
+     LLAMA_SMALL(30, 4096, 32, 32, 11008, 102400, 4096, 10000.0, BF16)},
+    {{"deepseek-ai/deepseek-coder-1.3b-base", "deepseek-ai/deepseek-coder-1.3b-instruct"},
+     LLAMA_SMALL(24, 2048, 16, 16, 5504, 32256, 16384, 100000, BF16)},
+    {{"deepseek-ai/deepseek-coder-6.7b-base", "deepseek-ai/deepseek-coder-6.7b-instruct"},
+     LLAMA_SMALL(32, 4096, 32, 32, 11008, 32256, 16384, 100000, BF16)},
+    {{"deepseek-ai/deepseek-coder-33b-base", "deepseek-ai/deepseek-coder-33b-instruct"},
+     LLAMA_SMALL(62, 7168, 56, 8, 19200, 32256, 16384, 100000, BF16)},
+    {{"tiiuae/Falcon3-1B-Base", "tiiuae/Falcon3-1B-Instruct"}, FALCON3(18, 2048, 8, 8192, 8192)},
+    {{"tiiuae/Falcon3-3B-Base", "tiiuae/Falcon3-3B-Instruct"}, FALCON3(22, 3072, 12, 9216, 32768)},
+    {{"tiiuae/Falcon3-7B-Base", "tiiuae/Falcon3-7B-Instruct"}, FALCON3(28, 3072, 12, 23040, 32768)},
+    {{"tiiuae/Falcon3-10B-Base", "tiiuae/Falcon3-10B-Instruct"}, FALCON3(40, 3072, 12, 23040, 32768)},
+
     {{"mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.1"},
      MISTRAL(32000, 10000.0, ",\"sliding_window\":4096")},
     {{"mistralai/Mistral-7B-Instruct-v0.2"}, MISTRAL(32000, 1000000.0, "")},
     {{"mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"}, MISTRAL(32768, 1000000.0, "")},
+    {{"mistralai/Mistral-Nemo-Base-2407", "mistralai/Mistral-Nemo-Instruct-2407"},
+     MISTRAL_LARGER(14336, 131072, 1024000, 1000000.0)},
+    {{"mistralai/Mistral-Small-24B-Base-2501", "mistralai/Mistral-Small-24B-Instruct-2501"},
+     MISTRAL_LARGER(32768, 131072, 32768, 100000000.0)},
     {{"mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"},
      MIXTRAL(32, 4096, 32, 14336, 32000, 32768)},
     {{"mistralai/Mixtral-8x22B-v0.1", "mistralai/Mixtral-8x22B-Instruct-v0.1"},
@@ -188,6 +231,30 @@ static const struct {
     {{"Qwen/Qwen2-72B", "Qwen/Qwen2.5-72B"}, QWEN2(80, 8192, 64, 8, 29568, 152064, 131072, 1e-05, "")},
     {{"Qwen/Qwen2-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"},
      QWEN2(80, 8192, 64, 8, 29568, 152064, 32768, 1e-06, "")},
+
+    {{"Qwen/Qwen2.5-Coder-0.5B", "Qwen/Qwen2.5-Coder-0.5B-Instruct"},
+     QWEN2(24, 896, 14, 2, 4864, 151936, 32768, 1e-06, TIED)},
+    {{"Qwen/Qwen2.5-Coder-1.5B", "Qwen/Qwen2.5-Coder-1.5B-Instruct"},
+     QWEN2(28, 1536, 12, 2, 8960, 151936, 32768, 1e-06, TIED)},
+    {{"Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B-Instruct"},
+     QWEN2(28, 1536, 12, 2, 8960, 151936, 4096, 1e-06, TIED)},
+    {{"Qwen/Qwen2.5-Coder-3B", "Qwen/Qwen2.5-Coder-3B-Instruct"},
+     QWEN2(36, 2048, 16, 2, 11008, 151936, 32768, 1e-06, TIED)},
+    {{"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"}, QWEN2(28, 1536, 12, 2, 8960, 151936, 131072, 1e-06, "")},
+    {{"Qwen/Qwen2.5-Coder-7B", "Qwen/Qwen2.5-Coder-7B-Instruct"},
+     QWEN2(28, 3584, 28, 4, 18944, 152064, 32768, 1e-06, "")},
+    {{"Qwen/Qwen2.5-Math-7B", "Qwen/Qwen2.5-Math-7B-Instruct"},
+     QWEN2(28, 3584, 28, 4, 18944, 152064, 4096, 1e-06, "")},
+    {{"deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"}, QWEN2(28, 3584, 28, 4, 18944, 152064, 131072, 1e-06, "")},
+    {{"Qwen/Qwen2.5-Coder-14B", "Qwen/Qwen2.5-Coder-14B-Instruct"},
+     QWEN2(48, 5120, 40, 8, 13824, 152064, 32768, 1e-06, "")},
+    {{"deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"}, QWEN2(48, 5120, 40, 8, 13824, 152064, 131072, 1e-05, "")},
+    {{"Qwen/Qwen2.5-Coder-32B", "Qwen/Qwen2.5-Coder-32B-Instruct", "Qwen/QwQ-32B-Preview"},
+     QWEN2(64, 5120, 40, 8, 27648, 152064, 32768, 1e-06, "")},
+    {{"Qwen/QwQ-32B"}, QWEN2(64, 5120, 40, 8, 27648, 152064, 40960, 1e-05, "")},
+    {{"deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"}, QWEN2(64, 5120, 40, 8, 27648, 152064, 131072, 1e-05, "")},
+    {{"Qwen/Qwen2.5-Math-72B", "Qwen/Qwen2.5-Math-72B-Instruct"},
+     QWEN2(80, 8192, 64, 8, 29568, 152064, 4096, 1e-06, "")},
 
     {{"Qwen/Qwen3-0.6B"}, QWEN3(28, 1024, 16, 3072, 40960, 1000000, TIED)},
     {{"Qwen/Qwen3-0.6B-Base"}, QWEN3(28, 1024, 16, 3072, 32768, 1000000, TIED)},
@@ -214,7 +281,9 @@ static const struct {
      DEEPSEEK("deepseek_v2", 27, 2048, 16, 10944, 102400, 64, 6, 1408, 2, 1, "")},
     {{"deepseek-ai/DeepSeek-V2", "deepseek-ai/DeepSeek-V2-Chat"},
      DEEPSEEK("deepseek_v2", 60, 5120, 128, 12288, 102400, 160, 6, 1536, 2, 1, QUERY_RANK)},
-    {{"deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3-Base", "deepseek-ai/DeepSeek-R1"},
+    {{"deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3-Base", "deepseek-ai/DeepSeek-R1",
+      "deepseek-ai/DeepSeek-R1-Zero", "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3-0324",
+      "deepseek-ai/DeepSeek-V3.1", "deepseek-ai/DeepSeek-V3.1-Base"},
      DEEPSEEK("deepseek_v3", 61, 7168, 128, 18432, 129280, 256, 8, 2048, 1, 3,
               QUERY_RANK ",\"num_nextn_predict_layers\":1")},
 
@@ -298,13 +367,39 @@ static const struct {
 
 enum { MODELS = sizeof models / sizeof models[0] };
 
-json_t *hub_models_config(const char *name)
+/* Who keeps copies of others' models, as they are, under their names: whose, and of whom. */
+static const char *const mirrors[][2] = {
+    {"NousResearch/", "meta-llama/"},
+    {"unsloth/", "meta-llama/"},
+    {"unsloth/", "Qwen/"},
+};
+
+/* The name that a copy has where it comes from; NULL: it is none. */
+static const char *original(const char *name, int mirror, char room[ORIGINAL_NAME])
+{
+    const char *copy = mirrors[mirror][0], *of = mirrors[mirror][1];
+    if (strncmp(name, copy, strlen(copy)))
+        return NULL;
+    return snprintf(room, ORIGINAL_NAME, "%s%s", of, name + strlen(copy)) < ORIGINAL_NAME ? room : NULL;
+}
+
+static json_t *config_of(const char *name)
 {
     for (int i = 0; i < MODELS; i++)
         for (int k = 0; k < NAMES_OF_ONE && models[i].names[k]; k++)
             if (!strcmp(models[i].names[k], name))
                 return json_loads(models[i].config, 0, NULL);
     return NULL;
+}
+
+json_t *hub_models_config(const char *name)
+{
+    char room[ORIGINAL_NAME];
+    json_t *config = config_of(name);
+    for (int i = 0; !config && i < (int)(sizeof mirrors / sizeof mirrors[0]); i++)
+        if (original(name, i, room))
+            config = config_of(room);
+    return config;
 }
 
 const char *const *hub_models_names(void)

@@ -228,7 +228,7 @@ TEST(hub_cache_absent,
     ASSERT_HAS(sentence, "--model FOLDER");
     ASSERT_HAS(sentence, "--model NAME");
     ASSERT_HAS(sentence, "hf download org/large config.json");
-    assert_missing("unsloth/Llama-3.1-8B", "", "(meta-llama/Llama-3.1-8B is)");
+    assert_missing("somebody/Llama-3.1-8B", "", "(meta-llama/Llama-3.1-8B is)");
     assert_missing("meta-llama/llama-3.1-8b", "", "(meta-llama/Llama-3.1-8B is)");
     assert_missing("./models/x", "", "./models/x: there is no such folder or file here");
 }

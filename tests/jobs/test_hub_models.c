@@ -50,8 +50,30 @@ static const struct {
     {"meta-llama/Llama-3.1-405B", 405853388800},
     {"meta-llama/Llama-3.2-1B", 1235814400},
     {"meta-llama/Llama-3.2-3B", 3212749824},
+    {"huggyllama/llama-7b", 6738415616},
+    {"huggyllama/llama-13b", 13015864320},
+    {"huggyllama/llama-30b", 32528943616},
+    {"huggyllama/llama-65b", 65285660672},
+    {"lmsys/vicuna-7b-v1.5", 6738415616},
+    {"lmsys/vicuna-13b-v1.5", 13015864320},
+    {"codellama/CodeLlama-7b-hf", 6738546688},
+    {"codellama/CodeLlama-13b-hf", 13016028160},
+    {"codellama/CodeLlama-34b-hf", 33743970304},
+    {"01-ai/Yi-6B", 6061035520},
+    {"01-ai/Yi-1.5-9B", 8829407232},
+    {"01-ai/Yi-34B", 34388917248},
+    {"deepseek-ai/deepseek-llm-7b-base", 6910365696},
+    {"deepseek-ai/deepseek-coder-1.3b-base", 1346471936},
+    {"deepseek-ai/deepseek-coder-6.7b-base", 6740512768},
+    {"deepseek-ai/deepseek-coder-33b-base", 33342991360},
+    {"tiiuae/Falcon3-1B-Base", 1669408768},
+    {"tiiuae/Falcon3-3B-Base", 3227655168},
+    {"tiiuae/Falcon3-7B-Base", 7455550464},
+    {"tiiuae/Falcon3-10B-Base", 10305653760},
     {"mistralai/Mistral-7B-v0.1", 7241732096},
     {"mistralai/Mistral-7B-v0.3", 7248023552},
+    {"mistralai/Mistral-Nemo-Base-2407", 12247782400},
+    {"mistralai/Mistral-Small-24B-Base-2501", 23572403200},
     {"mistralai/Mixtral-8x7B-v0.1", 46702792704},
     {"mistralai/Mixtral-8x22B-v0.1", 140630071296},
     {"Qwen/Qwen2-0.5B", 494032768},
@@ -61,6 +83,14 @@ static const struct {
     {"Qwen/Qwen2.5-14B", 14770033664},
     {"Qwen/Qwen2.5-32B", 32763876352},
     {"Qwen/Qwen2-72B", 72706203648},
+    {"Qwen/Qwen2.5-Coder-0.5B", 494032768},
+    {"Qwen/Qwen2.5-Coder-1.5B", 1543714304},
+    {"Qwen/Qwen2.5-Coder-3B", 3085938688},
+    {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1777088000},
+    {"Qwen/Qwen2.5-Coder-7B", 7615616512},
+    {"Qwen/Qwen2.5-Coder-14B", 14770033664},
+    {"Qwen/Qwen2.5-Coder-32B", 32763876352},
+    {"Qwen/Qwen2.5-Math-72B", 72706203648},
     {"Qwen/Qwen3-0.6B", 596049920},
     {"Qwen/Qwen3-1.7B", 1720574976},
     {"Qwen/Qwen3-4B", 4022468096},
@@ -189,6 +219,27 @@ TEST(hub_models_trained, "those of a family that memplan trains have as many for
         json_decref(config);
     }
     ASSERT(trained > 40);
+}
+
+TEST(hub_models_mirrors,
+     "copies that others keep under a model's own name are that model, and their other models are not")
+{
+    static const char *const copies[][2] = {
+        {"NousResearch/Llama-2-7b-hf", "meta-llama/Llama-2-7b-hf"},
+        {"NousResearch/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B"},
+        {"unsloth/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"},
+        {"unsloth/Qwen2.5-7B", "Qwen/Qwen2.5-7B"},
+    };
+    for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {
+        json_t *copy = hub_models_config(copies[i][0]), *model = hub_models_config(copies[i][1]);
+        ASSERT_MSG(copy && json_equal(copy, model), "%s", copies[i][0]);
+        json_decref(copy);
+        json_decref(model);
+    }
+    ASSERT(!hub_models_config("unsloth/phi-4")); /* as another type */
+    ASSERT(!hub_models_config("unsloth/Meta-Llama-3.1-8B-bnb-4bit"));
+    ASSERT(!hub_models_config("NousResearch/Hermes-3-Llama-3.1-8B"));
+    ASSERT(!hub_models_config("unsloth/"));
 }
 
 TEST(hub_models_by_name, "a name is known as it is written, once, and no other name for being like it")
