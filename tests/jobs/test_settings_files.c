@@ -81,11 +81,38 @@ TEST(yaml_keys, "YAML's keys are nested by indentation; quotes and comments go")
     assert_reads(yaml_read, "a:\n  t: |\n    x: y\n\n   - &z\n  b: 2\n", "1 a=\n2 a.t=|\n6 a.b=2\n");
 }
 
+TEST(yaml_texts, "what stands in quotes is a text, whatever it looks like, on one line or several")
+{
+    assert_reads(yaml_read, "t: \"{% for m in x %}{{ m['r'] }} \\\"q\\\"{% endfor %}\" # c\nb: 1\n",
+                 "1 t={% for m in x %}{{ m['r'] }} \\\"q\\\"{% endfor %}\n2 b=1\n");
+    assert_reads(yaml_read, "a: '[x]'\nb: \"|\"\n  \nc: 'it''s'\n", "1 a=[x]\n2 b=|\n4 c=it''s\n");
+    assert_reads(yaml_read, "a: \"one\n  two: x\n  three\"\nb: 2\nc: some\n  more words\nd: 3\n",
+                 "1 a=one\n4 b=2\n5 c=some\n7 d=3\n");
+    assert_reads(yaml_read, "a: >-\n  x: y\nb: !!str 5\n", "1 a=>-\n3 b=5\n");
+}
+
+TEST(yaml_braces, "tables in braces have their keys behind the key of the whole")
+{
+    assert_reads(yaml_read, "k: {use_reentrant: false, \"b\": {c: 'd, e', f: [1, 2]}, }\nz: 1\n",
+                 "1 k=\n1 k.use_reentrant=false\n1 k.b=\n1 k.b.c=d, e\n1 k.b.f=1,2\n2 z=1\n");
+    assert_reads(yaml_read, "a:\n- {path: x}\n- y\n", "1 a={path: x},y\n");
+}
+
+TEST(yaml_anchors, "what an anchor names stands where its name does")
+{
+    assert_reads(yaml_read, "a: &n 5\nb: *n\n", "1 a=5\n2 b=5\n");
+    assert_reads(yaml_read, "d: &d\n  x: 1\n  y: 2\nt:\n  y: 3\n  <<: *d\n  z: 4\nu: *d\n",
+                 "1 d=\n2 d.x=1\n3 d.y=2\n4 t=\n5 t.y=3\n6 t.x=1\n7 t.z=4\n8 u=\n8 u.x=1\n8 u.y=2\n");
+}
+
 TEST(yaml_refusals, "what is not read of YAML is refused with its line")
 {
     assert_refused(yaml_read, "a: 1\nb", "F:2: no key with a colon");
-    assert_refused(yaml_read, "a: &x 1", "F:1: this part of YAML is not read");
-    assert_refused(yaml_read, "a: {b: 1}", "a table in braces is not read");
+    assert_refused(yaml_read, "a: %x 1", "F:1: this part of YAML is not read");
+    assert_refused(yaml_read, "a: {b: 1", "F:1: a table in braces is not closed on its line");
+    assert_refused(yaml_read, "a: {b}", "F:1: a key in braces has no value");
+    assert_refused(yaml_read, "a: *x", "F:1: a * names what stands nowhere before it");
+    assert_refused(yaml_read, "a: \"x\nb: 1", "F:2: a quote is not closed");
     assert_refused(yaml_read, "a: 'x", "a quote is not closed");
     assert_refused(yaml_read, "a:\n\tb: 1", "F:2: YAML is not indented with tabs");
 }
