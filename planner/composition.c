@@ -37,6 +37,7 @@ struct composition {
     double limit_s;             /* of the table, or the best step where that is less */
     double most_s;              /* what is slower is not wanted */
     bool tried;                 /* some composition */
+    int64_t untried_items;      /* spent before that */
     bool hoping, hope; /* cells are as they are weighed; one composition of such cells is below the limit */
     struct cell **chosen;
     struct next *nexts;
@@ -548,6 +549,8 @@ static double least_with(struct composition *c, const struct cell *cell, int64_t
 
 /* In items that are replayed, what it takes to weigh a cell, and by one more chain. */
 enum { PER_CELL = 4, CELLS_PER_ITEM = 4 };
+/* One composition is tried however small the budget, but it may be that none comes to its end. */
+enum { MOST_UNTRIED = 200000 };
 
 /* The likeliest first. */
 static void list_nexts(struct composition *c, int64_t stage, int64_t left, double before_s, double limit_s)
@@ -570,9 +573,11 @@ static void list_nexts(struct composition *c, int64_t stage, int64_t left, doubl
                 add_next(c, begin, (struct next){&row->list[k], least_s, spare_s});
         }
     }
-    if (c->tried)
-        *c->budget -=
-            1 + weighed * (PER_CELL + (c->shown ? shown_chains_count(c->shown) : 0)) / CELLS_PER_ITEM;
+    int64_t items = 1 + weighed * (PER_CELL + (c->shown ? shown_chains_count(c->shown) : 0)) / CELLS_PER_ITEM;
+    if (c->tried || c->hoping)
+        *c->budget -= items;
+    else if ((c->untried_items += items) > MOST_UNTRIED)
+        *c->budget = 0;
 }
 
 /* Gives layers to `stage` and those behind it, `before_s` being what comes before, the likeliest first. The table was made for a limit
@@ -739,6 +744,7 @@ int composition_search(struct composition *c, double limit_s, int64_t *budget, s
     c->budget = budget;
     c->most_s = limit_s;
     c->tried = false;
+    c->untried_items = 0;
     for (int64_t base = 0; base <= c->layers; base++)
         if (c->by_base_s[base] < fmin(limit_s, out->step_s))
             search_base(c, base);
