@@ -392,12 +392,13 @@ static const char *default_targets(const char *type)
 {
     static const struct {
         const char *type, *targets;
-    } known[] = {{"gpt2", "c_attn"},           {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
-                 {"roberta", "query,value"},   {"xlm-roberta", "query,value"},  {"llama", "q_proj,v_proj"},
-                 {"mistral", "q_proj,v_proj"}, {"mixtral", "q_proj,v_proj"},    {"qwen2", "q_proj,v_proj"},
-                 {"qwen3", "q_proj,v_proj"},   {"opt", "q_proj,v_proj"},      {"gptj", "q_proj,v_proj"},
-                 {"gemma", "q_proj,v_proj"},   {"gemma2", "q_proj,v_proj"},   {"gemma3_text", "q_proj,v_proj"},
-                 {"bloom", "query_key_value"}, {"falcon", "query_key_value"}, {"phi", "q_proj,v_proj,fc1,fc2"}};
+    } known[] = {
+        {"gpt2", "c_attn"},           {"gpt_neox", "query_key_value"}, {"bert", "query,value"},
+        {"roberta", "query,value"},   {"xlm-roberta", "query,value"},  {"llama", "q_proj,v_proj"},
+        {"mistral", "q_proj,v_proj"}, {"mixtral", "q_proj,v_proj"},    {"qwen2", "q_proj,v_proj"},
+        {"qwen3", "q_proj,v_proj"},   {"opt", "q_proj,v_proj"},        {"gptj", "q_proj,v_proj"},
+        {"gemma", "q_proj,v_proj"},   {"gemma2", "q_proj,v_proj"},     {"gemma3_text", "q_proj,v_proj"},
+        {"bloom", "query_key_value"}, {"falcon", "query_key_value"},   {"phi", "q_proj,v_proj,fc1,fc2"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(known[i].type, type))
             return known[i].targets;
@@ -656,6 +657,16 @@ static void read_program(struct training_job *job)
     read_program_adapters(job, kind);
 }
 
+/* TrainingArguments.n_gpu of one process that sees several: Trainer wraps the model in nn.DataParallel. */
+static void note_data_parallel(struct training_job *job, const struct job_files *files)
+{
+    int64_t devices = job->launch.launchers ? 0 : job_environment_devices(job, files);
+    if (devices > 1 && !job->beyond)
+        job->beyond =
+            arena_printf(job->facts.arena, "nn.DataParallel over the %lld GPUs of CUDA_VISIBLE_DEVICES",
+                         (long long)devices);
+}
+
 int hf_read(struct training_job *job, const struct launch *launch, const struct job_files *files,
             struct error *err)
 {
@@ -663,5 +674,6 @@ int hf_read(struct training_job *job, const struct launch *launch, const struct 
         setting_defaults(&trainer, job, err))
         return -1;
     read_program(job);
+    note_data_parallel(job, files);
     return hf_complete(job, &trainer, files, err);
 }

@@ -2,6 +2,7 @@
 
 #include "jobs/frameworks.h"
 #include "jobs/not_a_script.h"
+#include "jobs/unread_frameworks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -53,6 +54,20 @@ static int refuse_own(const struct words *command, const char *file, struct erro
                 : 0;
 }
 
+static int refuse_unread(struct arena *arena, const struct words *command, const char *file, int line,
+                         struct error *err)
+{
+    const char *framework = unread_frameworks_find(command);
+    return framework
+               ? error_set(
+                     err,
+                     "%s: this starts %s, which is not read (%s are); memplan predict MODEL --dp N says what "
+                     "memplan's own training of its model needs",
+                     line ? arena_printf(arena, "%s:%d", file, line) : file, framework,
+                     frameworks_list(arena))
+               : 0;
+}
+
 /* "$LAUNCHER train.py": the variable. */
 static const struct shell_command *hidden_launcher(const struct shell_script *script)
 {
@@ -66,7 +81,8 @@ static const struct shell_command *hidden_launcher(const struct shell_script *sc
 }
 
 static int find_launch(const struct shell_script *script, const struct jobs_request *request,
-                       const char *file, const struct shell_command **out, struct error *err)
+                       struct arena *arena, const char *file, const struct shell_command **out,
+                       struct error *err)
 {
     int count;
     char names[LAUNCHERS_TEXT];
@@ -74,7 +90,8 @@ static int find_launch(const struct shell_script *script, const struct jobs_requ
     if (count > 1 && !request->line)
         return several(script, file, err);
     for (int i = 0; !*out && i < script->command_count; i++)
-        if (refuse_own(&script->commands[i].words, file, err))
+        if (refuse_own(&script->commands[i].words, file, err) ||
+            refuse_unread(arena, &script->commands[i].words, file, script->commands[i].line, err))
             return -1;
     if (!*out && request->line)
         return error_set(err, "%s:%lld: no launch stands on that line; leave out --line", file,
@@ -150,6 +167,7 @@ static int read_framework(struct training_job *job, const struct launch *launch,
     for (int i = 0; i < launch->met_count; i++)
         if (launch->met[i]->read && launch->met[i]->read(job, launch, files, err))
             return -1;
+    launcher_count_devices(job, launch, files);
     launcher_count(job);
     job->framework = frameworks_find(launch);
     if (job->framework && job->framework->read(job, launch, files, err))
@@ -249,7 +267,7 @@ int jobs_read_text(const struct jobs_request *request, const char *file, const c
     const struct shell_command *launch;
     const char *slash = strrchr(file, '/');
     *out = (struct training_job){.facts.arena = arena};
-    if (shell_read(&input, arena, &script, err) || find_launch(&script, request, file, &launch, err))
+    if (shell_read(&input, arena, &script, err) || find_launch(&script, request, arena, file, &launch, err))
         return -1;
     struct job_files files = {
         .script = &script, .model = request->model, .command = &launch->words, .edits = request->edits};
@@ -337,7 +355,8 @@ int jobs_read(const struct jobs_request *request, struct arena *arena, struct tr
         return read_script(&named, arena, out, err);
     for (int i = 0; i < request->command_count; i++)
         words.list[words.count++] = (struct word){.text = request->command[i]};
-    if (refuse_own(&words, "command line", err))
+    if (refuse_own(&words, "command line", err) ||
+        (!launcher_is_launch(&words) && refuse_unread(arena, &words, "command line", 0, err)))
         return -1;
     return read_job(request, &none, &files, out, err);
 }

@@ -25,6 +25,18 @@ static bool is_binary(const char *text)
     return frameworks_have_binary(text_base_name(text));
 }
 
+/* uv's options with a value, which may be called as a launcher is: "uv run --with trl accelerate launch". */
+static bool takes_next(const struct words *command, int at)
+{
+    static const char *const names[] = {"--with",  "--python",  "-p",        "--extra",
+                                        "--group", "--project", "--env-file"};
+    bool first = !strcmp(text_base_name(command->list[0].text), "uv");
+    for (size_t i = 0; first && i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(command->list[at].text, names[i]))
+            return true;
+    return false;
+}
+
 /* Whether it only says what it is given, or looks for it. */
 static bool only_speaks(const struct words *command)
 {
@@ -44,6 +56,10 @@ bool launcher_is_launch(const struct words *command)
     for (int i = 0; i < command->count; i++) {
         const char *text = command->list[i].text;
         const struct launcher *launcher = launchers_find(text);
+        if (!starts && takes_next(command, i)) {
+            i++;
+            continue;
+        }
         if ((!i || starts) && is_binary(text))
             return true;
         if (launcher && launcher->trains)
@@ -270,7 +286,9 @@ int launcher_read(struct training_job *job, const struct words *command, const s
     for (int at = 0; at < command->count;) {
         const struct word *word = &command->list[at];
         const struct launcher *launcher = launchers_find(word->text);
-        if (launcher) {
+        if (!current && takes_next(command, at)) {
+            at += 2;
+        } else if (launcher) {
             current = launcher;
             module = false;
             begin_launcher(job, launcher, out);
@@ -299,6 +317,24 @@ int launcher_read(struct training_job *job, const struct words *command, const s
                      "%s: no Python program in this launch; give the whole line: memplan check -- torchrun "
                      "--nproc-per-node 8 pretrain_gpt.py ...",
                      command->count ? job_origin(job, &command->list[0]) : "command line");
+}
+
+void launcher_count_devices(struct training_job *job, const struct launch *launch,
+                            const struct job_files *files)
+{
+    struct job_launch *l = &job->launch;
+    int64_t devices = l->ranks || l->processes_per_node ? 0 : job_environment_devices(job, files);
+    bool sees = false;
+    for (int i = 0; i < launch->met_count; i++)
+        sees = sees || launch->met[i]->sees;
+    if (!devices || !sees)
+        return;
+    l->processes_per_node = devices;
+    for (int i = 0; i < job->facts.count; i++)
+        if (job->facts.list[i].kind == FACT_MISSING && strstr(job->facts.list[i].name, "nproc"))
+            job->facts.list[i].kind = FACT_IRRELEVANT;
+    job_note_count(job, FACT_DERIVED, "processes on a node", devices, "CUDA_VISIBLE_DEVICES");
+    l->nodes = l->nodes ? l->nodes : 1;
 }
 
 void launcher_count(struct training_job *job)

@@ -33,6 +33,8 @@ int launcher_read(struct training_job *job, const struct words *command, const s
 bool launcher_was_met(const struct launch *launch, const struct launcher *launcher);
 /* A launcher's options that stand elsewhere than behind its name; words that are none are passed over. */
 void launcher_read_options(struct training_job *job, const struct launcher *launcher, const struct words *options);
+/* As many processes as there are visible GPUs, where a launcher counts them and nothing says how many. */
+void launcher_count_devices(struct training_job *job, const struct launch *launch, const struct job_files *files);
 /* Completes job->launch from what is known; notes the number of ranks as missing when it is not. */
 void launcher_count(struct training_job *job);
 

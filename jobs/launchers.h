@@ -33,6 +33,7 @@ struct launcher {
     bool keeps;      /* its options that count no processes are kept in struct launch, for `read` */
     bool takes_batch; /* it inherits the options of #SBATCH lines */
     bool counts; /* processes itself: one of it is started per node by what stands around it, whose numbers it replaces */
+    bool sees;   /* it starts a process on each GPU that CUDA_VISIBLE_DEVICES lists, where its options say nothing, or "gpu" */
     int64_t nodes, per_node; /* where its options say nothing; 0: that is not known */
     const struct launcher_option *options; /* ends with one without a name */
     /* Its files and what it kept, before the framework's options; NULL: nothing to read. */
