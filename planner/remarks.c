@@ -29,6 +29,7 @@ static void try_batch(const struct search_request *request, const struct search_
     other.global_batch = batch;
     other.effort_parts = BATCH_PARTS;
     other.alone = true;
+    other.limit_s = plan->time.total * (double)batch / (double)plan->layout.global_batch / worth;
     *out = (struct trial){.batch = batch};
     /* Most are no better even if placing their tensors took no more than their peak: then nothing is built. */
     for (int built = 0; built <= 1; built++) {
