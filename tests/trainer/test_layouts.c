@@ -366,7 +366,7 @@ TEST(layouts_repeat, "a run repeated under the same layout gives the same bits")
 
 /* What ranks add up has been rounded to bf16 before, by 2^-9 at most; one rank rounds their sum alone. In the loss, a
  * mean over 64 tokens, less than one rounding must be left of that, and in norms over all parameters no more than four.
- * Measured: 8.5e-5, 3.8e-3, 2.9e-3 at most. */
+ * Measured: 9.7e-5, 4.9e-3, 2.8e-3 at most. */
 TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few roundings of one rank")
 {
     static const char *const layouts[] = {
@@ -383,10 +383,12 @@ TEST(layouts_bf16, "in bf16 every kind of parallelism stays within a few roundin
         struct train_settings settings = runs_settings(STEPS);
         /* Normed queries and keys turn by the rate over the size of their weights, here 0.02: at 1e-3, runs that differ by one
          * rounding in bf16 part too fast to be compared. */
-        settings.rate.peak = i == QWEN3 ? 1e-4 : 1e-3;
+        settings.rate.peak = i == QWEN3 || i == GEMMA3 ? 1e-4 : 1e-3;
         struct configuration c = configuration_of(models[i].text, layouts[0], "none");
         struct series series = series_open(&c, &settings, roundings);
         for (int k = 1; k < COUNT_OF(layouts); k++) {
+            if (models[i].most_tp == 1 && strstr(layouts[k], "tp="))
+                continue;
             c = configuration_of(models[i].text, layouts[k], models[i].recomputes[k % RECOMPUTES]);
             series_add(&series, &c);
         }
