@@ -150,12 +150,6 @@ static double median_step(const struct recorded *r)
     return sort_median(seconds, steps);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* In the first step of several, memory is touched for the first time, and libraries are. */
 static double fit_step_spread(const struct recorded *r)
 {
@@ -168,7 +162,7 @@ static double fit_step_spread(const struct recorded *r)
     double median_s = sort_median(seconds, steps);
     for (size_t i = 0; i < steps; i++)
         seconds[i] = fabs(seconds[i] - median_s);
-    qsort(seconds, steps, sizeof *seconds, by_size);
+    sort_reals(seconds, steps);
     return steps && median_s > 0 ? seconds[(8 * steps + 9) / 10 - 1] / median_s : 0;
 }
 

@@ -10,7 +10,7 @@ struct linear {
     double inputs, outputs;
 };
 
-enum { LINEARS = 15 };
+enum { LINEARS = 14 };
 
 /* `experts`: of a layer that has them, whose dense feed-forward is the shared experts'. */
 static int list_linears(const struct workload *w, bool experts, struct linear list[LINEARS])

@@ -48,9 +48,10 @@ double workload_trained(const struct rank *rank, const struct unit *unit, int t)
     const struct workload *w = rank->w;
     if (workload_trains(w))
         return unit->tensors[t];
-    bool layer = unit<&rank->units[rank->layers], experts = unit->tensors[MATRIX_EXPERTS]> 0;
+    const struct unit *ends = &rank->units[rank->layers];
+    bool experts = unit->tensors[MATRIX_EXPERTS] > 0;
     double ranks = (double)w->tp * (t == MATRIX_EXPERTS ? (double)w->ep : 1);
-    return layer ? workload_adapter_parameters(w, (enum layer_matrix)t, experts) / ranks : 0;
+    return unit < ends ? workload_adapter_parameters(w, (enum layer_matrix)t, experts) / ranks : 0;
 }
 
 static void unit_clear(struct unit *unit, enum model_part part)
