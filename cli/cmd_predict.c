@@ -268,7 +268,7 @@ static json_t *to_json(const struct question *q)
         "step_error_seconds", step->total * speed_doubt(&q->standing.speed, &q->standing.siting),
         "step_parts", time, "worst_stage", (json_int_t)a->stage, "stages", stages_to_json(q));
     add_asked(q, out);
-    json_object_set_new(out, "advice", advised.text.data ? json_string(advised.text.data) : json_null());
+    json_object_set_new(out, "advice", jsonfile_string(advised.text.data));
     json_object_set_new(out, "changes", changes_to_json(&advised.list));
     clear_advice(&advised);
     if (was_planned_otherwise(q))

@@ -1,5 +1,5 @@
 /* Shapes as published: GPT-2 (Radford et al. 2019, OpenAI's hparams), GPT-3 (Brown et al. 2020, table 2.1), Llama 2
- * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3) Qwen3 (Yang et al. 2025, table 1) OLMo 2 (Walsh et al.
+ * (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024, table 3), Qwen3 (Yang et al. 2025, table 1), OLMo 2 (Walsh et al.
  * 2025, table 2) and Gemma (Gemma Team 2024, table 1; 2025) with the config.json of each. The tiny ones are for tests and demonstrations. */
 #include "model/presets.h"
 
