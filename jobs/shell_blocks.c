@@ -78,8 +78,9 @@ static int read_for(struct parser *p)
     }
     if (length && is_over_nothing(p, words, p->at, line, &never))
         return -1;
+    never = never && !shell_may_be_otherwise(p);
     if (length && !never && !shell_is_passed(p) &&
-        shell_forget(p->scope, p->at, length,
+        shell_forget(p->scope, words - length, length,
                      arena_printf(p->scope->arena, "$%.*s is that of a loop on line %s", (int)length,
                                   words - length, shell_line_text(p->scope, line)),
                      line, p->err))

@@ -8,7 +8,7 @@
 
 /* ---- lists ---- */
 
-static bool may_be_otherwise(const struct parser *p)
+bool shell_may_be_otherwise(const struct parser *p)
 {
     for (int i = 0; i < p->open_count; i++)
         if (p->open[i] == 'f' || (p->open[i] == 'l' && p->choices[i].asks == SHELL_ASKS_NOTHING))
@@ -44,7 +44,7 @@ void shell_settle(struct parser *p, enum shell_truth truth)
 {
     struct shell_list *l = &p->list;
     bool known = truth == SHELL_TRUE || truth == SHELL_FALSE;
-    if ((l->negated && !known) || (known && may_be_otherwise(p)))
+    if ((l->negated && !known) || (known && shell_may_be_otherwise(p)))
         truth = SHELL_UNDECIDED;
     else if (l->negated)
         truth = truth == SHELL_TRUE ? SHELL_FALSE : SHELL_TRUE;
@@ -247,7 +247,7 @@ static int match_one(struct parser *p, const char *from, const char *end, enum s
 int shell_match(struct parser *p, const char *from, const char *end)
 {
     struct shell_choice *c = innermost(p);
-    enum shell_truth truth = c && c->subject && !may_be_otherwise(p) ? SHELL_FALSE : SHELL_UNDECIDED;
+    enum shell_truth truth = c && c->subject && !shell_may_be_otherwise(p) ? SHELL_FALSE : SHELL_UNDECIDED;
     for (const char *at = from; truth == SHELL_FALSE && at <= end;) {
         const char *bar = memchr(at, '|', (size_t)(end - at)), *stop = bar ? bar : end;
         if (match_one(p, at, stop, &truth))

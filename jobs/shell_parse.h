@@ -154,6 +154,8 @@ int shell_read_reserved(struct parser *p, const char *stop);
 
 /* ---- shell_condition.c ---- */
 
+/* Whether what is known here may be otherwise the next time: in loops, and in functions before they are called. */
+bool shell_may_be_otherwise(const struct parser *p);
 /* A new list begins: behind ; and at the end of a line. */
 void shell_fresh_list(struct parser *p);
 /* At &&, || and |. */

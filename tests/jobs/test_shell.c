@@ -256,6 +256,8 @@ TEST(shell_undecided,
     assert_words("if [ a -nt b ]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("[ x = \"$UNSET\" ] && { A=1; B=2; }\nrun $A $B", "[run]?[$A]?[$B]");
     assert_words("for i in a b; do [ $i = a ] && A=1; done\nrun $A", "[run]?[$A]");
+    assert_words("I=5\nfor I in 1 2; do run $I; done", "[run]?[$I]");
+    assert_words("A=1\nB=\nwhile x; do for i in $B; do A=2; done; B=y; done\nrun $A", "[run]?[$A]");
     assert_words("while [ $# -gt 0 ]; do A=$1; shift; done\nrun $A", "[run]?[$A]");
     assert_words("if [[ ]]; then A=1; fi\nrun $A", "[run]?[$A]");
     assert_words("if [ ]; then A=1; fi\nrun $A", "[run]?[$A]");
