@@ -148,6 +148,8 @@ json_t *job_report_json(const struct job_answer *answer)
         "parameters", (json_int_t)(job->model_known ? job_model_parameters(&job->model) : 0));
     if (job->launch.taken_for)
         json_object_set_new(out, "taken_for", jsonfile_string(job->launch.taken_for));
+    if (job->condition)
+        json_object_set_new(out, "condition", jsonfile_string(job->condition));
     json_object_set_new(out, "device", jsonfile_string(answer->device ? answer->device->name : NULL));
     if (answer->verdict)
         add_verdict(out, answer);
