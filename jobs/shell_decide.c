@@ -137,7 +137,6 @@ static enum shell_truth is_there(const struct reader *r, char operation, const c
                    (operation == 'd' && S_ISDIR(info.st_mode))
                ? SHELL_TRUE
            : operation == 's' ? truth_of(info.st_size > 0)
-           : operation == 'r' ? SHELL_UNDECIDED
                               : SHELL_FALSE;
 }
 

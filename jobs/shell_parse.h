@@ -1,7 +1,7 @@
 /* A script while it is walked over: what the files of the shell reader share. shell.c reads commands; shell_word.c says where
  * words end; shell_assign.c keeps what is assigned; shell_blocks.c knows the words that open and close blocks; shell_condition.c which
- * branches run; shell_here.c
- * redirections and here-documents; shell_function.c functions; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
+ * commands and branches run; shell_decide.c the truth of tests; shell_here.c redirections and here-documents; shell_function.c
+ * functions; shell_file.c scripts that it reads or starts; shell_batch.c the lines of Slurm. Whoever fails has set p->err. */
 #ifndef MEMPLAN_JOBS_SHELL_PARSE_H
 #define MEMPLAN_JOBS_SHELL_PARSE_H
 
