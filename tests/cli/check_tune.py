@@ -1,6 +1,7 @@
 """Whether what `memplan tune -o` writes is what it promises: for every example, with room and without, the written script is
 checked by `memplan check`, and must have the promised peak, need, odds and step; lines that no edit is about stand in it as
-they did; and no other file has changed. Small searches are repeated without any short cut, and must find as fast a launch.
+they did; no other file has changed; and the parts of a step add up to it. Small searches are repeated without any short
+cut, and must find as fast a launch.
 
     check_tune.py MEMPLAN FOLDER_OF_EXAMPLES
 """
@@ -60,6 +61,9 @@ def check_written(memplan, folder, script, memory, name="tuned.sh"):
     if not written:
         return answer, 0
     promised, path = answer["after"], folder / name
+    for launch in (answer["before"], promised):
+        parts = launch["spent_seconds"] or {"computation": launch["step_seconds"]}
+        assert min(parts.values()) >= 0 and abs(sum(parts.values()) / launch["step_seconds"] - 1) < 1e-9, f"{script}: {parts}"
     _, found = run(memplan, "check", "--memory", memory, path)
     for key in ("peak_bytes", "needed_bytes", "probability", "fits", "global_batch", "micro_batch", "dp", "tp", "pp", "cp"):
         assert found[key] == promised[key], f"{script}: {key} is {found[key]}, promised {promised[key]}"
