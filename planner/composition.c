@@ -580,6 +580,12 @@ static void list_nexts(struct composition *c, int64_t stage, int64_t left, doubl
         *c->budget = 0;
 }
 
+/* Of hopes one is enough. */
+static bool goes_on(const struct composition *c)
+{
+    return *c->budget > 0 && !(c->hoping && c->hope);
+}
+
 /* Gives layers to `stage` and those behind it, `before_s` being what comes before, the likeliest first. The table was made for a limit
  * at least as large as the one that holds now. */
 static void choose_from(struct composition *c, int64_t stage, int64_t left, double before_s, double limit_s)
@@ -590,7 +596,7 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
     }
     int begin = c->next_count;
     list_nexts(c, stage, left, before_s, limit_s);
-    for (int i = begin; i<c->next_count && * c->budget> 0 && !(c->hoping && c->hope); i++) {
+    for (int i = begin; i < c->next_count && goes_on(c); i++) {
         struct next next = c->nexts[i];
         double spare_s = next.spare_s + c->limit_s - c->tail_s - c->last_half_s - limit_s;
         if (spare_s < 0 || is_too_slow(c, least_with(c, next.cell, left)))
