@@ -1,6 +1,8 @@
 /* See hub_config.h. Defaults of absent keys are those of each type's configuration class in transformers 4.57. */
 #include "model/hub_config.h"
 
+#include "base/units.h"
+
 #include <string.h>
 
 #define SUPPORTED "gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma and gemma3_text are"
@@ -55,6 +57,9 @@ static void note_scaling(const json_t *config, struct model *m)
 static int read_layer_types(const json_t *types, const char *where, struct model *m, struct error *err)
 {
     int64_t count = (int64_t)json_array_size(types), first = -1;
+    if (count != m->layers)
+        return error_set(err, "%s: layer_types has %lld %s for %lld layers; give one for each", where,
+                         (long long)count, units_plural(count, "entry", "entries"), (long long)m->layers);
     for (int64_t i = 0; i < count; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         bool full = type && !strcmp(type, "full_attention");
@@ -72,17 +77,18 @@ static int read_layer_types(const json_t *types, const char *where, struct model
     return 0;
 }
 
-/* Layers that attend within a window: all of Mistral's and Phi-3's, and most of Gemma 3's. Where use_sliding_window has them begin at
- * some layer, a note. */
+/* Layers that attend within a window: all of Mistral's and Phi-3's, and most of Gemma 3's. null is none, and not the default. Where
+ * use_sliding_window has them begin at some layer, a note. */
 static int read_windows(const json_t *config, const char *where, const char *type, struct model *m,
                         struct error *err)
 {
-    bool gemma3 = !strcmp(type, "gemma3_text"), elsewhere = false;
-    int64_t window = gemma3 ? 4096 : 0;
+    bool gemma3 = !strcmp(type, "gemma3_text"), mistral = !strcmp(type, "mistral"), elsewhere = false;
+    bool none = json_is_null(json_object_get(config, "sliding_window"));
+    int64_t window = (gemma3 || mistral) && !none ? 4096 : 0;
     if (jsonfile_int_optional(config, "sliding_window", where, &window, err) ||
         jsonfile_bool_optional(config, "use_sliding_window", where, &elsewhere, err))
         return -1;
-    if (gemma3 || !strcmp(type, "mistral") || !strcmp(type, "phi3"))
+    if (gemma3 || mistral || !strcmp(type, "phi3"))
         m->window = window;
     else if (elsewhere && window && window < m->max_seq_len)
         snprintf(m->note, sizeof m->note, "sliding_window %lld is not applied: attention is full",

@@ -59,9 +59,10 @@ enum { NAMES_OF_ONE = 8, ORIGINAL_NAME = 96 };
 #define YI34                         LLAMA_SMALL(60, 7168, 56, 8, 20480, 64000, 4096, 5000000.0, BF16)
 #define FALCON3(L, C, H, F, T)       LLAMA_SMALL(L, C, H, 4, F, 131072, T, 1000042, BF16 HEAD_SIZE(256))
 
-#define MISTRAL(V, THETA, MORE) DECODER("mistral", 32, 4096, 32, 8, 14336, V, 32768, 1e-05, THETA, BF16 MORE)
+#define MISTRAL(V, THETA, WINDOW)                                                                            \
+    DECODER("mistral", 32, 4096, 32, 8, 14336, V, 32768, 1e-05, THETA, BF16 ",\"sliding_window\":" WINDOW)
 #define MISTRAL_LARGER(F, V, T, THETA)                                                                       \
-    DECODER("mistral", 40, 5120, 32, 8, F, V, T, 1e-05, THETA, BF16 HEAD_SIZE(128))
+    DECODER("mistral", 40, 5120, 32, 8, F, V, T, 1e-05, THETA, BF16 HEAD_SIZE(128) ",\"sliding_window\":null")
 #define MIXTRAL(L, C, H, F, V, T)                                                                            \
     DECODER("mixtral", L, C, H, 8, F, V, T, 1e-05, 1000000.0,                                                \
             BF16 ",\"num_local_experts\":8,\"num_experts_per_tok\":2")
@@ -200,10 +201,9 @@ static const struct {
     {{"tiiuae/Falcon3-7B-Base", "tiiuae/Falcon3-7B-Instruct"}, FALCON3(28, 3072, 12, 23040, 32768)},
     {{"tiiuae/Falcon3-10B-Base", "tiiuae/Falcon3-10B-Instruct"}, FALCON3(40, 3072, 12, 23040, 32768)},
 
-    {{"mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.1"},
-     MISTRAL(32000, 10000.0, ",\"sliding_window\":4096")},
-    {{"mistralai/Mistral-7B-Instruct-v0.2"}, MISTRAL(32000, 1000000.0, "")},
-    {{"mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"}, MISTRAL(32768, 1000000.0, "")},
+    {{"mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.1"}, MISTRAL(32000, 10000.0, "4096")},
+    {{"mistralai/Mistral-7B-Instruct-v0.2"}, MISTRAL(32000, 1000000.0, "null")},
+    {{"mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"}, MISTRAL(32768, 1000000.0, "null")},
     {{"mistralai/Mistral-Nemo-Base-2407", "mistralai/Mistral-Nemo-Instruct-2407"},
      MISTRAL_LARGER(14336, 131072, 1024000, 1000000.0)},
     {{"mistralai/Mistral-Small-24B-Base-2501", "mistralai/Mistral-Small-24B-Instruct-2501"},

@@ -253,14 +253,18 @@ void store_close(struct store *store)
     free(store);
 }
 
-/* Of another process, for one. Where there are no tables yet the question fails, and there are no runs. */
-static bool holds_other_run(struct store *store)
+/* Of another process, for one. Where the question cannot be asked, such as of a file that is in use, it may. */
+static bool may_hold_other_run(struct store *store)
 {
     char sql[120];
-    int64_t others = 0;
+    int64_t tables = 0, others = 0;
+    if (!store->db)
+        return false;
+    if (read_number(store, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'runs'", &tables, NULL))
+        return true;
     snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM runs WHERE run_id NOT IN (%lld, %lld)",
              (long long)store->own_run, (long long)store->batch_run);
-    return store->db && !read_number(store, sql, &others, NULL) && others > 0;
+    return tables > 0 && (read_number(store, sql, &others, NULL) || others > 0);
 }
 
 void store_discard(struct store *store)
@@ -268,7 +272,7 @@ void store_discard(struct store *store)
     static const char *const endings[] = {"", "-wal", "-shm", "-journal"};
     if (!store)
         return;
-    bool ours = store->made && !holds_other_run(store);
+    bool ours = store->made && !may_hold_other_run(store);
     char *path = beside(store->path, "");
     store_close(store);
     for (size_t i = 0; ours && i < sizeof endings / sizeof endings[0]; i++) {

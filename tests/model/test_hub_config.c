@@ -124,7 +124,9 @@ TEST(hub_config_gemma3_newer,
                   &m),
         -1);
     ASSERT_HAS(err.text, "layer_types[1] is \"sliding_attention\"");
-    ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"layer_types\": [7]"), &m), -1);
+    ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"layer_types\": [\"full_attention\"]"), &m), -1);
+    ASSERT_HAS(err.text, "layer_types has 1 entry for 2 layers");
+    ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"layer_types\": [7, 7]"), &m), -1);
     ASSERT_HAS(err.text, "layer_types[0] is no text");
     ASSERT_INT(read_text(CONFIG("gemma3_text", ", \"final_logit_softcapping\": 30.0"), &m), -1);
     ASSERT_HAS(err.text, "final_logit_softcapping is not supported; set it to null");
@@ -138,6 +140,8 @@ TEST(hub_config_windows, "a sliding window counts where it is in use: by type, o
     ASSERT_HAS(m.note, "sliding_window 128");
     m = read_config(CONFIG("mistral", ", \"sliding_window\": null"));
     ASSERT(!m.note[0] && !m.window);
+    m = read_config(CONFIG("mistral", ""));
+    ASSERT_INT(m.window, 4096);
     m = read_config(CONFIG("mistral", ", \"sliding_window\": 512"));
     ASSERT_INT(m.window, 512);
     ASSERT(model_layer_is_local(&m, 0) && model_layer_is_local(&m, 1));
@@ -245,7 +249,8 @@ TEST(hub_config_distilled, "a model that was distilled into one of ours is not r
 {
     struct model m;
     ASSERT_OK(model_read("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", NULL, &m, &err));
+    ASSERT_OK(model_read("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", NULL, &m, &err));
     err = (struct error){0};
-    ASSERT_INT(model_read("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", NULL, &m, &err), -1);
+    ASSERT_INT(model_read("deepseek-ai/DeepSeek-R1-Distill-Qwen-9B", NULL, &m, &err), -1);
     ASSERT_HAS(err.text, "did you mean");
 }
