@@ -163,7 +163,7 @@ check-mpirun check-mpirun_failures: $(MPI_LIB)
 ## check-install: an installation in a scratch folder finds its libraries, pages and completion
 check-install: $(MPI_LIB) man
 
-## check-docs: every command of the pages in docs/, run and compared with what the page shows
+## check-docs: every command of README.md and the pages in docs/, run and compared with what the page shows
 ## check-figures: every figure of an answer, in every format, against its JSON
 ## check-watch: live views and progress bars on pseudo terminals
 check-watch: $(MPI_LIB)

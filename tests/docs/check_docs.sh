@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs every command that the pages of docs/ show and compares what they print with what the page says: run_pages.py.
+# Runs every command that README.md and the pages of docs/ show and compares what they print with what the page says: run_pages.py.
 #
 #     MEMPLAN=build/memplan tests/docs/check_docs.sh [PAGE...]
 set -eu

@@ -1,4 +1,4 @@
-"""Runs the commands in the pages of docs/, and compares what they print with what the page shows.
+"""Runs the commands in the pages of docs/ and in the README of the root, and compares what they print with what the page shows.
 
     MEMPLAN=build/memplan python3 tests/docs/run_pages.py [--write] [PAGE...]
 
@@ -11,6 +11,7 @@ stdout and stderr as they come. A command must succeed, unless it ends with the 
 
 and columns may move; all else is compared letter by letter. The quick start runs first, and the other pages start from the
 files that it leaves. --write fills in the output of commands that show none, for whoever writes a page."""
+import glob
 import os
 import re
 import shutil
@@ -114,7 +115,7 @@ def check_page(path, folder, write):
 
 def pages_of(docs):
     commands = sorted(os.listdir(os.path.join(docs, "commands")))
-    return [FIRST, "guide.md"] + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
+    return [FIRST, os.path.join(os.pardir, "README.md"), "guide.md"] + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
 
 
 def missing_pages(docs):
@@ -144,13 +145,16 @@ def unknown_options(docs):
 
 
 def broken_links(docs):
+    """Links of those pages, and of the README of every folder, that lead nowhere."""
     complaints = []
-    for folder, _, names in os.walk(docs):
-        for name in (name for name in names if name.endswith(".md")):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                for target in re.findall(r"\]\(([^)#: ]+)[)#]", file.read()):
-                    if not os.path.exists(os.path.join(folder, target)):
-                        complaints.append(f"{name}: {target} is not there")
+    pages = {page for pattern in ("*.md", "*/*.md") for page in glob.glob(os.path.join(docs, pattern))}
+    for pattern in ("README.md", "*/README.md", "*/*/README.md"):
+        pages.update(glob.glob(os.path.join(ROOT, pattern)))
+    for page in sorted(pages):
+        with open(page, encoding="utf-8") as file:
+            for target in re.findall(r"\]\(([^)#: ]+)[)#]", file.read()):
+                if not os.path.exists(os.path.join(os.path.dirname(page), target)):
+                    complaints.append(f"{os.path.relpath(page, ROOT)}: {target} is not there")
     return complaints
 
 
@@ -173,7 +177,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="memplan-docs.") as scratch:
         start = os.path.join(scratch, "start")
         os.mkdir(start)
-        os.symlink(docs, os.path.join(start, "docs"))
+        for name in ("docs", "examples"):
+            os.symlink(os.path.join(ROOT, name), os.path.join(start, name))
         for page in pages_of(docs):
             if page != FIRST and wanted and os.path.basename(page) not in wanted:
                 continue
@@ -182,7 +187,8 @@ def main():
                 folder = os.path.join(scratch, "page")
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(start, folder, symlinks=True)
-            verdict(f"docs/{page} shows what its commands print", check_page(os.path.join(docs, page), folder, write))
+            path = os.path.normpath(os.path.join(docs, page))
+            verdict(f"{os.path.relpath(path, ROOT)} shows what its commands print", check_page(path, folder, write))
     print(f"{sum(verdicts)} passed, {len(verdicts) - sum(verdicts)} failed, 0 skipped")
     return not all(verdicts)
 
