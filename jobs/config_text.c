@@ -184,6 +184,19 @@ static struct span yaml_value(const char *text, size_t at, size_t end)
     return (struct span){from, to};
 }
 
+/* Behind the lines of the key at `at`: its own, and those of its value, which are further in or begin items. */
+static size_t entry_end(const char *text, size_t at, size_t to)
+{
+    size_t own = strspn(text + at, " "), next = line_end(text, at, to);
+    for (; next + 1 < to; next = line_end(text, next + 1, to)) {
+        const char *line = text + next + 1;
+        size_t in = strspn(line, " ");
+        if (in < own || (in == own && strncmp(line + in, "- ", 2) != 0))
+            break;
+    }
+    return next < to ? next + 1 : to;
+}
+
 /* accelerate's sections of the file have the settings of their own names. */
 static const char *section_of(const char *name)
 {
@@ -197,11 +210,11 @@ int config_text_yaml(const char *text, size_t from, size_t to, const struct job_
 {
     const char *section = section_of(edit->name);
     size_t opening = 0;
-    if (!edit->value)
-        return error_set(err, "%s: %s is to be left out; do that by hand", edit->file, edit->name);
     for (size_t at = from; at < to;) {
         size_t end = line_end(text, at, to);
         size_t behind = key_end(text, at, end, edit->name, strlen(edit->name));
+        if (behind && !edit->value)
+            return splices_add(out, at, entry_end(text, at, to), "", err);
         if (behind) {
             struct span value = yaml_value(text, behind, end);
             const char *with = value.from > behind ? edit->value : arena_printf(arena, " %s", edit->value);
@@ -211,6 +224,10 @@ int config_text_yaml(const char *text, size_t from, size_t to, const struct job_
             opening = end + 1 < to ? end + 1 : to;
         at = end + 1;
     }
+    if (!edit->value)
+        return error_set(err,
+                         "%s: %s, which is to be left out, stands on no line of its own; do that by hand",
+                         edit->file, edit->name);
     if (opening)
         return splices_add(out, opening, opening, arena_printf(arena, "  %s: %s\n", edit->name, edit->value),
                            err);

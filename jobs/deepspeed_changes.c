@@ -1,5 +1,6 @@
 /* Proposals for DeepSpeed's JSON, or for accelerate's options that stand for it. */
 #include "jobs/deepspeed_config.h"
+#include "jobs/megatron.h"
 
 #include <string.h>
 
@@ -20,7 +21,7 @@ static const char *file_of(const struct training_job *job, bool *plugin)
     return *plugin ? yaml : job->switches.deepspeed_config;
 }
 
-/* With the option that Megatron-DeepSpeed wants beside the file. */
+/* With the options that Megatron-DeepSpeed wants beside the file: its pipeline, be it of one stage, goes with ZeRO 1 at most. */
 static void propose_stage(struct proposals *p, int stage)
 {
     bool plugin;
@@ -36,6 +37,9 @@ static void propose_stage(struct proposals *p, int stage)
                     plugin ? "offload_param_device" : "zero_optimization.offload_param.device", "none");
     if (changes_read(p->job, "--zero-stage"))
         changes_option(p, change, "--zero-stage", value);
+    if (stage > 1 && p->job->framework == &megatron_deepspeed_framework && !p->job->switches.no_pipeline &&
+        p->job->model.kind != JOB_ENCODER)
+        changes_option(p, change, "--no-pipeline-parallel", "");
 }
 
 static void propose_offload(struct proposals *p, bool weights, const char *device)

@@ -108,6 +108,34 @@ void job_edit_json(const struct job_edits *edits, const char *file, json_t *obje
     }
 }
 
+static bool is_key(const char *key, const char *name)
+{
+    const char *dot = strrchr(key, '.');
+    return !strcmp(key, name) || (dot && !strcmp(dot + 1, name));
+}
+
+static void drop_key(struct pairs *pairs, const char *name)
+{
+    int kept = 0;
+    for (int i = 0; i < pairs->count; i++)
+        if (!is_key(pairs->list[i].key, name))
+            pairs->list[kept++] = pairs->list[i];
+    pairs->count = kept;
+}
+
+void job_edit_pairs(const struct job_edits *edits, struct pairs *pairs, struct arena *arena)
+{
+    for (int i = 0; i < edits->count; i++) {
+        const struct job_edit *edit = &edits->list[i];
+        if (edit->place != JOB_EDIT_FILE || strcmp(edit->file, pairs->file) != 0)
+            continue;
+        if (edit->value)
+            pairs_add(pairs, arena, edit->name, edit->value, 0);
+        else
+            drop_key(pairs, edit->name);
+    }
+}
+
 /* ---- the environment ---- */
 
 const char *job_edit_variable(const struct job_edits *edits, const char *name)

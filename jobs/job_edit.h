@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "jobs/setting.h"
 #include "jobs/word.h"
 
 #include <stdbool.h>
@@ -30,6 +31,8 @@ struct job_edits {
 void job_edit_words(const struct job_edits *edits, struct words *arguments, struct arena *arena);
 /* Keys of the JSON file `file`, nested ones by dots: "true", "2" and the like are no strings. */
 void job_edit_json(const struct job_edits *edits, const char *file, json_t *object);
+/* Settings of the YAML file that they were read from, in whatever section each stands. */
+void job_edit_pairs(const struct job_edits *edits, struct pairs *pairs, struct arena *arena);
 /* What a variable is set to; NULL: no edit is about it. */
 const char *job_edit_variable(const struct job_edits *edits, const char *name);
 

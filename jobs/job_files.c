@@ -82,11 +82,7 @@ int job_file_yaml(struct training_job *job, const struct job_files *files, struc
         return status;
     if (yaml_read(text, length, job->facts.arena, pairs, err))
         return -1;
-    for (int i = 0; i < files->edits.count; i++) {
-        const struct job_edit *edit = &files->edits.list[i];
-        if (edit->place == JOB_EDIT_FILE && !strcmp(edit->file, pairs->file))
-            pairs_add(pairs, job->facts.arena, edit->name, edit->value, 0);
-    }
+    job_edit_pairs(&files->edits, pairs, job->facts.arena);
     return 0;
 }
 

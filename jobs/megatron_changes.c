@@ -269,9 +269,9 @@ static void propose_pipeline(struct proposals *p, int64_t pp)
 {
     const struct training_job *job = p->job;
     const struct job_layout *l = &job->layout;
-    if (pp < 1 || l->virtual_stages > 1 || l->pipeline_layout || job->model.layers % pp ||
-        !ranks_divide(job, l->tp, pp, l->cp) || (job->model.experts.count && is_fork(p)) ||
-        (is_fork(p) && job->shards.sharding > JOB_ZERO1))
+    if (pp < 1 || (pp > 1 && job->switches.no_pipeline) || l->virtual_stages > 1 || l->pipeline_layout ||
+        job->model.layers % pp || !ranks_divide(job, l->tp, pp, l->cp) ||
+        (job->model.experts.count && is_fork(p)) || (is_fork(p) && job->shards.sharding > JOB_ZERO1))
         return;
     struct job_change *change =
         changes_propose(p, JOB_CHANGE_PIPELINE, "a pipeline of %lld %s instead of %lld", (long long)pp,

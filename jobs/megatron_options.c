@@ -421,6 +421,21 @@ static void read_sharding(struct training_job *job)
         }
 }
 
+/* megatron/training/arguments.py of core_v0.12.0, validate_args(): offloading goes through the precision-aware optimizer, and that
+ * through the distributed one. */
+static void want_precision_aware(struct training_job *job)
+{
+    const struct job_switches *s = &job->switches;
+    if (job_was_given(job, "--optimizer-cpu-offload") && !job->shards.precision_aware)
+        job_note(job, FACT_MISSING, "--use-precision-aware-optimizer", "?",
+                 "Megatron-LM refuses --optimizer-cpu-offload without; give "
+                 "--with='--use-precision-aware-optimizer'");
+    if (job->shards.precision_aware && !s->distributed_optimizer && !s->custom_fsdp)
+        job_note(job, FACT_MISSING, "--use-distributed-optimizer", "?",
+                 "Megatron-LM refuses --use-precision-aware-optimizer without; give "
+                 "--with='--use-distributed-optimizer'");
+}
+
 /* Copies of the distributed optimizer, each over a part of the data-parallel ranks. */
 static int read_instances(struct training_job *job, struct error *err)
 {
@@ -464,6 +479,25 @@ static int read_batch(struct training_job *job, struct error *err)
     return 0;
 }
 
+/* pretrain_gpt.py makes a model for DeepSpeed's pipeline, be it of one stage, unless told otherwise; runtime/pipe/engine.py
+ * asserts a stage of ZeRO below 2. */
+static int read_pipeline_of_deepspeed(struct training_job *job, struct error *err)
+{
+    const struct job_switches *s = &job->switches;
+    if (s->zero_stage < 2 || s->no_pipeline || job->model.kind == JOB_ENCODER)
+        return 0;
+    if (job->layout.pp > 1)
+        return error_set(
+            err,
+            "ZeRO stage %d: DeepSpeed refuses it with --pipeline-model-parallel-size %lld; take stage "
+            "1, or no pipeline and --no-pipeline-parallel",
+            s->zero_stage, (long long)job->layout.pp);
+    job_note(job, FACT_MISSING, "--no-pipeline-parallel", "?",
+             "DeepSpeed's pipeline, be it of one stage, refuses ZeRO 2 and 3; give "
+             "--with='--no-pipeline-parallel'");
+    return 0;
+}
+
 static int read_deepspeed(struct training_job *job, const struct job_files *files, struct error *err)
 {
     struct job_switches *s = &job->switches;
@@ -474,7 +508,16 @@ static int read_deepspeed(struct training_job *job, const struct job_files *file
                  "--deepspeed wants it; give --with='--deepspeed-config FILE'");
         return 0;
     }
-    return deepspeed_read(job, s->deepspeed_config, files, err);
+    int asked = s->zero_stage;
+    if (deepspeed_read(job, s->deepspeed_config, files, err))
+        return -1;
+    if (job_was_given(job, "--zero-stage") && job_was_given(job, "zero_optimization.stage") &&
+        asked != s->zero_stage)
+        return error_set(err,
+                         "--zero-stage %d: stage is %d in %.80s, which is what DeepSpeed does; give both the "
+                         "same",
+                         asked, s->zero_stage, s->deepspeed_config);
+    return read_pipeline_of_deepspeed(job, err);
 }
 
 /* Those of Megatron-LM beside pretrain_gpt.py and pretrain_bert.py, which have other models than these. */
@@ -526,6 +569,7 @@ int megatron_read(struct training_job *job, const struct launch *launch, const s
     if (job->optimizer.name && strcmp(job->optimizer.name, "sgd"))
         job_drop_defaults(job, "--sgd-momentum");
     read_sharding(job);
+    want_precision_aware(job);
     read_recomputation(job);
     read_kernels(job);
     if (megatron_modules(job, err))

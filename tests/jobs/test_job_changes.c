@@ -25,6 +25,19 @@ static void propose(const char *script, bool larger)
     job_changes_find(&job, larger, &changes);
 }
 
+/* How much a launch has to say before it can be judged. */
+static int lacking(const char *script)
+{
+    struct training_job job;
+    struct error err = {0};
+    struct jobs_request request = {0};
+    struct arena *own = arena_create();
+    ASSERT_OK(jobs_read_text(&request, "run.sh", script, strlen(script), own, &job, &err));
+    int count = job_count(&job, FACT_MISSING);
+    arena_free(own);
+    return count;
+}
+
 /* "--a 2 --b": what the edits of a change write; "-" for what they leave out. */
 static const char *written(const struct job_change *change)
 {
@@ -169,6 +182,55 @@ TEST(proposed_zero, "DeepSpeed's stages are keys of its file, and go as far as a
     for (int i = 0; i < changes.count; i++)
         ASSERT(!strstr(written(&changes.list[i]), "zero_optimization.stage"));
     arena_free(arena);
+}
+
+#define FORK(stage, rest)                                                                                    \
+    "cat >ds.json <<EOT\n{\"zero_optimization\": {\"stage\": " stage "}}\nEOT\n"                             \
+    "deepspeed --num_gpus 4 " MEGATRON " --micro-batch-size 1 --global-batch-size 4 --deepspeed "            \
+    "--deepspeed_config ds.json " rest
+
+TEST(proposed_zero_fork, "Megatron-DeepSpeed has ZeRO 2 and 3 without a pipeline alone, be it of one stage")
+{
+    propose(FORK("1", "--zero-stage 1"), false);
+    assert_proposes("ds.json:zero_optimization.stage 3 --zero-stage 3 --no-pipeline-parallel");
+    arena_free(arena);
+    propose(FORK("2", "--no-pipeline-parallel"), false);
+    assert_proposes("ds.json:zero_optimization.stage 3");
+    ASSERT(!proposes("--pipeline-model-parallel-size 2"));
+    arena_free(arena);
+}
+
+TEST(refused_zero_fork,
+     "a pipeline with ZeRO 2 is refused, as are two stages of ZeRO; a switch that is lacking is asked for")
+{
+    static const struct {
+        const char *script, *message;
+    } refused[] = {
+        {FORK("2", "--pipeline-model-parallel-size 2"), "ZeRO stage 2: DeepSpeed refuses it with "},
+        {FORK("1", "--zero-stage 2"), "--zero-stage 2: stage is 1 in ds.json"},
+    };
+    struct jobs_request request = {0};
+    struct training_job job;
+    arena = arena_create();
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct error err = {0};
+        ASSERT(jobs_read_text(&request, "run.sh", refused[i].script, strlen(refused[i].script), arena, &job,
+                              &err) < 0);
+        ASSERT_HAS(err.text, refused[i].message);
+    }
+    arena_free(arena);
+    ASSERT_INT(lacking(FORK("3", "")), 1);
+    ASSERT_INT(lacking(FORK("3", "--no-pipeline-parallel")), 0);
+    ASSERT_INT(lacking(FORK("1", "")), 0);
+}
+
+TEST(lacking_precise, "Megatron-LM offloads the optimizer with the precision-aware one alone, and that with "
+                      "the distributed one")
+{
+#define OFFLOADED "torchrun --nproc-per-node 2 " MEGATRON " --micro-batch-size 1 --optimizer-cpu-offload"
+    ASSERT_INT(lacking(OFFLOADED), 1);
+    ASSERT_INT(lacking(OFFLOADED " --use-precision-aware-optimizer"), 1);
+    ASSERT_INT(lacking(OFFLOADED " --use-precision-aware-optimizer --use-distributed-optimizer"), 0);
 }
 
 TEST(proposed_fsdp, "of --fsdp only what is to be changed is written otherwise")

@@ -197,6 +197,9 @@ TEST(yaml_in_place,
     ASSERT_STR(edited(text, "offload_optimizer_device", "cpu", true),
                "a: 1 # one\ndeepspeed_config:\n  offload_optimizer_device: cpu\n  zero_stage: 2\n");
     ASSERT_STR(edited("a: 1", "b", "2", true), "a: 1\nb: 2\n");
+    ASSERT_STR(edited(text, "zero_stage", NULL, true), "a: 1 # one\ndeepspeed_config:\n");
+    ASSERT_STR(edited("a:\n- 1\n- 2\nb: 3\n", "a", NULL, true), "b: 3\n");
+    ASSERT_STR(edited("b: 3\na: 1", "a", NULL, true), "b: 3\n");
     arena_free(arena);
 }
 

@@ -135,3 +135,26 @@ TEST(llamafactory_changes, "proposals are keys of its YAML, and are read back")
         ASSERT_MSG(found[k], "%s is not proposed", keys[k]);
     arena_free(kept);
 }
+
+TEST(llamafactory_left_out, "a key that a proposal leaves out is read as if it had never been there")
+{
+    static const char yaml[] = LLAMA "fsdp: full_shard auto_wrap\nper_device_train_batch_size: 4\n";
+    struct job_changes changes;
+    bool found = false;
+    workload_of(yaml, "");
+    ASSERT_INT(job.shards.sharding, JOB_FSDP1);
+    job_changes_find(&job, true, &changes);
+    struct arena *kept = arena; /* the proposals' */
+    for (int i = 0; i < changes.count; i++) {
+        const struct job_change *c = &changes.list[i];
+        if (c->edits[0].value)
+            continue;
+        ASSERT_STR(c->edits[0].name, "fsdp");
+        ASSERT_OK(read_yaml(yaml, "", &(struct job_edits){c->edits, c->count}));
+        ASSERT_INT(job.shards.sharding, JOB_REPLICATED);
+        arena_free(arena);
+        found = true;
+    }
+    ASSERT_MSG(found, "no proposal leaves out %s", "fsdp");
+    arena_free(kept);
+}

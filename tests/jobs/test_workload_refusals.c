@@ -86,7 +86,8 @@ TEST(workload_refusals, "what changes memory and has no rule is refused by its n
 TEST(workload_harmless, "options that ask for nothing, and stages that come out even, are no obstacle")
 {
     static const char *const scripts[] = {
-        MEGATRON "--optimizer-cpu-offload --optimizer-offload-fraction 1",
+        MEGATRON "--optimizer-cpu-offload --optimizer-offload-fraction 1 --use-distributed-optimizer "
+                 "--use-precision-aware-optimizer",
         MEGATRON "--num-layers 14 --pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split "
                  "--account-for-loss-in-pipeline-split",
         MEGATRON "--num-layers 14 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 "
