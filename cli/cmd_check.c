@@ -35,8 +35,9 @@ static const struct command_spec spec = {
     .usage = "check FILE.sh [ARGUMENTS] --device D | check [options] -- LAUNCH COMMAND",
     .about =
         "Reads a launch line, or a script with one, as it stands: torchrun, srun, mpirun, deepspeed, "
-        "accelerate; then the options and files of the framework. Nothing is run. Says whether a rank fits "
-        "the card and how sure that is, what the usual tools will show, who holds the bytes and when, and "
+        "accelerate; then the options and files of Megatron-LM, DeepSpeed, Hugging Face, LLaMA-Factory, "
+        "Axolotl, torchtitan or llm.c. Nothing is run. Says whether a rank fits the card and how sure that "
+        "is, what the usual tools will show, who holds the bytes and when, and "
         "which options to change so that it fits, or so that it uses the room it has. What is not understood "
         "is listed, and what matters and is missing is asked for. Exit status 0: it fits; 1: it does not.",
     .examples =

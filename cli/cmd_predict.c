@@ -50,9 +50,8 @@ static const struct command_spec spec = {
     .summary = "fits or not, before launch; the peak by role",
     .usage = "predict MODEL|PLAN --device D [layout options]",
     .about = "Computes the exact peak of a training step on the ranks of every pipeline stage, and the arena "
-             "that `train` would take; and compares the stage that needs most with what the device holds. "
-             "Exit status "
-             "0: it fits; 1: it does not.",
+             "that `train` would take; and compares the stage that needs most with what the device holds; "
+             "where it does not fit, says what would. Exit status 0: it fits; 1: it does not.",
     .examples =
         {"memplan predict gpt2-124m --micro-batch 4 --seq-len 256 --memory 2GiB",
          "memplan predict llama3-70b --precision bf16 --tp 8 --sequence-parallel --pp 4 --device h100-80g"},

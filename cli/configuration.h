@@ -52,7 +52,7 @@ struct configuration_options {
     {"bucket-bytes", 0, OPTION_POSITIVE_BYTES, "BYTES", NULL, "gradients per all-reduce; default 25 MiB",        \
      offsetof(type, field.bucket_bytes)},                                                                        \
     {"recompute", 0, OPTION_TEXT, "SET", NULL,                                                                   \
-     "none, selective, full, auto (what just fits), tensors joined by +, or ranges of layers such as 0-3=full",  \
+     "none, selective, full, auto (the least that fits), tensors joined by +, or ranges of layers: 0-3=full",    \
      offsetof(type, field.recompute)}
 
 /* `source` names a model or a plan file; the options change it. On success the caller owns *out: plan_clear().
