@@ -323,7 +323,7 @@ int axolotl_read(struct training_job *job, const struct launch *launch, const st
     struct job_switches *s = &job->switches;
     if (!line.own.count || !axolotl_is_file(&line.own, 0))
         return error_set(err, "%s: axolotl is given no YAML; name it: axolotl train config.yml",
-                         job_origin(job, &launch->where));
+                         job_origin(job, &job->launch.where));
     if (hf_read_options(job, &table, &line.own, files, err) || setting_defaults(&table, job, err))
         return -1;
     set_type(job);

@@ -182,7 +182,7 @@ static int read_framework(struct training_job *job, const struct launch *launch,
                      "it: --model gpt2-124m --with='--micro-batch 4 --seq-len 1024' takes it for plain DDP; "
                      "memplan predict "
                      "gpt2-124m --dp %lld asks it of memplan's own loop",
-                     job_origin(job, &launch->where), launch->program, frameworks_list(job->facts.arena),
+                     job_origin(job, &job->launch.where), launch->program, frameworks_list(job->facts.arena),
                      (long long)(job->launch.ranks ? job->launch.ranks : 8));
 }
 
@@ -274,7 +274,9 @@ int jobs_read_text(const struct jobs_request *request, const char *file, const c
     if (slash)
         files.folder = arena_printf(arena, "%.*s", (int)(slash - file), file);
     note_script(out, &script, launch);
-    return read_job(request, &script.batch, &files, out, err);
+    int status = read_job(request, &script.batch, &files, out, err);
+    out->launch.line = launch->line;
+    return status;
 }
 
 static int read_script(const struct jobs_request *request, struct arena *arena, struct training_job *out,

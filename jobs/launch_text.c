@@ -240,27 +240,109 @@ static int edit_there(struct launch_text *l, size_t at, const struct fact *fact,
                        err);
 }
 
-/* Behind the word that names the program; false: it stands nowhere, or is a variable's value. */
-static bool behind_program(const struct launch_text *l, size_t *out)
+/* Whether the word at `place`, or its last part behind a folder, is `name` and no more. */
+static bool is_name_at(const char *text, size_t place, const char *name)
 {
-    const char *name = text_base_name(l->job->launch.program), *text = l->text;
-    bool found = false;
-    for (const char *at = text; (at = strstr(at, name)); at++) {
-        size_t place = (size_t)(at - text), opened = 0, start = place;
-        char quote = quote_at(text, place, &opened), after = at[strlen(name)];
-        if (quote == '#' || quote == 'h' ||
-            (!ends_word(after) && after != '"' && after != '\'' && after != '\\'))
+    char before = place ? text[place - 1] : ' ', after = text[place + strlen(name)];
+    return !isalnum((unsigned char)before) && !strchr("_-.", before) &&
+           (ends_word(after) || strchr("\"'\\}", after));
+}
+
+/* Behind the word in which `name` stands at `place`; 0: it is a comment's, a here-document's or a variable's value. */
+static size_t behind_word(const char *text, size_t place, const char *name)
+{
+    size_t opened = 0, start = place;
+    char quote = quote_at(text, place, &opened), after = text[place + strlen(name)];
+    if (quote == '#' || quote == 'h')
+        return 0;
+    while (start && !isspace((unsigned char)text[start - 1]) && !strchr("\"'=", text[start - 1]))
+        start--;
+    bool whole = quote && start && start - 1 == opened; /* the quotes are the word's own */
+    size_t before = whole ? opened : start;
+    if (before && text[before - 1] == '=')
+        return 0;
+    return word_end(text, place, quote) + (whole && (after == quote || after == '}'));
+}
+
+/* Behind the first word from `from` to `to` that is `name`; 0: there is none. */
+static size_t find_word(const char *text, size_t from, size_t to, const char *name)
+{
+    size_t found = 0;
+    for (const char *at = text + from; !found && (at = strstr(at, name)) && (size_t)(at - text) < to; at++)
+        if (is_name_at(text, (size_t)(at - text), name))
+            found = behind_word(text, (size_t)(at - text), name);
+    return found;
+}
+
+/* The same of a word that is a variable with the program's name in it: "$SCRIPT". */
+static size_t find_variable(const struct launch_text *l, size_t from, const char *name)
+{
+    const char *text = l->text;
+    size_t found = 0;
+    for (size_t at = from; text[at] && !found; at++) {
+        size_t start = at + 1 + (text[at + 1] == '{'), length = 0;
+        while (isalnum((unsigned char)text[start + length]) || text[start + length] == '_')
+            length++;
+        if (text[at] != '$' || !length)
             continue;
-        while (start && !isspace((unsigned char)text[start - 1]) && !strchr("\"'=", text[start - 1]))
-            start--;
-        bool whole = quote && start && start - 1 == opened; /* the quotes are the word's own */
-        size_t before = whole ? opened : start;
-        if (before && text[before - 1] == '=')
-            continue;
-        *out = word_end(text, place, quote) + (whole && after == quote);
-        found = true;
+        const char *variable = arena_printf(l->arena, "%.*s=", (int)length, text + start);
+        const char *set = strstr(text, variable);
+        const char *end = set ? strchr(set, '\n') : NULL, *value = set ? strstr(set, name) : NULL;
+        bool names = value && (!end || value < end) && is_name_at(text, (size_t)(value - text), name) &&
+                     (set == text || isspace((unsigned char)set[-1]));
+        if (names)
+            found = behind_word(text, start, arena_printf(l->arena, "%.*s", (int)length, text + start));
     }
     return found;
+}
+
+/* Past the words that the program is given before its options. */
+static size_t behind_leading(const struct launch_text *l, size_t at)
+{
+    size_t opened;
+    char quote = quote_at(l->text, at, &opened);
+    for (int i = 0; i < l->job->launch.leading; i++) {
+        size_t word = next_word(l->text, at, quote);
+        if (ends_word(l->text[word]) || l->text[word] == quote || word_is_option(l->text + word))
+            return at;
+        at = word_end(l->text, word, quote);
+    }
+    return at;
+}
+
+static bool is_said(const char *text, size_t line)
+{
+    const char *at = text + line + strspn(text + line, " \t");
+    return !strncmp(at, "echo ", 5) || !strncmp(at, "printf ", 7);
+}
+
+/* The last word that is `name` on any line that does more than say so; 0: there is none. */
+static size_t last_word(const char *text, const char *name)
+{
+    size_t found = 0;
+    for (size_t line = 0, next; text[line]; line = next) {
+        const char *end = strchr(text + line, '\n');
+        next = end ? (size_t)(end - text) + 1 : line + strlen(text + line);
+        size_t here = is_said(text, line) ? 0 : find_word(text, line, next, name);
+        found = here ? here : found;
+    }
+    return found;
+}
+
+/* Behind the program and what it is given before its options: on the line where the launch has it, else in a variable that has
+ * the launch, the last. False: it stands nowhere. */
+static bool behind_program(const struct launch_text *l, size_t *out)
+{
+    const struct word *where = &l->job->launch.where;
+    const char *name = text_base_name(l->job->launch.program), *text = l->text;
+    size_t found = 0;
+    if (where->file && !strcmp(where->file, l->file)) {
+        found = find_word(text, line_start(text, where->line), line_start(text, where->line + 1), name);
+        found = found ? found : find_variable(l, line_start(text, l->job->launch.line), name);
+    }
+    found = found ? found : last_word(text, name);
+    *out = behind_leading(l, found);
+    return found > 0;
 }
 
 /* Before the option of the launch that was read last. */

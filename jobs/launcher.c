@@ -265,9 +265,13 @@ static void begin_launcher(struct training_job *job, const struct launcher *laun
 static void set_program(struct training_job *job, const struct words *command, int at, struct launch *out)
 {
     out->program = command->list[at].text;
-    out->where = command->list[at];
     out->arguments = (struct words){command->list + at + 1, command->count - at - 1};
     job->launch.program = out->program;
+    job->launch.where = command->list[at];
+    job->launch.leading = 0;
+    while (job->launch.leading < out->arguments.count &&
+           !word_is_option(out->arguments.list[job->launch.leading].text))
+        job->launch.leading++;
 }
 
 static int refuse_command(const struct launcher *launcher, const struct word *word, const struct launch *out,

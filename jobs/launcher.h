@@ -10,7 +10,6 @@ enum { LAUNCHER_MOST_MET = 8 };
 
 struct launch {
     const char *program;    /* "pretrain_gpt.py", or the module of -m */
-    struct word where;      /* of the program */
     struct words arguments; /* the program's */
     const struct launcher *met[LAUNCHER_MOST_MET]; /* from the outermost on */
     int met_count;

@@ -64,6 +64,9 @@ struct facts {
 struct job_launch {
     const char *launchers; /* "srun, torchrun" */
     const char *program;   /* "pretrain_gpt.py" */
+    int line;              /* of the script, on which the command begins; 0: it is no script's */
+    struct word where;     /* of the program; where a variable has it, that is set there */
+    int leading;           /* words behind it before its first option: a file of settings */
     const char *taken_for; /* the program that a script of someone's own is taken for; NULL: it is known */
     int64_t nodes, processes_per_node, ranks;
 };

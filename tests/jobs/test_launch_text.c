@@ -73,9 +73,38 @@ TEST(option_new, "an option that was not there goes behind the program, within i
                 "torchrun $SCRIPT --micro-batch-size 1 " MODEL "\n");
     set("--sequence-parallel", "");
     assert_written("SCRIPT=pretrain_gpt.py\n"
-                   "torchrun $SCRIPT --micro-batch-size 1 --num-layers 8 --hidden-size 64 "
-                   "--num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 100 "
-                   "--sequence-parallel --bf16\n");
+                   "torchrun $SCRIPT --sequence-parallel --micro-batch-size 1 " MODEL "\n");
+}
+
+TEST(option_of_that_launch, "a new option goes to the launch that is changed, and not where its program is "
+                            "spoken of or started again")
+{
+    struct error err = {0};
+    static const char two[] = "torchrun pretrain_gpt.py --micro-batch-size 1 " MODEL "\n"
+                              "torchrun pretrain_gpt.py --micro-batch-size 2 " MODEL "\n";
+    struct jobs_request request = {.line = 1};
+    open_script("torchrun pretrain_gpt.py --micro-batch-size 1 " MODEL "\n");
+    ASSERT_OK(jobs_read_text(&request, "run.sh", two, strlen(two), arena, &job, &err));
+    launch.text = two;
+    set("--sequence-parallel", "");
+    assert_written("torchrun pretrain_gpt.py --sequence-parallel --micro-batch-size 1 " MODEL "\n"
+                   "torchrun pretrain_gpt.py --micro-batch-size 2 " MODEL "\n");
+    open_script(
+        "RUN=\"pretrain_gpt.py\"\ntorchrun --nproc_per_node 2 \\\n  \"$RUN\" --micro-batch-size 1 " MODEL
+        "\necho \"done: pretrain_gpt.py\"\n");
+    set("--sequence-parallel", "");
+    assert_written("RUN=\"pretrain_gpt.py\"\ntorchrun --nproc_per_node 2 \\\n  \"$RUN\" --sequence-parallel "
+                   "--micro-batch-size 1 " MODEL "\necho \"done: pretrain_gpt.py\"\n");
+}
+
+TEST(option_behind_positional,
+     "a new option goes behind the words that the program is given before its options")
+{
+    open_script("cat >r.yaml <<E\nmodel_name_or_path: gpt2-tiny\nper_device_train_batch_size: 1\nE\n"
+                "torchrun --nproc_per_node 2 scripts/run_sft.py r.yaml --seed=1\n");
+    set("--fsdp", "full_shard");
+    assert_written("cat >r.yaml <<E\nmodel_name_or_path: gpt2-tiny\nper_device_train_batch_size: 1\nE\n"
+                   "torchrun --nproc_per_node 2 scripts/run_sft.py r.yaml --fsdp full_shard --seed=1\n");
 }
 
 TEST(option_dropped, "an option that goes takes its values along, and its line where nothing else is on it")
