@@ -91,17 +91,19 @@ static const char *no_change(const struct tune_answer *answer, struct arena *are
     struct tuned now = as_it_stands(answer);
     const struct tuned *nearest = &tuning->nearest;
     char step[UNITS_TEXT];
+    const char *found = tuning->complete ? "" : " found",
+               *fits = tuning->complete ? "fits" : "was found that fits";
     int64_t short_bytes = nearest->verdict.needed_bytes - nearest->verdict.capacity_bytes;
     if (now.verdict.fits)
-        return arena_printf(arena, "nothing %s: it takes %s a step as it stands, and fits: %s, %s",
-                            now.verdict.probability >= job_trial_sure ? "faster" : "surer",
+        return arena_printf(arena, "nothing %s%s: it takes %s a step as it stands, and fits: %s, %s",
+                            now.verdict.probability >= job_trial_sure ? "faster" : "surer", found,
                             units_format_seconds(step_s(&now), step), room(answer, &now, arena),
                             sure(&now, arena));
     if (short_bytes <= 0)
-        return arena_printf(arena, "nothing fits: the nearest needs %s, and fits with %s only",
+        return arena_printf(arena, "nothing %s: the nearest needs %s, and fits with %s only", fits,
                             room(answer, nearest, arena),
                             job_words_percent(nearest->verdict.probability, arena));
-    return arena_printf(arena, "nothing fits: the nearest needs %s, %.1f GiB short",
+    return arena_printf(arena, "nothing %s: the nearest needs %s, %.1f GiB short", fits,
                         room(answer, nearest, arena), (double)short_bytes / gib);
 }
 
@@ -275,23 +277,43 @@ static const char *held(const struct tune_answer *answer, struct arena *arena)
                         r->allow_batch ? ")" : " a step");
 }
 
+/* "25 are faster than the first above, and do not surely fit." */
+static const char *faster(const struct tune_answer *answer, struct arena *arena)
+{
+    const struct tuning *t = answer->tuning;
+    const char *than = tune_report_changes(answer) ? "the first above" : "it is now";
+    if (!t->faster)
+        return arena_printf(arena, "None that is faster than %s was found too large.", than);
+    return arena_printf(arena, "%d %s faster than %s, and %s not %sfit.", t->faster,
+                        units_plural(t->faster, "is", "are"), than, units_plural(t->faster, "does", "do"),
+                        t->count && !t->sure ? "" : "surely ");
+}
+
+static const char *rest(const struct tuning *t, struct arena *arena)
+{
+    if (t->complete)
+        return "There are no others.";
+    if (!t->unjudged)
+        return "There was not work enough to read all: of the others one may be faster, which --exhaustive "
+               "looks "
+               "for.";
+    return arena_printf(arena,
+                        "There was not work enough for all: %d as fast %s not judged, of which one may fit; "
+                        "--exhaustive looks at them.",
+                        t->unjudged, units_plural(t->unjudged, "was", "were"));
+}
+
 static void add_searched(struct report *page, const struct tune_answer *answer)
 {
     const struct tuning *t = answer->tuning;
     char launches[UNITS_TEXT];
     units_format_count(t->launches, launches);
-    const char *than = tune_report_changes(answer) ? "than the first above" : "than it is now";
     report_remark(
         page, "What was searched",
         "%s %s that its framework's options lead to from here, one change after the other: each was "
-        "read and timed, and the fastest judged by memory, with %d %s. %d %s faster %s, and %s not "
-        "%sfit. %s %s, and %s.",
+        "read and timed, and the fastest judged by memory, with %d %s. %s %s %s, and %s.",
         launches, units_plural(t->launches, "launch", "launches"), t->judged,
-        units_plural(t->judged, "verdict", "verdicts"), t->faster, units_plural(t->faster, "is", "are"), than,
-        units_plural(t->faster, "does", "do"), t->count && !t->sure ? "" : "surely ",
-        t->complete ? "There are no others."
-                    : "There was not work enough for all: of the others one may be faster, which "
-                      "--exhaustive looks for.",
+        units_plural(t->judged, "verdict", "verdicts"), faster(answer, page->arena), rest(t, page->arena),
         held(answer, page->arena),
         answer->request->allow_precision ? "precision may differ" : "compute in the same precision");
 }
@@ -398,8 +420,9 @@ json_t *tune_report_json(const struct tune_answer *answer, struct arena *arena)
                                                     : tuned_to_json(answer, &t->nearest, arena));
     json_object_set_new(out, "alternatives", alternatives);
     json_object_set_new(out, "searched",
-                        json_pack("{s:i, s:i, s:i, s:b}", "launches", t->launches, "judged", t->judged,
-                                  "faster_and_too_large", t->faster, "complete", t->complete));
+                        json_pack("{s:i, s:i, s:i, s:i, s:b}", "launches", t->launches, "judged", t->judged,
+                                  "faster_and_too_large", t->faster, "faster_and_unjudged", t->unjudged,
+                                  "complete", t->complete));
     json_object_set_new(out, "written", written_to_json(answer));
     if (answer->nodes->nodes > 1) {
         struct cluster cluster = cluster_of_group(answer->nodes);

@@ -13,8 +13,10 @@ enum {
     /* Units of pricing as tune_states.h counts them, a microsecond each; and of judging, 16 microseconds each. */
     PRICING_MOST = 1000000,
     JUDGING_MOST = 38000,
+    CLIMBING_MOST = 19000, /* besides, where that was not enough to find the fastest */
     JUDGING_UNITS = 16,
     NEAREST_TRIED = 4,
+    OFFLOADING_EDITS = 4, /* that offloading counts for, beside its own, where the launch does without */
 };
 
 /* Launches that fit are looked for up to so many times as slow as the fastest of them. */
@@ -49,6 +51,8 @@ struct searcher {
     struct tuned perhaps;
     bool has_any; /* one that surely fits, if not the fastest, is in `any`: the answer where work runs out */
     struct tuned any;
+    int any_state;
+    int64_t judging_most;
 };
 
 /* States that were added are unjudged. */
@@ -144,6 +148,7 @@ static bool judge(struct searcher *s, int state, struct tuned *made)
     s->standings[state] = FITS;
     if (!s->has_any || made->sequence_s < s->any.sequence_s) {
         s->any = *made;
+        s->any_state = state;
         s->has_any = true;
     }
     return true;
@@ -240,7 +245,7 @@ static bool is_past(const struct searcher *s, double sequence_s)
 
 static bool is_enough_work(const struct searcher *s)
 {
-    return !s->request->judge_all && s->trials.work > JUDGING_MOST;
+    return !s->request->judge_all && s->trials.work > s->judging_most;
 }
 
 /* What the least that a launch and its twins could be came to. Of twins the first asks for all. */
@@ -295,6 +300,33 @@ static bool judge_in_order(struct searcher *s)
     return true;
 }
 
+/* One change from a launch: the fastest that surely fits, if it is faster than any that does. */
+static bool step_from(struct searcher *s, int state)
+{
+    int near[TUNE_NEAR_MOST];
+    struct tuned made;
+    int count = tune_states_near(s->states, state, near);
+    tune_states_sort(s->states, near, count);
+    for (int i = 0; i < count && !is_enough_work(s); i++) {
+        double sequence_s = tune_states_get(s->states, near[i])->sequence_s;
+        if (is_past(s, sequence_s) || (s->has_any && sequence_s >= s->any.sequence_s))
+            return false;
+        if (s->standings[near[i]] == UNJUDGED && !has_large_twin(s, near[i]) && judge(s, near[i], &made))
+            return true;
+    }
+    return false;
+}
+
+/* There was not work enough for all in their order: no answer may be worse than what single changes of the launch lead to, and
+ * those of the best so far. */
+static void climb(struct searcher *s)
+{
+    s->judging_most = s->trials.work + CLIMBING_MOST;
+    step_from(s, 0);
+    while (s->has_any && step_from(s, s->any_state))
+        ;
+}
+
 /* Of twins the one that needs least, as far as that is known. */
 static int least_twin(const struct searcher *s, int state)
 {
@@ -318,6 +350,16 @@ static void find_nearest(struct searcher *s)
         best->hopeless = false;
         judge(s, least_twin(s, best->state), &made);
     }
+}
+
+/* Whether it is known not to fit, as surely as a launch has to. */
+static bool is_ruled_out(const struct searcher *s, int state)
+{
+    uint64_t twins = tune_states_get(s->states, state)->twins;
+    bool out = s->standings[state] == TOO_LARGE || has_large_twin(s, state);
+    for (int i = 0; i < s->asked_count && !out; i++)
+        out = s->asked[i].twins == twins && s->asked[i].hopeless;
+    return out;
 }
 
 /* From the fastest that fits small steps, as a layer less that is made again, for as long as one of them is faster and fits. */
@@ -366,6 +408,64 @@ static void leave_out(struct searcher *s, struct tuned *found)
     }
 }
 
+/* ---- no more changes than are worth it ---- */
+
+/* What a launch asks of whoever changes it: what costs nothing is no trouble. */
+static int effort(const struct searcher *s, const struct job_edits *edits, bool offloads)
+{
+    int count = offloads && !tune_states_get(s->states, 0)->shape.offloads ? OFFLOADING_EDITS : 0;
+    for (int i = 0; i < edits->count; i++)
+        count += !edits->list[i].free;
+    return count;
+}
+
+static int effort_of(const struct searcher *s, int state)
+{
+    const struct tune_state *t = tune_states_get(s->states, state);
+    return effort(s, &t->edits, t->shape.offloads);
+}
+
+/* Another is the first; the one that was is the next, if it is of another kind. */
+static void put_first(struct searcher *s, const struct tuned *made)
+{
+    struct tuning *out = s->out;
+    struct tuned before[TUNE_FOUND_MOST];
+    int count = out->count;
+    memcpy(before, out->list, sizeof before);
+    out->list[0] = *made;
+    out->count = 1;
+    for (int i = 0; i < count && out->count < TUNE_FOUND_MOST; i++)
+        if (!tune_states_are_alike(&before[i].verdict.workload, &made->verdict.workload))
+            out->list[out->count++] = before[i];
+}
+
+/* The launch of least effort among those within a hair of the fastest takes its place. */
+static void prefer_simple(struct searcher *s)
+{
+    struct tuned *best = &s->out->list[0], made;
+    double most_s = best->sequence_s * (1 + job_trial_gain);
+    const struct workload *w = &best->verdict.workload;
+    int least = effort(s, &best->edits, w->offload_optimizer || w->offload_weights);
+    int *places = host_alloc((size_t)s->count * sizeof *places), count = 0;
+    tune_states_order(s->states, 0, places);
+    for (int i = 0; i < s->count; i++) {
+        double sequence_s = tune_states_get(s->states, places[i])->sequence_s;
+        if (sequence_s <= most_s && !is_past(s, sequence_s) && effort_of(s, places[i]) < least &&
+            !is_ruled_out(s, places[i]))
+            places[count++] = places[i];
+    }
+    for (int level = 0; level < least; level++)
+        for (int i = 0; i < count && !is_enough_work(s); i++)
+            if (effort_of(s, places[i]) == level && !has_large_twin(s, places[i]) &&
+                judge(s, places[i], &made)) {
+                leave_out(s, &made);
+                put_first(s, &made);
+                level = least;
+                break;
+            }
+    free(places);
+}
+
 static void search(struct searcher *s)
 {
     struct tuning *out = s->out;
@@ -374,11 +474,15 @@ static void search(struct searcher *s)
     s->order = host_alloc((size_t)s->count * sizeof *s->order);
     tune_states_order(s->states, 0, s->order);
     bool judged = judge_in_order(s);
+    if (!judged)
+        climb(s);
     if (!out->count && s->has_any && !is_past(s, s->any.sequence_s))
         out->list[out->count++] = s->any;
     refine(s);
     for (int i = 0; i < out->count; i++)
         leave_out(s, &out->list[i]);
+    if (out->count)
+        prefer_simple(s);
     out->complete = priced && judged;
     out->sure = out->count > 0;
     if (!out->count && !s->must_gain && !s->has_perhaps)
@@ -388,7 +492,10 @@ static void search(struct searcher *s)
     double best_s = out->count ? out->list[0].sequence_s : out->sequence_s * (1 - job_trial_gain);
     out->launches = s->count;
     for (int i = 0; i < s->count; i++)
-        out->faster += tune_states_get(s->states, i)->sequence_s < best_s;
+        if (tune_states_get(s->states, i)->sequence_s < best_s && s->standings[i] != FITS)
+            *(is_ruled_out(s, i) ? &out->faster : &out->unjudged) += 1;
+    if (out->complete) /* they are within a hair, and of no use */
+        out->unjudged = 0;
 }
 
 int tune_search(const struct tune_request *request, struct arena *arena, struct tuning *out,
@@ -399,6 +506,7 @@ int tune_search(const struct tune_request *request, struct arena *arena, struct 
                          .arena = arena,
                          .out = out,
                          .trials = {request->launch, request->device, request->speeds, 0},
+                         .judging_most = JUDGING_MOST,
                          .must_gain = now->probability >= job_trial_sure};
     *out = (struct tuning){.nearest = {.job = *request->job, .verdict = *now}};
     out->sequence_s = out->nearest.sequence_s = job_trial_seconds(&s.trials, &now->workload, err);

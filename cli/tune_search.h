@@ -35,7 +35,9 @@ struct tuning {
     bool sure;            /* those of the list fit as surely as `memplan check` asks for */
     bool complete;        /* there was work enough for all launches */
     int launches;         /* that were read and priced, the one as it stands among them */
-    int faster;           /* of those, than the first of the list; where it is empty, by more than a hair than it stands */
+    int faster;           /* of those, than the first of the list (where it is empty, by more than a hair than it stands), and
+                           * known not to fit as surely as a launch has to */
+    int unjudged;         /* as fast, and there was no work for them */
     int judged;           /* verdicts on memory */
 };
 

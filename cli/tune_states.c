@@ -240,41 +240,41 @@ bool tune_states_is_same_work(const struct tune_states *s, const struct training
            (s->request->allow_batch || w->dp * w->micro_batch * w->micro_batches == s->global_batch);
 }
 
-static void wait_for(struct tune_states *s, struct job_edits edits, const struct job_change *change,
-                     double from_s, struct arena *arena)
+/* What is proposed for a launch, each as all of its edits. What costs nothing is done before anything else, alone, so that nobody
+ * looks at twins of all that lack it; then *free. */
+static int lead_to(const struct tune_states *s, const struct training_job *job, struct job_edits edits,
+                   bool small, struct job_edits out[TUNE_NEAR_MOST], bool *free_alone)
 {
-    struct job_edits joined = tune_states_joined(s, edits, change, arena);
-    s->units += join_units;
-    if (joined.count <= TUNE_EDITS_MOST && seen_add(s, hash_edits(&joined, false)))
-        heap_push(s, joined, from_s);
-}
-
-/* What costs nothing is done before anything else, so that nobody looks at twins of all that lack it. */
-static bool wait_for_free(struct tune_states *s, struct job_edits edits, const struct job_changes *changes,
-                          double from_s, struct arena *arena)
-{
-    for (int i = 0; i < changes->count; i++)
-        if (changes->list[i].free && is_allowed(s, &changes->list[i])) {
-            wait_for(s, edits, &changes->list[i], from_s, arena);
-            return true;
+    struct arena *arena = job->facts.arena;
+    struct job_changes *changes = arena_alloc(arena, sizeof *changes);
+    int count = 0;
+    *free_alone = false;
+    for (int larger = 0; larger < 2; larger++) {
+        job_changes_find(job, larger, changes);
+        for (int i = 0; i < changes->count; i++) {
+            const struct job_change *change = &changes->list[i];
+            if (change->small != small || !is_allowed(s, change))
+                continue;
+            *free_alone = change->free && !small;
+            out[*free_alone ? 0 : count++] = tune_states_joined(s, edits, change, arena);
+            if (*free_alone)
+                return 1;
         }
-    return false;
+    }
+    return count;
 }
 
 /* What is proposed for a launch waits, unless it was tried. */
 static void propose(struct tune_states *s, const struct training_job *job, struct job_edits edits,
                     double from_s, bool small)
 {
-    struct arena *arena = job->facts.arena;
-    struct job_changes *changes = arena_alloc(arena, sizeof *changes);
-    job_changes_find(job, false, changes);
-    if (!small && wait_for_free(s, edits, changes, from_s, arena))
-        return;
-    for (int larger = 0; larger < 2; larger++) {
-        job_changes_find(job, larger, changes);
-        for (int i = 0; i < changes->count; i++)
-            if (changes->list[i].small == small && is_allowed(s, &changes->list[i]))
-                wait_for(s, edits, &changes->list[i], from_s, arena);
+    struct job_edits next[TUNE_NEAR_MOST];
+    bool free_alone;
+    int count = lead_to(s, job, edits, small, next, &free_alone);
+    for (int i = 0; i < count; i++) {
+        s->units += join_units;
+        if (next[i].count <= TUNE_EDITS_MOST && seen_add(s, hash_edits(&next[i], false)))
+            heap_push(s, next[i], from_s);
     }
 }
 
@@ -358,6 +358,37 @@ void tune_states_step(struct tune_states *s, const struct tuned *from)
         try_edits(s, s->waiting[heap_pop(s)].edits, false);
 }
 
+int tune_states_near(const struct tune_states *s, int place, int *out)
+{
+    struct job_edits next[TUNE_NEAR_MOST];
+    uint64_t wanted[TUNE_NEAR_MOST];
+    bool free_alone = true;
+    int count = 0;
+    while (free_alone) {
+        struct arena *scratch = arena_create();
+        struct training_job job;
+        const struct tune_state *state = &s->list[place];
+        int proposed = job_trial_read(s->trials, state->edits, scratch, &job)
+                           ? 0
+                           : lead_to(s, &job, state->edits, false, next, &free_alone);
+        for (int k = 0; k < proposed; k++)
+            wanted[k] = hash_edits(&next[k], false);
+        arena_free(scratch);
+        count = 0;
+        for (int i = 0; i < s->count && proposed; i++) {
+            uint64_t key = hash_edits(&s->list[i].edits, false);
+            for (int k = 0; k < proposed; k++)
+                if (wanted[k] == key && count < TUNE_NEAR_MOST)
+                    out[count++] = i;
+        }
+        if (free_alone && (!count || out[0] == place))
+            return 0;
+        free_alone = free_alone && proposed;
+        place = count ? out[0] : place;
+    }
+    return count;
+}
+
 static int by_time(const void *x, const void *y, void *context)
 {
     const struct tune_states *s = context;
@@ -369,11 +400,16 @@ static int by_time(const void *x, const void *y, void *context)
     return *(const int *)x - *(const int *)y;
 }
 
+void tune_states_sort(const struct tune_states *s, int *places, int count)
+{
+    qsort_r(places, (size_t)count, sizeof *places, by_time, (void *)s);
+}
+
 void tune_states_order(const struct tune_states *s, int from, int *order)
 {
     for (int i = from; i < s->count; i++)
         order[i - from] = i;
-    qsort_r(order, (size_t)(s->count - from), sizeof *order, by_time, (void *)s);
+    tune_states_sort(s, order, s->count - from);
 }
 
 /* ---- twins and kinds ---- */
@@ -397,10 +433,19 @@ bool tune_states_needs_less(const struct tune_state *less, const struct tune_sta
            (a == b || a == 1 || (a > b && b > 1)) && remakes_more(&less->shape, &more->shape);
 }
 
-bool tune_states_alike(const struct tune_state *state, const struct workload *workload)
+static bool shapes_are_alike(struct tune_shape a, struct tune_shape b)
 {
-    struct tune_shape a = state->shape, b = shape_of(workload);
     return a.tp == b.tp && a.pp == b.pp && a.cp == b.cp && a.sharding == b.sharding &&
            a.recompute == b.recompute && a.attention == b.attention && a.loss == b.loss &&
            a.offloads == b.offloads && a.halves == b.halves;
+}
+
+bool tune_states_alike(const struct tune_state *state, const struct workload *workload)
+{
+    return shapes_are_alike(state->shape, shape_of(workload));
+}
+
+bool tune_states_are_alike(const struct workload *one, const struct workload *other)
+{
+    return shapes_are_alike(shape_of(one), shape_of(other));
 }

@@ -5,7 +5,7 @@
 
 #include "cli/tune_search.h"
 
-enum { TUNE_EDITS_MOST = 40 };
+enum { TUNE_EDITS_MOST = 40, TUNE_NEAR_MOST = 2 * JOB_CHANGES_MOST };
 
 /* Of a workload, what tells kinds of launches apart. */
 struct tune_shape {
@@ -45,14 +45,19 @@ bool tune_states_close(struct tune_states *states, int64_t most);
 /* Adds what small steps from one launch lead to. */
 void tune_states_step(struct tune_states *states, const struct tuned *from);
 
+/* Places of those that the proposals for one lead to, after what costs nothing: at most TUNE_NEAR_MOST. */
+int tune_states_near(const struct tune_states *states, int place, int *out);
+
 /* Places from `from` on by time, and among equals by how little is changed. */
 void tune_states_order(const struct tune_states *states, int from, int *order);
+void tune_states_sort(const struct tune_states *states, int *places, int count);
 
 /* Whether `less` differs from `more` only so that it needs no more memory: smaller micro-batches, more made again, a chunk a stage
  * (or more of several: docs/memory-model.md has how many passes are under way). */
 bool tune_states_needs_less(const struct tune_state *less, const struct tune_state *more);
 /* Of one kind: laid out, sharded and made again alike but for how much of it. */
 bool tune_states_alike(const struct tune_state *state, const struct workload *workload);
+bool tune_states_are_alike(const struct workload *one, const struct workload *other);
 
 /* The edits with a change of the launch that they make. */
 struct job_edits tune_states_joined(const struct tune_states *states, struct job_edits edits, const struct job_change *change,
