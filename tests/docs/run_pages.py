@@ -114,8 +114,13 @@ def check_page(path, folder, write):
 
 
 def pages_of(docs):
+    """Those that show commands, and every command's own."""
+    def shows(name):
+        with open(os.path.join(docs, name), encoding="utf-8") as file:
+            return "\n```console\n" in file.read()
     commands = sorted(os.listdir(os.path.join(docs, "commands")))
-    return [FIRST, os.path.join(os.pardir, "README.md"), "guide.md"] + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
+    others = sorted(name for name in os.listdir(docs) if name.endswith(".md") and name != FIRST and shows(name))
+    return [FIRST, os.path.join(os.pardir, "README.md")] + others + [os.path.join("commands", name) for name in commands if name.endswith(".md")]
 
 
 def missing_pages(docs):
