@@ -75,17 +75,24 @@ static int print_answer(const struct tune_answer *answer, const struct tune_opti
     return output_report(tune_report_page(answer, arena), "-", err);
 }
 
-/* Writes what was found, and says so; where nothing was, nothing is written. */
+/* Writes what was found, and says so. A launch that stays as it is is written too, so that whoever starts FILE next does not
+ * start what an earlier search left there; where nothing fits, nothing is. */
 static int write_found(struct tune_answer *answer, const struct tune_options *o, struct tune_written *written,
                        struct error *err)
 {
+    const struct tuned now = {.job = *answer->request->job,
+                              .verdict = *answer->request->verdict,
+                              .sequence_s = answer->tuning->sequence_s};
+    bool changes = tune_report_changes(answer);
     if (!o->output)
         return 0;
-    if (!tune_report_changes(answer)) {
-        log_note("-o %s: there is nothing to change, so nothing is written", o->output);
+    if (!changes && !now.verdict.fits) {
+        log_note("-o %s: nothing fits, so nothing is written", o->output);
         return 0;
     }
-    if (tune_write(answer->request, &answer->tuning->list[0], o->output, written, err))
+    if (!changes)
+        log_note("-o %s: there is nothing to change, so that is the launch as it stands", o->output);
+    if (tune_write(answer->request, changes ? &answer->tuning->list[0] : &now, o->output, written, err))
         return -1;
     answer->written = written->files;
     return 0;

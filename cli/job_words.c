@@ -114,8 +114,11 @@ const char *job_words_recomputation(const struct workload *w, struct arena *aren
         [WORKLOAD_FULL] = "every layer made again (full)",
     };
     if (w->recompute == WORKLOAD_FULL && w->remade_layers)
-        return arena_printf(arena, "%lld %s of each chunk made again", (long long)w->remade_layers,
-                            units_plural(w->remade_layers, "layer", "layers"));
+        return arena_printf(arena, "%lld %s%s made again", (long long)w->remade_layers,
+                            units_plural(w->remade_layers, "layer", "layers"),
+                            w->virtual_stages > 1 ? " of each chunk"
+                            : w->pp > 1           ? " of each stage"
+                                                  : "");
     return w->recompute == WORKLOAD_MODULES ? modules(w, arena) : names[w->recompute];
 }
 
@@ -132,6 +135,8 @@ const char *job_words_edit(const struct job_edit *edit, struct arena *arena)
 {
     if (edit->place == JOB_EDIT_ENVIRONMENT)
         return arena_printf(arena, "%s=%s", edit->name, edit->value);
+    if (edit->place == JOB_EDIT_FILE && !edit->value)
+        return arena_printf(arena, "%s: without %s", edit->file, edit->name);
     if (edit->place == JOB_EDIT_FILE)
         return arena_printf(arena, "%s: %s = %s", edit->file, edit->name, edit->value);
     if (!edit->value)
@@ -150,48 +155,94 @@ const char *job_words_change(const struct training_job *job, const struct job_ed
 
 /* ---- differences ---- */
 
-static const char *joined(const char *text, const char *piece, struct arena *arena)
+/* What was said so far, and by which kinds of change. */
+struct said {
+    const char *text;
+    bool kinds[JOB_CHANGE_PRECISION + 1];
+    struct arena *arena;
+};
+
+static void say(struct said *s, enum job_change_kind kind, bool differs, const char *piece)
 {
-    return text ? arena_printf(arena, "%s; %s", text, piece) : piece;
+    if (!differs)
+        return;
+    s->text = s->text ? arena_printf(s->arena, "%s; %s", s->text, piece) : piece;
+    s->kinds[kind] = true;
 }
 
-static const char *layout_difference(const struct job_layout *a, const struct job_layout *b,
-                                     struct arena *arena)
+static void say_words(struct said *s, enum job_change_kind kind, const char *before, const char *after)
+{
+    say(s, kind, strcmp(before, after) != 0, after);
+}
+
+static void say_layout(struct said *s, const struct job_layout *a, const struct job_layout *b)
 {
     const struct {
+        enum job_change_kind kind;
         const char *name;
         int64_t before, after;
-    } degrees[] = {{"tensor parallel", a->tp, b->tp},
-                   {"context parallel", a->cp, b->cp},
-                   {"pipeline of", a->pp, b->pp},
-                   {"chunks a stage", a->virtual_stages, b->virtual_stages}};
-    const char *text = NULL;
+    } degrees[] = {{JOB_CHANGE_TENSOR, "tensor parallel", a->tp, b->tp},
+                   {JOB_CHANGE_CONTEXT, "context parallel", a->cp, b->cp},
+                   {JOB_CHANGE_PIPELINE, "pipeline of", a->pp, b->pp},
+                   {JOB_CHANGE_CHUNKS, "chunks a stage", a->virtual_stages, b->virtual_stages}};
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
-        if (degrees[i].before != degrees[i].after)
-            text = joined(text,
-                          arena_printf(arena, "%s %lld instead of %lld", degrees[i].name,
-                                       (long long)degrees[i].after, (long long)degrees[i].before),
-                          arena);
-    return text;
+        say(s, degrees[i].kind, degrees[i].before != degrees[i].after,
+            arena_printf(s->arena, "%s %lld instead of %lld", degrees[i].name, (long long)degrees[i].after,
+                         (long long)degrees[i].before));
+    say(s, JOB_CHANGE_SHARDING, a->sequence_parallel != b->sequence_parallel && a->tp > 1 && b->tp > 1,
+        b->sequence_parallel ? "norms and dropout sequence parallel" : "norms and dropout on all ranks");
+    say(s, JOB_CHANGE_SHARDING,
+        a->dp_replicate != b->dp_replicate && (a->dp_replicate > 1 || b->dp_replicate > 1),
+        b->dp_replicate > 1
+            ? arena_printf(s->arena, "%lld copies of what is split", (long long)b->dp_replicate)
+            : "split over all ranks");
 }
 
-const char *job_words_differences(const struct training_job *a, const struct workload *v,
-                                  const struct training_job *b, const struct workload *w, struct arena *arena)
+/* What the words of a page do not tell apart. */
+static void say_details(struct said *s, const struct training_job *a, const struct training_job *b)
 {
-    const char *text = layout_difference(&a->layout, &b->layout, arena);
-    const char *pairs[][2] = {
-        {job_words_numbers(v, arena), job_words_numbers(w, arena)},
-        {job_words_recomputation(v, arena), job_words_recomputation(w, arena)},
-        {job_words_sharding(v, arena), job_words_sharding(w, arena)},
-        {job_words_attention(v), job_words_attention(w)},
-    };
-    if (v->micro_batch != w->micro_batch)
-        text = joined(text,
-                      arena_printf(arena, "micro-batch %lld instead of %lld", (long long)w->micro_batch,
-                                   (long long)v->micro_batch),
-                      arena);
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (strcmp(pairs[i][0], pairs[i][1]))
-            text = joined(text, pairs[i][1], arena);
-    return text;
+    const struct job_shards *x = &a->shards, *y = &b->shards;
+    const char *before = a->kernels.allocator, *after = b->kernels.allocator;
+    say(s, JOB_CHANGE_SHARDING, x->precision_aware != y->precision_aware,
+        y->precision_aware ? "precision-aware optimizer" : "without the precision-aware optimizer");
+    say(s, JOB_CHANGE_SHARDING,
+        x->sharding == y->sharding && x->reshard_after_forward != y->reshard_after_forward,
+        y->reshard_after_forward ? "weights gathered again for backward"
+                                 : "weights kept from forward to backward");
+    say(s, JOB_CHANGE_KERNELS, a->kernels.liger != b->kernels.liger,
+        b->kernels.liger ? "Liger kernels" : "without Liger kernels");
+    say(s, JOB_CHANGE_ALLOCATOR, strcmp(before ? before : "", after ? after : "") != 0,
+        after && strstr(after, "expandable_segments:True") ? "expandable segments" : "another allocator");
+}
+
+/* A kind of change that none of that is about: as it is written. */
+static void say_rest(struct said *s, const struct job_edits *edits)
+{
+    const struct said before = *s;
+    for (int i = 0; i < edits->count; i++)
+        if (!before.kinds[edits->list[i].kind])
+            say(s, edits->list[i].kind, true, job_words_edit(&edits->list[i], s->arena));
+}
+
+const char *job_words_differences(const struct job_words_launch *before, const struct job_words_launch *after,
+                                  const struct job_edits *edits, struct arena *arena)
+{
+    const struct workload *v = before->workload, *w = after->workload;
+    int64_t was = v->dp * v->micro_batch * v->micro_batches, is = w->dp * w->micro_batch * w->micro_batches;
+    struct said s = {.arena = arena};
+    say_layout(&s, &before->job->layout, &after->job->layout);
+    say(&s, JOB_CHANGE_MICRO_BATCH, v->micro_batch != w->micro_batch,
+        arena_printf(arena, "micro-batch %lld instead of %lld", (long long)w->micro_batch,
+                     (long long)v->micro_batch));
+    say(&s, JOB_CHANGE_MICRO_BATCH, was != is,
+        arena_printf(arena, "%lld sequences a step instead of %lld", (long long)is, (long long)was));
+    say_words(&s, JOB_CHANGE_PRECISION, job_words_numbers(v, arena), job_words_numbers(w, arena));
+    say_words(&s, JOB_CHANGE_RECOMPUTE, job_words_recomputation(v, arena), job_words_recomputation(w, arena));
+    s.kinds[JOB_CHANGE_OFFLOAD] =
+        v->offload_weights != w->offload_weights || v->offload_optimizer != w->offload_optimizer;
+    say_words(&s, JOB_CHANGE_SHARDING, job_words_sharding(v, arena), job_words_sharding(w, arena));
+    say_words(&s, JOB_CHANGE_KERNELS, job_words_attention(v), job_words_attention(w));
+    say_details(&s, before->job, after->job);
+    say_rest(&s, edits);
+    return s.text;
 }

@@ -21,9 +21,13 @@ const char *job_words_attention(const struct workload *workload);
 const char *job_words_edit(const struct job_edit *edit, struct arena *arena);
 /* The same, with what stands where in the launch now: "... (now 4, run.sh:12)". */
 const char *job_words_change(const struct training_job *job, const struct job_edit *edit, struct arena *arena);
-/* In what a job differs from another: "tensor 4 instead of 8; nothing made again". NULL: in nothing that has words. */
-const char *job_words_differences(const struct training_job *before, const struct workload *workload_before,
-                                  const struct training_job *after, const struct workload *workload_after,
-                                  struct arena *arena);
+/* In what a launch differs from another by edits of it, each of which is named: "tensor parallel 4 instead of 8; nothing made
+ * again". NULL: there are none. */
+struct job_words_launch {
+    const struct training_job *job;
+    const struct workload *workload;
+};
+const char *job_words_differences(const struct job_words_launch *before, const struct job_words_launch *after,
+                                  const struct job_edits *edits, struct arena *arena);
 
 #endif

@@ -49,9 +49,9 @@ static bool spent_of(const struct tune_answer *answer, const struct tuned *t, st
 
 static const char *differences(const struct tune_answer *answer, const struct tuned *t, struct arena *arena)
 {
-    const char *text = job_words_differences(answer->request->job, &answer->request->verdict->workload,
-                                             &t->job, &t->verdict.workload, arena);
-    return text ? text : job_words_edit(&t->edits.list[0], arena);
+    return job_words_differences(
+        &(struct job_words_launch){answer->request->job, &answer->request->verdict->workload},
+        &(struct job_words_launch){&t->job, &t->verdict.workload}, &t->edits, arena);
 }
 
 bool tune_report_changes(const struct tune_answer *answer)
@@ -77,9 +77,11 @@ static const char *speed(const struct tune_answer *answer, const struct tuned *t
 {
     struct tuned now = as_it_stands(answer);
     char after[UNITS_TEXT], before[UNITS_TEXT];
+    units_format_seconds(step_s(t), after);
+    units_format_seconds(step_s(&now), before);
     if (sequences(t) == sequences(&now))
-        return arena_printf(arena, "%s a step instead of %s", units_format_seconds(step_s(t), after),
-                            units_format_seconds(step_s(&now), before));
+        return strcmp(after, before) ? arena_printf(arena, "%s a step instead of %s", after, before)
+                                     : arena_printf(arena, "%s a step, as now", after);
     return arena_printf(arena, "%s tokens/s instead of %s",
                         units_format_count(llround(pace_of(answer, t).tokens_per_second), after),
                         units_format_count(llround(pace_of(answer, &now).tokens_per_second), before));
@@ -114,6 +116,9 @@ const char *tune_report_sentence(const struct tune_answer *answer, struct arena 
         return no_change(answer, arena);
     double gain = answer->tuning->sequence_s / best->sequence_s;
     const char *fits = arena_printf(arena, "fits: %s, %s", room(answer, best, arena), sure(best, arena));
+    if (!answer->request->verdict->fits)
+        return arena_printf(arena, "fits, which it does not now: %s, %s; it takes %s",
+                            room(answer, best, arena), sure(best, arena), speed(answer, best, arena));
     if (gain > 1 + job_trial_gain)
         return arena_printf(arena, "%.2fx faster: %s, and %s", gain, speed(answer, best, arena), fits);
     return arena_printf(arena, "%s; it takes %s", fits, speed(answer, best, arena));
@@ -361,6 +366,7 @@ static json_t *spent_to_json(const struct tune_answer *answer, const struct tune
     static const char *const keys[JOB_SPENT_PARTS] = {[JOB_SPENT_COMPUTATION] = "computation",
                                                       [JOB_SPENT_RECOMPUTATION] = "recomputation",
                                                       [JOB_SPENT_COMMUNICATION] = "communication",
+                                                      [JOB_SPENT_TRANSFERS] = "host_transfers",
                                                       [JOB_SPENT_BUBBLE] = "bubble",
                                                       [JOB_SPENT_OPTIMIZER] = "optimizer"};
     struct job_spent spent;
