@@ -253,18 +253,18 @@ void store_close(struct store *store)
     free(store);
 }
 
-/* Of another process, for one. Where the question cannot be asked, such as of a file that is in use, it may. */
+/* Of another process, for one. Where there are no tables yet the question fails, and there are no runs; a file that somebody
+ * else has at work cannot be asked either, and may hold one. */
 static bool may_hold_other_run(struct store *store)
 {
     char sql[120];
-    int64_t tables = 0, others = 0;
-    if (!store->db)
-        return false;
-    if (read_number(store, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'runs'", &tables, NULL))
-        return true;
+    int64_t others = 0;
     snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM runs WHERE run_id NOT IN (%lld, %lld)",
              (long long)store->own_run, (long long)store->batch_run);
-    return tables > 0 && (read_number(store, sql, &others, NULL) || others > 0);
+    if (!store->db || !read_number(store, sql, &others, NULL))
+        return others > 0;
+    int reason = sqlite3_errcode(store->db) & 0xff;
+    return reason == SQLITE_BUSY || reason == SQLITE_LOCKED;
 }
 
 void store_discard(struct store *store)
