@@ -467,7 +467,19 @@ static void show_chain(struct composition *c, const double *ends_s, const struct
     shown_chains_add(c->shown, end, after);
 }
 
-/* As little as one sees at once that they recompute. */
+/* Finds what those chosen recompute that were only weighed, while there is effort for it. False: all were known. */
+static bool find_chosen(struct composition *c)
+{
+    bool found = false;
+    for (int64_t i = 0; i < c->pp && c->hope && !(c->stages->effort && *c->stages->effort <= 0); i++)
+        if (c->chosen[i]->state == CELL_WEIGHED) {
+            found = true;
+            c->hope = cells_find(&c->cells, c->chosen[i])->state == CELL_KNOWN;
+        }
+    return found;
+}
+
+/* As little as one sees at once that they recompute; what is fast enough that way, with what they must. */
 static void try_hope(struct composition *c)
 {
     struct error err;
@@ -479,6 +491,10 @@ static void try_hope(struct composition *c)
     struct stage_tail *tails = host_alloc((size_t)c->pp * sizeof *tails);
     *c->budget -= timeline_items(c->timeline);
     c->hope = step_of(c, c->chosen, AT_LEAST, ends_s, tails) < c->limit_s;
+    if (c->hope && find_chosen(c)) {
+        *c->budget -= timeline_items(c->timeline);
+        c->hope = c->hope && step_of(c, c->chosen, AT_LEAST, ends_s, tails) < c->limit_s;
+    }
     show_chain(c, ends_s, tails);
     free(ends_s);
     free(tails);
@@ -599,7 +615,7 @@ static void choose_from(struct composition *c, int64_t stage, int64_t left, doub
     for (int i = begin; i < c->next_count && goes_on(c); i++) {
         struct next next = c->nexts[i];
         double spare_s = next.spare_s + c->limit_s - c->tail_s - c->last_half_s - limit_s;
-        if (spare_s < 0 || is_too_slow(c, least_with(c, next.cell, left)))
+        if (spare_s < 0 || !is_usable(c, next.cell) || is_too_slow(c, least_with(c, next.cell, left)))
             continue; /* by what was found, or shown, since it was listed */
         c->chosen[stage] = next.cell;
         if (c->shown)

@@ -254,7 +254,17 @@ static struct search_row row_of(struct search *s, struct candidate *candidate,
     return row;
 }
 
-/* Builds the first stage that was not built yet; *fits: all have been, and have room. */
+/* Is it worth trying the other way up? Where chunks differ, arenas lie above their peaks by so much that it seldom takes off even half. */
+static bool may_fit_turned(struct candidate *candidate, int64_t stage, const struct stage_split *split)
+{
+    int64_t arena = *composition_arena(candidate->composition, stage, split);
+    int64_t peak = composition_choice(candidate->composition, stage, split)->peak_bytes;
+    return candidate->stages.larger == LARGER_NONE ||
+           arena - candidate->stages.list[stage].room <= (arena - peak) / 2;
+}
+
+/* Builds the first stage that was not built yet; *fits: all have been, and have room. Of larger chunks the last stage first: it is there
+ * that a layout mostly fails for good. */
 static int build_stages(struct search *s, struct candidate *candidate, const struct composition_best *best,
                         bool *fits)
 {
@@ -265,7 +275,8 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
     int status = 0;
     fill_masks(candidate, best, chunk_layers, masks);
     *fits = true;
-    for (; spec.stage < l->pp && *fits && !status; spec.stage++) {
+    for (int64_t k = 0; k < l->pp && *fits && !status; k++) {
+        spec.stage = candidate->stages.larger == LARGER_NONE ? k : l->pp - 1 - k;
         int64_t *arena = composition_arena(candidate->composition, spec.stage, &best->splits[spec.stage]);
         struct program *program;
         if (*arena)
@@ -275,14 +286,14 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
             break;
         *arena = program->arena_bytes;
         *fits = program->arena_bytes <= candidate->stages.list[spec.stage].room;
-        bool again =
-            !*fits && composition_turn_over(candidate->composition, spec.stage, &best->splits[spec.stage]);
+        bool again = !*fits && may_fit_turned(candidate, spec.stage, &best->splits[spec.stage]) &&
+                     composition_turn_over(candidate->composition, spec.stage, &best->splits[spec.stage]);
         s->result->count.built++;
         s->effort -= PER_STAGE_BUILT + PER_ITEM * program->micro_batches * program->instances;
         program_free(program);
         if (again) {
             fill_masks(candidate, best, chunk_layers, masks);
-            spec.stage--;
+            k--;
             *fits = true;
         }
     }
@@ -292,14 +303,15 @@ static int build_stages(struct search *s, struct candidate *candidate, const str
 }
 
 /* The stage whose arena was too large must have a lower peak: a little at first, and after some attempts by all that was too
- * much, since an arena may stay above its peak by much. */
+ * much, since an arena may stay above its peak by much. Where chunks differ it does, and each attempt is dear: by all at once. */
 static void tighten(struct candidate *candidate, const struct composition_best *best, int attempt)
 {
     enum { SMALL_STEPS = 24 };
+    bool small = attempt < SMALL_STEPS && candidate->stages.larger == LARGER_NONE;
     for (int64_t i = 0; i < candidate->stages.layout.pp; i++) {
         int64_t arena = *composition_arena(candidate->composition, i, &best->splits[i]);
         int64_t room = candidate->stages.list[i].room;
-        int64_t less = attempt < SMALL_STEPS ? 1 : max_i64(arena - room, 1);
+        int64_t less = small ? 1 : max_i64(arena - room, 1);
         if (arena > room)
             composition_tighten(candidate->composition, i, &best->splits[i], less);
     }

@@ -27,43 +27,35 @@ struct timeline {
 
 enum { PASSES = SCHEDULE_BACKWARD_WEIGHT + 1 };
 
-/* Neighbours send and receive in one order, so a tag leads to the item that has its other end. */
-static void join_messages(struct timeline *t)
-{
-    int64_t chunks = t->shape.pp * t->shape.virtual_stages, items = t->shape.pp * t->count;
-    int64_t tags = t->shape.micro_batches * chunks * SCHEDULE_DIRECTIONS;
-    int *sender = host_alloc((size_t)tags * sizeof *sender);
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < t->shape.pp; i++) {
-            struct schedule_cursor walk = schedule_walk(&t->shape, i);
-            struct schedule_item item;
-            for (int64_t k = i * t->count; k < items && schedule_next(&walk, &item); k++) {
-                struct schedule_messages m = schedule_messages(&t->shape, i, &item);
-                if (pass == 0 && m.send.peer >= 0)
-                    sender[m.send.tag] = (int)k;
-                if (pass == 1 && m.receive.peer >= 0) {
-                    t->entries[k].sender = sender[m.receive.tag];
-                    t->entries[sender[m.receive.tag]].receiver = (int)k;
-                }
-            }
-        }
-    free(sender);
-}
-
-static void list_entries(struct timeline *t)
+/* Lists what each stage does, an entry's sender being the tag that it receives for now; *sender: the item that sends each tag. */
+static void list_entries(struct timeline *t, int *sender)
 {
     int64_t chunks = t->shape.pp * t->shape.virtual_stages;
     for (int64_t i = 0; i < t->shape.pp; i++) {
         struct schedule_cursor walk = schedule_walk(&t->shape, i);
         struct schedule_item item;
-        for (int k = 0; schedule_next(&walk, &item); k++)
+        for (int k = 0; schedule_next(&walk, &item); k++) {
+            struct schedule_messages m = schedule_messages(&t->shape, i, &item);
             t->entries[i * t->count + k] = (struct entry){
-                .sender = -1,
+                .sender = m.receive.peer >= 0 ? (int)m.receive.tag : -1,
                 .receiver = -1,
                 .seconds = (int)(item.work * chunks + item.chunk * t->shape.pp + i),
                 .position = k,
             };
+            if (m.send.peer >= 0)
+                sender[m.send.tag] = (int)(i * t->count + k);
+        }
     }
+}
+
+/* Neighbours send and receive in one order, so a tag leads to the item that has its other end. */
+static void join_messages(struct timeline *t, const int *sender)
+{
+    for (int k = 0; k < t->shape.pp * t->count; k++)
+        if (t->entries[k].sender >= 0) {
+            t->entries[k].sender = sender[t->entries[k].sender];
+            t->entries[t->entries[k].sender].receiver = k;
+        }
 }
 
 /* How far each stage has come: items that ran and items that it left. */
@@ -127,8 +119,11 @@ int timeline_create(const struct schedule_shape *shape, struct timeline **out, s
     t->ran_s = host_alloc(items * sizeof *t->ran_s);
     t->left_s = host_alloc(items * sizeof *t->left_s);
     t->seconds = host_alloc((size_t)timeline_passes(shape) * sizeof *t->seconds);
-    list_entries(t);
-    join_messages(t);
+    int64_t tags = shape->micro_batches * shape->pp * shape->virtual_stages * SCHEDULE_DIRECTIONS;
+    int *sender = host_alloc((size_t)tags * sizeof *sender);
+    list_entries(t, sender);
+    join_messages(t, sender);
+    free(sender);
     find_order(t);
     *out = t;
     return 0;
