@@ -104,7 +104,7 @@ test: $(BUILD)/run-tests $(BUILD)/memplan
 ## asan: the tests under the address sanitizer, leaks included
 asan: SANITIZER = address
 asan: export ASAN_OPTIONS = detect_leaks=1:detect_stack_use_after_return=1
-asan: export LSAN_OPTIONS = suppressions=make/lsan.supp:print_suppressions=0
+asan: export LSAN_OPTIONS = suppressions=$(CURDIR)/make/lsan.supp:print_suppressions=0
 
 ## ubsan: the tests under the undefined-behaviour sanitizer
 ubsan: SANITIZER = undefined -fno-sanitize-recover=all
@@ -112,7 +112,7 @@ ubsan: export UBSAN_OPTIONS = print_stacktrace=1
 
 ## tsan: the tests under the thread sanitizer
 tsan: SANITIZER = thread
-tsan: export TSAN_OPTIONS = suppressions=make/tsan.supp:ignore_noninstrumented_modules=1:history_size=7
+tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/make/tsan.supp:ignore_noninstrumented_modules=1:history_size=7
 
 asan ubsan tsan:
 	+@$(MAKE) test $(if $(filter tsan,$@),,check-cuda-emulated) BUILD=$(BUILD)-$@ OPT=-O1 SANITIZE="-fsanitize=$(SANITIZER) -fno-omit-frame-pointer" \

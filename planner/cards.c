@@ -108,11 +108,11 @@ const struct card *cards_find(const char *name)
 static bool names_model(const char *driver_name, const char *card_name)
 {
     char model[32];
-    int digits = (int)strspn(card_name + 3, "0123456789");
-    if (!strncmp(card_name, "rtx", 3))
-        snprintf(model, sizeof model, "rtx %.*s%s%s", digits, card_name + 3, card_name[3 + digits] ? " " : "",
-                 card_name + 3 + digits);
-    else
+    if (!strncmp(card_name, "rtx", 3)) {
+        const char *number = card_name + 3, *edition = number + strspn(number, "0123456789");
+        snprintf(model, sizeof model, "rtx %.*s%s%s", (int)(edition - number), number, *edition ? " " : "",
+                 edition);
+    } else
         snprintf(model, sizeof model, "%.*s", (int)strcspn(card_name, "-"), card_name);
     const char *found = strcasestr(driver_name, model);
     /* An L40S is no L4, and a GB200 no B200. */
